@@ -1,0 +1,23 @@
+# Each target stands alone on a fresh clone: it makes .venv and installs where that is not done yet.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: demo test lint
+.DELETE_ON_ERROR:
+
+demo: $(INSTALLED)  ## the whole loop, offline on CPU: distil, train, infer, print the table
+	$(BIN)/refinery demo
+
+test: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
+	touch $@

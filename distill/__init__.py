@@ -1,0 +1,1 @@
+"""Distillation: a teacher labels self-knowledge, relevance, decompositions and control-token trajectories."""

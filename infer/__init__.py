@@ -1,0 +1,1 @@
+"""Inference: the papers' decoders answer questions with trained checkpoints, and are evaluated."""

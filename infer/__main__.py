@@ -1,0 +1,45 @@
+"""`python -m infer RECIPE`: answer questions with a decoder and score the answers."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from infer.recipe import InferRecipe
+from refinery.stage import run_stage
+
+DESCRIPTION = "Answer questions with a decoder and trained checkpoints, and score the answers."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage from the command line."""
+    return run_stage("infer", DESCRIPTION, InferRecipe, preview=_preview, run=_run, report=_report, argv=argv)
+
+
+def _run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
+    from infer.run import run
+
+    return run(recipe, resume=resume)
+
+
+def _preview(recipe: InferRecipe) -> None:
+    from infer.run import InferBench
+    from refinery.questions.base import read_questions
+
+    options = InferBench(recipe).options
+    print(f"--- options of decoder '{recipe.decoder}', defaults included")
+    for name, value in options.model_dump(mode="json").items():
+        print(f"{name}: {value}")
+    for number, question in enumerate(read_questions(recipe.questions, reader=recipe.reader, limit=3), 1):
+        print(f"--- question {number}\n{question.text}")
+
+
+def _report(metrics: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from infer.report import results_table
+
+    Console(width=160).print(results_table(metrics["results"], title=f"{metrics['questions']} questions"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Answer one question with the model, retriever and decoder of an earlier run, and print the trace."""
+
+import asyncio
+from pathlib import Path
+
+from rich.console import Console
+
+from infer.recipe import InferRecipe
+from infer.report import print_trace
+from infer.run import InferBench
+from infer.trace import Prediction
+from refinery.errors import RunDirError
+from refinery.recipe import build_recipe
+from refinery.records import Question
+from refinery.run_dir import read_run
+
+
+def print_answer(question: str, run: Path, *, decoder: str) -> None:
+    """Print the trace of one question. Raises RunDirError when `run` holds no infer run."""
+    bench = InferBench(read_infer_recipe(run, decoder=decoder))
+    bench.load()
+    prediction: Prediction = asyncio.run(bench.answer(Question(id="asked", text=question)))
+    print_trace(prediction, Console())
+
+
+def read_infer_recipe(run: Path, *, decoder: str) -> InferRecipe:
+    """The recipe of an infer run, or of the run that the demo in `run` made of `decoder`."""
+    inside = run / "infer" / decoder
+    folder = inside if inside.is_dir() else run
+    record = read_run(folder)
+    if record["stage"] != "infer":
+        raise RunDirError(f"{run}: is a {record['stage']} run. Name the output_dir of an infer run, or of the demo.")
+    return build_recipe(record["recipe"], InferRecipe, where=str(folder / "run.json"))

@@ -1,0 +1,20 @@
+"""Retrieve once with the question, answer from all passages: the vanilla RAG baseline of both papers."""
+
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Question
+
+NEEDS_RETRIEVER = True
+
+
+class Options(Recipe):
+    """No switches; the number of passages is the recipe's `passages_per_query`."""
+
+
+async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+    """One search, one call."""
+    passages = await tools.search(question.text)
+    prompt = render_prompt("answer_with_passages", question=question.text, passages=passages)
+    return tools.prediction(await tools.answer("answer_with_passages", prompt, question.text))

@@ -1,0 +1,32 @@
+"""What an inference recipe may say."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from refinery import plugins
+from refinery.llms.build import ModelConfig
+from refinery.recipe import Recipe, build_recipe
+from refinery.retrievers.base import RetrieverConfig
+
+
+class InferRecipe(Recipe):
+    """One decoder over a set of questions."""
+
+    decoder: str = Field(description="a file of infer/decoders, or module:attribute")
+    options: dict[str, Any] = Field(default={}, description="the decoder's own switches")
+    name: str | None = Field(None, description="what tables call this run; the decoder's name by default")
+    questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or other datasets with `reader`")
+    reader: str = Field("jsonl", description="a file of refinery/questions: the schema the questions are in")
+    output_dir: Path
+    llm: ModelConfig
+    retriever: RetrieverConfig | None = None
+    passages_per_query: int = Field(5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
+    max_new_tokens: int = Field(100, description="tokens of an answer; RQ-RAG's scripts use 100", ge=1)
+    questions_in_flight: int = Field(64, description="questions decoded at once; bounds the keys and values kept", ge=1)
+    limit: int | None = Field(None, description="answer only the first questions", ge=1)
+
+    def decoder_options(self, where: str) -> Any:
+        """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""
+        return build_recipe(self.options, plugins.load("infer.decoders", self.decoder).Options, where=f"{where}: options")

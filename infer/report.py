@@ -1,0 +1,70 @@
+"""Results and traces as a person reads them in a terminal."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from infer.trace import Prediction, TraceStep
+from refinery.records import Trajectory
+
+
+def results_table(results: dict[str, Any], *, title: str) -> Table:
+    """Systems against question groups: EM / F1, and what a question cost."""
+    groups = [group for group in next(iter(results.values())) if group != "cost_per_question"]
+    table = Table(title=title)
+    table.add_column("system")
+    for group in groups:
+        table.add_column(f"{group}\nEM / F1", justify="right")
+    for column in ("calls", "retrievals", "tokens", "seconds"):
+        table.add_column(f"{column}\nper question", justify="right")
+    for system, scores in results.items():
+        cost = scores["cost_per_question"]
+        tokens = cost["prefill_tokens"] + cost["decode_tokens"]
+        cells = [f"{scores[group]['em']:.1f} / {scores[group]['f1']:.1f}" for group in groups]
+        table.add_row(
+            system,
+            *cells,
+            f"{cost['calls']:.1f}",
+            f"{cost['retrievals']:.1f}",
+            f"{tokens:.0f}",
+            f"{cost['seconds']:.3f}",
+        )
+    return table
+
+
+def print_trace(prediction: Prediction, console: Console) -> None:
+    """One question step by step. Model and passage text is printed as plain text, never as markup."""
+    console.print(Text(prediction.question, style="bold"))
+    for step in prediction.trace:
+        if not prediction.paths or step.depth == 0:
+            _print_step(step, console)
+    for number, path in enumerate(prediction.paths, 1):
+        _print_path(number, path, console)
+    for strategy, answer in prediction.selected.items():
+        console.print(Text(f"selected by {strategy}: {answer}"))
+    cost = prediction.cost
+    console.print(Text(f"answer: {prediction.answer}", style="bold green"))
+    console.print(
+        Text(
+            f"{cost.calls} calls, {cost.retrievals} retrievals, {cost.prefill_tokens + cost.decode_tokens} tokens",
+            style="dim",
+        )
+    )
+
+
+def _print_step(step: TraceStep, console: Console) -> None:
+    indent = "  " * (step.depth + 1)
+    shares = ", ".join(f"{label.strip()} {share:.2f}" for label, share in (step.probabilities or {}).items())
+    console.print(Text(f"{indent}{step.name}: {step.question}", style="cyan"))
+    for line in (step.text, shares):
+        if line:
+            console.print(Text(f"{indent}  {line.strip()}"))
+    for passage in step.passages or []:
+        console.print(Text(f"{indent}  [{passage.retrieval_score:.2f}] {passage.title}: {passage.text}", style="dim"))
+
+
+def _print_path(number: int, path: Trajectory, console: Console) -> None:
+    written = " -> ".join(f"{step.action}: {step.text}" for step in path.steps)
+    console.print(Text(f"  path {number}: {written}"))

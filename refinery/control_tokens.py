@@ -1,0 +1,76 @@
+"""The control-token manifest: which tokens a model writes or reads, what they mean, and how a checkpoint proves it agrees.
+
+RQ-RAG's tokens are listed in the authors' order, so on a 32,000-piece Llama tokenizer they get the released checkpoint's ids. Ids are
+never written down: they come from the tokenizer, and the manifest saved beside a checkpoint records what they were.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from refinery.errors import CheckpointError
+
+Role = Literal["answer", "rewrite", "decompose", "disambiguate", "evidence_start", "evidence_end", "respond", "end"]
+MANIFEST_FILE = "control_tokens.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlToken:
+    """One token: its role, who writes it (only what the model writes is trained) and the text that initialises its embedding."""
+
+    token: str
+    role: Role
+    writer: Literal["model", "environment"]
+    init_text: str
+
+
+RQ_RAG = (
+    ControlToken("[A_Response]", "answer", "model", "the final answer to the question"),
+    ControlToken("[S_Rewritten_Query]", "rewrite", "model", "search with a rewritten question"),
+    ControlToken("[S_Decomposed_Query]", "decompose", "model", "search with a sub-question"),
+    ControlToken("[S_Disambiguated_Query]", "disambiguate", "model", "search for each meaning of the question"),
+    ControlToken("[R_Evidences]", "evidence_start", "environment", "paragraphs from the search"),
+    ControlToken("[/R_Evidences]", "evidence_end", "environment", "end of the paragraphs"),
+    ControlToken("[S_Response]", "respond", "model", "the answer to a sub-question"),
+    ControlToken("[EOS]", "end", "model", "end of the text"),
+)
+SETS = {"rq_rag": RQ_RAG, "none": ()}
+
+
+def token_for(role: str) -> ControlToken:
+    """The RQ-RAG token with this role."""
+    return next(token for token in RQ_RAG if token.role == role)
+
+
+def write_manifest(folder: str | Path, tokens: tuple[ControlToken, ...], tokenizer: Any) -> None:
+    """Save the manifest beside a checkpoint: each token with the id this tokenizer gives it."""
+    rows = [
+        {
+            "token": t.token,
+            "id": tokenizer.convert_tokens_to_ids(t.token),
+            "role": t.role,
+            "writer": t.writer,
+            "init_text": t.init_text,
+        }
+        for t in tokens
+    ]
+    manifest = {"vocabulary_size": len(tokenizer), "control_tokens": rows}
+    (Path(folder) / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def check_manifest(folder: str | Path, tokenizer: Any, *, needed: tuple[ControlToken, ...] = ()) -> None:
+    """Raise CheckpointError unless the tokenizer agrees with the checkpoint's manifest and has every `needed` token."""
+    path = Path(folder) / MANIFEST_FILE
+    rows = json.loads(path.read_text(encoding="utf-8"))["control_tokens"] if path.exists() else []
+    for row in rows:
+        actual = tokenizer.convert_tokens_to_ids(row["token"])
+        if actual != row["id"]:
+            raise CheckpointError(
+                f"{path}: control token {row['token']!r} was trained as id {row['id']:,}, but the tokenizer gives {actual}. "
+                "Use the tokenizer saved with this checkpoint."
+            )
+    for token in needed:
+        token_id = tokenizer.convert_tokens_to_ids(token.token)
+        if token_id is None or token_id == tokenizer.unk_token_id:
+            raise CheckpointError(f"{folder}: its tokenizer lacks control token {token.token!r}. Train it with `control_tokens: rq_rag`.")

@@ -1,0 +1,48 @@
+"""The demo's questions and passages: what is drawn from the embedded world, and which part of it each split sees."""
+
+import random
+from pathlib import Path
+
+from refinery.demo.questions import draw_questions
+from refinery.demo.world import World, demo_worlds
+from refinery.records import Question, write_records
+
+# Questions per split about rare entities, by type, and single-hop questions about common ones.
+RARE_COUNTS = {
+    "train": {"single_hop": 300, "two_hop": 260, "three_hop": 160, "comparison": 160, "ambiguous": 120},
+    "validation": {"single_hop": 60, "two_hop": 40, "three_hop": 30, "comparison": 30, "ambiguous": 20},
+    "test": {"single_hop": 60, "two_hop": 50, "three_hop": 30, "comparison": 20, "ambiguous": 20},
+}
+COMMON_COUNTS = {"train": 200, "validation": 60, "test": 60}
+
+
+def write_demo_data(seed: int, folder: Path) -> dict[str, Path]:
+    """Write `passages.jsonl` and one questions file per split. Returns their paths by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    worlds = demo_worlds(seed)
+    paths = {name: folder / f"{name}.jsonl" for name in ("passages", *RARE_COUNTS)}
+    write_records(paths["passages"], [passage for world in worlds.values() for passage in world.passages()])
+    for split, questions in demo_questions(seed, worlds).items():
+        write_records(paths[split], questions)
+    return paths
+
+
+def demo_questions(seed: int, worlds: dict[str, World]) -> dict[str, list[Question]]:
+    """The questions of each split; no entity that one split's questions name is named, or needed, by another's."""
+    rng = random.Random(f"questions-{seed}")
+    common = list(worlds["common"].entities)
+    rng.shuffle(common)
+    questions: dict[str, list[Question]] = {}
+    for part, (split, counts) in enumerate(RARE_COUNTS.items()):
+        # The common world is one for all splits, so its entities are dealt out: half to train, a quarter to each other split.
+        dealt = set(common[part::4]) | (set(common[3::4]) if split == "train" else set())
+        known = draw_questions(worlds["common"], rng, {"single_hop": COMMON_COUNTS[split]}, subjects=dealt)
+        drawn = draw_questions(worlds[split], rng, counts) + known
+        rng.shuffle(drawn)
+        questions[split] = [question.model_copy(update={"split": split}) for question in drawn]
+    return questions
+
+
+def common_share(questions: list[Question]) -> float:
+    """Share of questions about the common world, whose facts the base checkpoint has read."""
+    return sum(question.id.startswith("common:") for question in questions) / len(questions)

@@ -1,0 +1,186 @@
+"""The whole loop on the embedded world: teacher, labels, checkpoints, answers, table. Each stage runs as a user would run it."""
+
+import asyncio
+import importlib
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refinery.demo.data import common_share, write_demo_data
+from refinery.errors import RunDirError
+from refinery.records import Question, read_records
+from refinery.run_dir import environment, write_json
+
+PROJECT = Path(__file__).parents[2]
+BASE = Path(__file__).parent / "checkpoint"
+SUB_MODELS = ("self_knowledge", "relevance", "decomposition")
+# Each job is one CPU thread: a second thread makes a model this small slower, a second job does not.
+_JOBS_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One stage run: its recipe under recipes/demo, what must be done before it, and its overrides."""
+
+    name: str
+    needs: tuple[str, ...]
+    overrides: tuple[str, ...]
+
+
+def run_demo(seed: int, output: Path, *, resume: bool) -> None:
+    """Run everything and write `metrics.json`. Raises RunDirError when `output` is in use or a stage fails."""
+    if (output / "run.json").exists() and not resume:
+        raise RunDirError(f"{output}: already holds a demo. Pass --resume to go on with it, or --output to start another.")
+    started = time.perf_counter()
+    paths = write_demo_data(seed, output / "data")
+    port = _teacher_port(output)
+    write_json(output / "run.json", {"stage": "demo", "recipe": {"seed": seed, "teacher_port": port}, **environment()})
+    seconds = asyncio.run(_run_all(_jobs(seed, output, port), seed, port, output, resume))
+    questions = read_records(paths["test"], Question)
+    metrics = _collect(output, questions)
+    metrics |= {"seed": seed, "seconds": round(time.perf_counter() - started, 1), "seconds_per_job": seconds}
+    write_json(output / "metrics.json", metrics)
+    _print(metrics, output, example=next(q.text for q in questions if q.type == "two_hop"))
+
+
+def _jobs(seed: int, output: Path, port: int) -> list[Job]:
+    """Every stage run of the demo, the ones that most waits for first."""
+    data, base = output / "data", f"base={BASE}"
+    questions = f"questions=[{data}/train.jsonl, {data}/validation.jsonl]"
+    passages, teacher = f"retriever.passages={data}/passages.jsonl", f"teacher.base_url=http://127.0.0.1:{port}/v1"
+    jobs = []
+    for task in ("refinement", "relevance", "self_knowledge", "decomposition"):
+        asks = (f"target.{base}",) if task == "self_knowledge" else (teacher,)
+        searches = (passages,) if task in ("refinement", "relevance") else ()
+        labels = output / "labels" / task
+        jobs.append(Job(f"distill/{task}", (), (questions, f"output_dir={labels}", *asks, *searches)))
+        files = (f"data=[{labels}/train.jsonl]", f"validation=[{labels}/validation.jsonl]")
+        overrides = (base, *files, f"output_dir={output}/models/{task}", f"seed={seed}")
+        jobs.append(Job(f"train/{task}", (f"distill/{task}",), overrides))
+    adapters = tuple(f"llm.adapters.{task}={output}/models/{task}" for task in SUB_MODELS)
+    trained = tuple(f"train/{task}" for task in SUB_MODELS)
+    decoders = {
+        "rq_rag": (("train/refinement",), (f"llm.base={output}/models/refinement", passages)),
+        "ra_isf": (trained, (f"llm.{base}", *adapters, passages)),
+        "ra_isf_paper": (trained, (f"llm.{base}", *adapters, passages)),
+        "rag": ((), (f"llm.{base}", passages)),
+        "direct": ((), (f"llm.{base}",)),
+    }
+    for name, (needs, overrides) in decoders.items():
+        jobs.append(Job(f"infer/{name}", needs, (f"questions=[{data}/test.jsonl]", f"output_dir={output}/infer/{name}", *overrides)))
+    return jobs
+
+
+async def _run_all(jobs: list[Job], seed: int, port: int, output: Path, resume: bool) -> dict[str, float]:
+    """Run the jobs, each as soon as what it needs is done, a few at once. Returns each job's seconds."""
+    done = {job.name: asyncio.Event() for job in jobs}
+    gate = asyncio.Semaphore(_JOBS_AT_ONCE)
+    seconds: dict[str, float] = {}
+
+    async def run(job: Job) -> None:
+        for need in job.needs:
+            await done[need].wait()
+        async with gate:
+            seconds[job.name] = await _run_job(job, output, resume)
+        done[job.name].set()
+
+    async with _teacher(seed, port, output):
+        try:
+            async with asyncio.TaskGroup() as group:
+                for job in jobs:
+                    group.create_task(run(job))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+    return seconds
+
+
+async def _run_job(job: Job, output: Path, resume: bool) -> float:
+    """One `python -m <stage> <recipe>`; its output goes to logs/. Raises RunDirError with its last line when it fails."""
+    stage, name = job.name.split("/")
+    command = [sys.executable, "-m", stage, str(PROJECT / "recipes" / "demo" / f"{job.name}.yaml"), *job.overrides]
+    log = output / "logs" / f"{stage}_{name}.log"
+    log.parent.mkdir(exist_ok=True)
+    started = time.perf_counter()
+    with log.open("w", encoding="utf-8") as file:
+        arguments = [*command, *(["--resume"] if resume else [])]
+        process = await asyncio.create_subprocess_exec(*arguments, stdout=file, stderr=file, env=_environment())
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+    if code != 0:
+        last = log.read_text(encoding="utf-8").strip().splitlines()[-1:]
+        raise RunDirError(f"{job.name} failed ({last[0] if last else f'exit code {code}'}). The whole log is {log}.")
+    elapsed = round(time.perf_counter() - started, 1)
+    print(f"{job.name}: {elapsed:.0f} s", file=sys.stderr, flush=True)
+    return elapsed
+
+
+@asynccontextmanager
+async def _teacher(seed: int, port: int, output: Path) -> AsyncIterator[None]:
+    """The teacher's process, ready to answer."""
+    command = [sys.executable, "-m", "refinery.demo.teacher", "--seed", str(seed), "--port", str(port)]
+    (output / "logs").mkdir(exist_ok=True)
+    with (output / "logs" / "teacher.log").open("w", encoding="utf-8") as log:
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log, env=_environment())
+    try:
+        assert process.stdout is not None
+        if not await process.stdout.readline():
+            raise RunDirError(f"the demo's teacher did not start; see {output}/logs/teacher.log.")
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+
+
+def _teacher_port(output: Path) -> int:
+    """A free port; a resumed demo keeps its own, because replies are stored under the endpoint that gave them."""
+    record = output / "run.json"
+    if record.exists():
+        return int(json.loads(record.read_text(encoding="utf-8"))["recipe"]["teacher_port"])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _collect(output: Path, questions: list[Question]) -> dict[str, Any]:
+    """The demo's metrics from those of its runs."""
+
+    def metrics(run: str) -> dict[str, Any]:
+        return json.loads((output / run / "metrics.json").read_text(encoding="utf-8"))
+
+    results: dict[str, Any] = {}
+    for decoder in ("direct", "rag", "ra_isf_paper", "ra_isf", "rq_rag"):
+        results |= metrics(f"infer/{decoder}")["results"]
+    fields = ("accuracy", "f1", "validation_rows")
+    return {
+        "results": results,
+        "questions": len(questions),
+        "common_share": round(common_share(questions), 4),
+        "sub_models": {task: {field: metrics(f"models/{task}")[field] for field in fields} for task in SUB_MODELS},
+        "labels": {task: metrics(f"labels/{task}") for task in (*SUB_MODELS, "refinement")},
+    }
+
+
+def _print(metrics: dict[str, Any], output: Path, *, example: str) -> None:
+    from rich.console import Console
+
+    report = importlib.import_module("infer.report")
+    console = Console(width=170)
+    console.print(report.results_table(metrics["results"], title=f"{metrics['questions']} held-out questions, seed {metrics['seed']}"))
+    for task, scores in metrics["sub_models"].items():
+        console.print(f"{task}: accuracy {scores['accuracy']:.3f}, F1 {scores['f1']:.3f} on {scores['validation_rows']} held-out labels")
+    console.print(f"written to {output}/metrics.json. Look at one question: refinery answer '{example}' --run {output}")

@@ -1,0 +1,160 @@
+"""The demo's teacher: an OpenAI-compatible endpoint that knows the embedded world and answers the project's three teacher prompts.
+
+`python -m refinery.demo.teacher --seed 0 --port 0` prints its base URL and serves until it is killed.
+
+It knows the common world by heart, as an LLM knows popular facts. About the rare worlds it knows only how questions are phrased and
+how to read a passage, which it recognises by its title. It reads the prompt text and nothing else; HTTP is in `teacher_server.py`.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from threading import Thread
+from typing import Any
+
+from refinery.demo.questions import AMBIGUOUS_RELATIONS, RELATIONS, decompose, parse_question
+from refinery.demo.teacher_server import ChatServer, Faults
+from refinery.demo.world import Entity, Kind, World, demo_worlds
+from refinery.prompts.render import render_prompt
+
+REFUSAL = "I'm sorry, I can only answer the prompts of the demo."
+
+_NUMBERED_TITLE = re.compile(r"^\[(\d+)\]\nTitle: (.*)$", re.MULTILINE)
+_TITLE = re.compile(r"^Title: (.*)\nText: ", re.MULTILINE)
+_SEARCH = re.compile(r"^Search \d+ \(\w+\): (.*)$", re.MULTILINE)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until killed; the first line of stdout is the base URL."""
+    parser = argparse.ArgumentParser(prog="python -m refinery.demo.teacher", description="Serve the demo's teacher on loopback.")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the rare worlds (default 0)")
+    parser.add_argument("--port", type=int, default=0, help="0 takes any free port (default)")
+    faults = parser.add_argument_group("faults", "each off by default; described in refinery/demo/teacher_server.py")
+    for name, off in asdict(Faults()).items():
+        faults.add_argument(f"--{name.replace('_', '-')}", type=float if isinstance(off, float) else int, default=off)
+    values = vars(parser.parse_args(arguments))
+    worlds = demo_worlds(values.pop("seed"))
+    with (
+        ChatServer(Teacher(worlds).reply, port=values.pop("port"), faults=Faults(**values)) as server,
+        suppress(KeyboardInterrupt),
+    ):
+        sys.stdout.write(f"{server.base_url}\n")
+        sys.stdout.flush()
+        server.serve_forever()
+
+
+@contextmanager
+def serve(worlds: dict[str, World], *, port: int = 0, faults: Faults | None = None) -> Generator[ChatServer, None, None]:
+    """The teacher of `worlds` in this process, on a thread, until the block ends."""
+    with ChatServer(Teacher(worlds).reply, port=port, faults=faults) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Teacher:
+    """Replies to a prompt by reading it. `worlds` come from `demo_worlds`; the one called `common` is known by heart."""
+
+    def __init__(self, worlds: dict[str, World]) -> None:
+        self._world = World("all", {id: entity for world in worlds.values() for id, entity in world.entities.items()})
+        self._known = set(worlds["common"].entities) if "common" in worlds else set[str]()
+        self._by_name: dict[tuple[Kind, str], list[Entity]] = {}
+        for entity in self._world.entities.values():
+            self._by_name.setdefault((entity.kind, entity.name), []).append(entity)
+        replies: dict[str, Callable[[str, str], dict[str, Any]]] = {
+            "teacher_relevance": self._relevance,
+            "teacher_decomposition": self._decomposition,
+            "teacher_refinement": self._refinement,
+        }
+        self._prompts = [(_opening(name), reply) for name, reply in replies.items()]
+
+    def reply(self, prompt: str) -> str:
+        """The JSON that a teacher prompt asks for, or a refusal of any other prompt."""
+        for opening, reply in self._prompts:
+            if match := opening.match(prompt):
+                # The question is the line right after the instructions, whatever else in the prompt looks like one.
+                question, _, rest = prompt[match.end() :].partition("\n")
+                return json.dumps(reply(question.strip(), rest), ensure_ascii=False)
+        return REFUSAL
+
+    def _relevance(self, question: str, rest: str) -> dict[str, Any]:
+        """Passages about the one thing asked (both films, where two share the name); no single passage answers more than one hop."""
+        parsed = parse_question(question)
+        titles = set[str]()
+        if parsed is not None and len(parsed.chain) == len(parsed.names) == 1:
+            titles = {subject.title for subject in self._called(parsed.names, RELATIONS[parsed.chain[0]].subject_kind)}
+        return {"relevant": [int(number) for number, title in _NUMBERED_TITLE.findall(rest) if title in titles]}
+
+    def _decomposition(self, question: str, rest: str) -> dict[str, Any]:
+        parsed = parse_question(question)
+        if parsed is None:
+            return {"sub_questions": [question]}
+        # Each of a comparison's names has its own sub-question; any other question has one name.
+        return {"sub_questions": [sub_question for name in parsed.names for sub_question in decompose(parsed.chain, name)]}
+
+    def _refinement(self, question: str, rest: str) -> dict[str, Any]:
+        """The next step, or `give_up` where the same search was made before and found too little."""
+        found, searched = list(dict.fromkeys(_TITLE.findall(rest))), _SEARCH.findall(rest)
+        parsed = parse_question(question)
+        if parsed is None:
+            action, text = "rewrite", question
+        elif len(parsed.names) == 1:
+            action, text = self._chain_step(parsed.chain, parsed.names[0], found, from_memory=not searched)
+        else:
+            action, text = self._comparison_step(parsed.chain[0], parsed.names, found)
+        if action != "answer" and text in searched:
+            action, text = "give_up", f"No paragraph answers '{text}'."
+        return {"action": action, "text": text}
+
+    def _chain_step(self, chain: tuple[str, ...], name: str, found: list[str], *, from_memory: bool) -> tuple[str, str]:
+        """Walk along the chain through the passages found, and ask about the first thing that has none."""
+        names = [name]
+        for relation in chain:
+            subjects = self._called(names, RELATIONS[relation].subject_kind)
+            if from_memory and len(chain) == 1 and subjects and self._known.issuperset(subject.id for subject in subjects):
+                return "answer", " and ".join(self._objects(subjects, relation))
+            unread = [subject.name for subject in subjects if subject.title not in found] if subjects else names
+            if unread and len(subjects) > 1 and relation in AMBIGUOUS_RELATIONS:
+                return "disambiguate", f"all films named {unread[0]}"
+            if unread and len(chain) == 1:
+                return "rewrite", RELATIONS[relation].query.format(unread[0])
+            if unread:
+                return "decompose", RELATIONS[relation].question.format(unread[0])
+            subjects.sort(key=lambda subject: found.index(subject.title))
+            names = self._objects(subjects, relation)
+        return "answer", " and ".join(names)
+
+    def _comparison_step(self, relation: str, names: tuple[str, ...], found: list[str]) -> tuple[str, str]:
+        """Ask about each name whose passage is not found yet, then compare the years."""
+        years: dict[str, int] = {}
+        for name in names:
+            subjects = self._called([name], RELATIONS[relation].subject_kind)
+            if not subjects or any(subject.title not in found for subject in subjects):
+                return "decompose", RELATIONS[relation].question.format(name)
+            years[name] = min(int(subject.facts[relation]) for subject in subjects)
+        return "answer", min(years, key=lambda name: years[name])
+
+    def _called(self, names: Sequence[str], kind: Kind) -> list[Entity]:
+        return [entity for name in names for entity in self._by_name.get((kind, name), [])]
+
+    def _objects(self, subjects: list[Entity], relation: str) -> list[str]:
+        return list(dict.fromkeys(self._world.object_name(subject, relation) for subject in subjects))
+
+
+def _opening(prompt: str) -> re.Pattern[str]:
+    """Matches the text of a prompt file up to the question; any number stands for the counts that its instructions mention."""
+    mark = "\0"
+    opening, _, _ = render_prompt(prompt, question=mark, passages=[], steps=[]).partition(mark)
+    return re.compile(re.sub(r"\d+", r"\\d+", re.escape(opening)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""The errors a user may meet. Each message says where, what with its value, and what to do."""
+
+
+class RefineryError(Exception):
+    """Base of every error that the command shows as one line with exit code 2."""
+
+
+class RecipeError(RefineryError, ValueError):
+    """A recipe that cannot be run as written."""
+
+
+class RecordError(RefineryError, ValueError):
+    """A data file or row that cannot be used."""
+
+
+class PluginError(RefineryError, ValueError):
+    """A decoder, task, retriever or reader that does not exist."""
+
+
+class CheckpointError(RefineryError, ValueError):
+    """A checkpoint or adapter that disagrees with its manifest, its base model or the recipe."""
+
+
+class LLMError(RefineryError, RuntimeError):
+    """A model or endpoint that did not answer as it must."""
+
+
+class RunDirError(RefineryError, ValueError):
+    """A run directory that is missing, unfinished or in the way."""

@@ -1,0 +1,121 @@
+"""How a trajectory is written as one token sequence, and read back.
+
+`official` writes what the RQ-RAG authors' scripts write: training blocks with their newlines (merge_intermediate.py) and, at
+inference, evidence glued to its marker (inference.py), so the two differ. `consistent` writes one sequence for both, with a space
+where the authors put a newline, so that words keep the tokens they have in running text. Parsing works on ids, where a control
+token cannot be confused with the same characters inside a passage.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from refinery.control_tokens import RQ_RAG, token_for
+from refinery.errors import RecordError
+from refinery.records import Passage, Step, Trajectory
+from refinery.segments import Segment, control_token_id
+
+FormatName = Literal["consistent", "official"]
+SEARCH_ACTIONS = ("rewrite", "decompose", "disambiguate")
+END = Segment(token_for("end").token, "control_token", trained=True)
+
+
+def prompt_segments(question: str, system_prompt: str, tokenizer: Any) -> list[Segment]:
+    """The chat wrap up to where the model starts to write (RQ-RAG finetune.py; the markers are plain text, `</s>` is the real token)."""
+    end_of_message = Segment(tokenizer.eos_token, "control_token")
+    return [
+        Segment(f"<|system|>\n{system_prompt}", "prompt"),
+        end_of_message,
+        Segment(f"\n<|user|>\n{question.strip()}", "prompt"),
+        end_of_message,
+        Segment("\n<|assistant|>\n", "prompt"),
+    ]
+
+
+def action_segment(action: str) -> Segment:
+    """The control token that opens a step."""
+    return Segment(token_for(action).token, "control_token", trained=True)
+
+
+def evidence_text(passages: Sequence[Passage]) -> str:
+    """`Title:` and `Text:` lines; line breaks inside a passage become spaces, so that it cannot forge another passage."""
+    return "".join(f"Title: {_one_line(p.title)}\nText: {_one_line(p.text)}\n" for p in passages)
+
+
+def evidence_segments(passages: Sequence[Passage], *, format: FormatName) -> list[Segment]:
+    """What the environment inserts after a query at inference; nothing in it is trained."""
+    body = evidence_text(passages)
+    return _evidence(body if format == "official" else f"\n{body}")
+
+
+def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
+    """A whole training row: the prompt, then every step; what the model writes is trained, what the environment inserts is not."""
+    segments = prompt_segments(trajectory.question, system_prompt, tokenizer)
+    write = _official_step if format == "official" else _consistent_step
+    # The authors put newlines between blocks for every class but multi-turn rewriting (merge_intermediate.py).
+    spaced = any(step.action in ("decompose", "disambiguate") for step in trajectory.steps)
+    for step in trajectory.steps:
+        segments += write(step, spaced)
+    if format == "official":
+        segments.append(Segment(tokenizer.eos_token, "control_token", trained=True))
+    return segments
+
+
+def _consistent_step(step: Step, spaced: bool) -> list[Segment]:
+    written = [action_segment(step.action), Segment(f" {step.text.strip()}", _kind(step), trained=True), END]
+    return written + (evidence_segments(step.passages, format="consistent") if step.action in SEARCH_ACTIONS else [])
+
+
+def _official_step(step: Step, spaced: bool) -> list[Segment]:
+    gap = [Segment("\n", "prompt", trained=True)] if spaced else []
+    written = [action_segment(step.action), Segment(f"\n{step.text.strip()}\n", _kind(step), trained=True), END]
+    if step.action in SEARCH_ACTIONS:
+        written += gap + _evidence(f"\n{evidence_text(step.passages).strip()}\n")
+    return written + (gap if step.action != "answer" else [])
+
+
+def _evidence(body: str) -> list[Segment]:
+    start, end = (Segment(token_for(role).token, "control_token") for role in ("evidence_start", "evidence_end"))
+    return [start, Segment(body, "evidence"), end]
+
+
+def _kind(step: Step) -> Literal["query", "answer"]:
+    return "query" if step.action in SEARCH_ACTIONS else "answer"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def parse_steps(ids: Sequence[int], tokenizer: Any) -> list[Step]:
+    """Read back the steps of a sequence written in either format; passages get their 1-based position as id.
+
+    Raises RecordError when the tokens do not form whole steps.
+    """
+    roles = {control_token_id(token.token, tokenizer): token.role for token in RQ_RAG}
+    steps: list[Step] = []
+    open_role, start = "", 0
+    for position, token_id in enumerate(ids):
+        role = roles.get(token_id)
+        if role is None:
+            continue
+        text = tokenizer.decode(ids[start:position], clean_up_tokenization_spaces=False).strip() if open_role else ""
+        if role == "end" and open_role not in ("", "evidence_start"):
+            steps.append(Step(action=open_role, text=text))  # type: ignore[arg-type]
+            open_role = ""
+        elif role == "evidence_end" and open_role == "evidence_start" and steps:
+            steps[-1] = steps[-1].model_copy(update={"passages": parse_evidence(text)})
+            open_role = ""
+        elif role not in ("end", "evidence_end") and not open_role:
+            open_role, start = role, position + 1
+        else:
+            raise RecordError(f"token {position}: control token {tokenizer.convert_ids_to_tokens(token_id)!r} cannot stand here.")
+    if open_role:
+        raise RecordError(f"token {start - 1}: the step opened here is not closed.")
+    return steps
+
+
+def parse_evidence(text: str) -> list[Passage]:
+    """The passages of an evidence text, in order."""
+    found = re.findall(r"^Title:(.*)\nText:(.*)$", text, flags=re.MULTILINE)
+    return [Passage(id=str(number), title=title.strip(), text=body.strip()) for number, (title, body) in enumerate(found, 1)]

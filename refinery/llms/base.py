@@ -1,0 +1,75 @@
+"""The protocol that decoders are written against. Nothing in it mentions batches, devices or caches: those live in the engines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from refinery.segments import Segment
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one question has cost so far; an engine adds to it as it serves that question's contexts."""
+
+    calls: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What the model wrote after a context. `logprobs[i]` is the raw log-probability of `token_ids[i]`, kept while decoding.
+
+    `text` has special tokens removed and is stripped; `context` is the old context extended by exactly `token_ids`.
+    """
+
+    text: str
+    token_ids: list[int]
+    logprobs: list[float]
+    stopped_by: Literal["stop", "length"]
+    context: "Context"
+
+
+class Context(Protocol):
+    """An immutable prefix; extending it shares what is already computed."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Every token of the prefix."""
+        ...
+
+    def extend(self, segments: Sequence[Segment]) -> "Context":
+        """The context that continues this one with `segments`."""
+        ...
+
+    async def generate(
+        self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
+    ) -> Generation:
+        """Write up to `max_new_tokens` tokens, ending at a `stop` token (included) or the end of sequence. Greedy at temperature 0."""
+        ...
+
+    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """A label read: the probability of each label as what comes next, normalised over the labels. Nothing is decoded."""
+        ...
+
+    async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
+        """Log-probability of every token of `segments` as the continuation of this context."""
+        ...
+
+
+class LLM(Protocol):
+    """A model that contexts are opened on."""
+
+    def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> Context:
+        """A fresh context: BOS where the model has one, then `prompt` (a str is plain text). Costs are added to `usage`."""
+        ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals of an engine, for benchmarks and tests."""
+
+    forwards: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    batch_sizes: list[int] = field(default_factory=list)

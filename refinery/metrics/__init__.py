@@ -1,0 +1,1 @@
+"""Answer metrics, named by the reference they equal."""

@@ -1,0 +1,23 @@
+"""Render a prompt file, and name its content by a hash for provenance."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+_FOLDER = Path(__file__).parent
+# Autoescape is for HTML; a prompt is plain text, and outside text in it is encoded with control-token parsing off.
+_ENVIRONMENT = Environment(loader=FileSystemLoader(_FOLDER), undefined=StrictUndefined, autoescape=False)  # noqa: S701
+
+
+def render_prompt(name: str, **values: Any) -> str:
+    """The text of `refinery/prompts/<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError."""
+    return _ENVIRONMENT.get_template(f"{name}.jinja").render(**values)
+
+
+@cache
+def prompt_hash(name: str) -> str:
+    """First 12 hex digits of the SHA-256 of the prompt file."""
+    return hashlib.sha256((_FOLDER / f"{name}.jinja").read_bytes()).hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""Retrievers behind one protocol."""

@@ -1,0 +1,96 @@
+"""A run's directory: `run.json` (what ran), `metrics.json` (what came out), `failures.jsonl` (rows that failed), and its lifecycle.
+
+A run is whole only when `metrics.json` exists: it is written last and through a temporary file.
+"""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from refinery import __version__
+from refinery.errors import RunDirError
+from refinery.recipe import Recipe
+
+_LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "openai", "bm25s")
+
+
+class RunDir:
+    """One run's directory; `path / name` is where its files go."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @property
+    def finished(self) -> bool:
+        """Whether an earlier run here came to its end."""
+        return (self / "metrics.json").exists()
+
+    def write_metrics(self, metrics: dict[str, Any]) -> None:
+        """Write `metrics.json`, which marks the run as whole."""
+        write_json(self / "metrics.json", metrics)
+
+    def write_failures(self, failures: list[dict[str, Any]]) -> None:
+        """Write `failures.jsonl`: one row per failure, with what failed and why."""
+        text = "".join(json.dumps(failure, ensure_ascii=False) + "\n" for failure in failures)
+        (self / "failures.jsonl").write_text(text, encoding="utf-8")
+
+
+def open_run(recipe: Recipe, output_dir: Path, *, stage: str, resume: bool) -> RunDir:
+    """Create the directory and write `run.json`. Raises RunDirError when one is in the way and `resume` is off, or the recipe changed."""
+    run = RunDir(output_dir)
+    record = run / "run.json"
+    resolved = recipe.model_dump(mode="json")
+    if record.exists():
+        if not resume:
+            raise RunDirError(f"{output_dir}: already holds a run. Pass --resume to go on with it, or output_dir=... to start another.")
+        earlier = json.loads(record.read_text(encoding="utf-8"))["recipe"]
+        changed = sorted(key for key in resolved if resolved[key] != earlier.get(key))
+        if changed:
+            raise RunDirError(f"{output_dir}: was begun with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirError(f"{output_dir}: cannot be made a run directory ({error.strerror}). Choose another output_dir.") from None
+    write_json(record, {"stage": stage, "recipe": resolved, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **environment()})
+    return run
+
+
+def read_run(output_dir: str | Path) -> dict[str, Any]:
+    """The `run.json` of a run. Raises RunDirError when there is none."""
+    path = Path(output_dir) / "run.json"
+    if not path.exists():
+        raise RunDirError(f"{output_dir}: holds no run.json. Name the output_dir of a run.")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def environment() -> dict[str, Any]:
+    """Versions and commit; found without importing the libraries."""
+    versions = {"refinery": __version__, "python": sys.version.split()[0]}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {"command": sys.argv, "commit": _git_commit(), "versions": versions}
+
+
+def _git_commit() -> str | None:
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False)  # noqa: S607
+    except OSError:
+        return None
+    return found.stdout.strip() or None
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write JSON through a temporary file, so that a half-written file never has the final name."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(values, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,82 @@
+"""A training row or a prompt as segments, and their encoding to ids and labels.
+
+A segment is text with a kind and whether it is trained. Control segments are single tokens looked up in the tokenizer; every other
+segment is encoded with control-token parsing off, so `[A_Response]` inside a passage stays plain text. A prompt and the row it
+opens are encoded segment by segment by the same function, which makes training and inference agree token for token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from refinery.errors import CheckpointError
+
+IGNORED_LABEL = -100
+SegmentKind = Literal["control_token", "prompt", "evidence", "query", "answer", "label"]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a row. A `control_token` segment is exactly one token of the tokenizer; all other text is plain."""
+
+    text: str
+    kind: SegmentKind
+    trained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRow:
+    """Token ids, labels (-100 where not trained) and the kind of each token; all three have the same length."""
+
+    input_ids: list[int]
+    labels: list[int]
+    kinds: list[SegmentKind]
+
+
+def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
+    """Encode a row, BOS first where the tokenizer has one, and check it by decoding what is trained.
+
+    Raises CheckpointError when a control token is not one token of this tokenizer.
+    """
+    ids: list[int] = []
+    labels: list[int] = []
+    kinds: list[SegmentKind] = []
+    if tokenizer.bos_token_id is not None:
+        ids, labels, kinds = [tokenizer.bos_token_id], [IGNORED_LABEL], ["prompt"]
+    for segment in segments:
+        token_ids = encode_segment(segment, tokenizer)
+        ids += token_ids
+        labels += token_ids if segment.trained else [IGNORED_LABEL] * len(token_ids)
+        kinds += [segment.kind] * len(token_ids)
+    row = EncodedRow(ids, labels, kinds)
+    _check_trained_spans(segments, row, tokenizer)
+    return row
+
+
+def encode_segment(segment: Segment, tokenizer: Any) -> list[int]:
+    """Token ids of one segment, without BOS."""
+    if segment.kind == "control_token":
+        return [control_token_id(segment.text, tokenizer)]
+    return encode_text(segment.text, tokenizer)
+
+
+def encode_text(text: str, tokenizer: Any) -> list[int]:
+    """Token ids of outside text: nothing in it becomes a control token."""
+    return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+
+
+def control_token_id(token: str, tokenizer: Any) -> int:
+    """The id of a control token, always from the tokenizer. Raises CheckpointError when the tokenizer has no such token."""
+    token_id = tokenizer.convert_tokens_to_ids(token)
+    if token_id is None or token_id == tokenizer.unk_token_id:
+        raise CheckpointError(
+            f"tokenizer {tokenizer.name_or_path!r} has no control token {token!r}. Add it before training (train/model.py)."
+        )
+    return token_id
+
+
+def _check_trained_spans(segments: Sequence[Segment], row: EncodedRow, tokenizer: Any) -> None:
+    wanted = "".join(segment.text for segment in segments if segment.trained)
+    trained = tokenizer.decode([label for label in row.labels if label != IGNORED_LABEL], clean_up_tokenization_spaces=False)
+    if "".join(trained.split()) != "".join(wanted.split()):
+        raise CheckpointError(f"tokenizer {tokenizer.name_or_path!r} does not decode the trained text {wanted!r}; it gives {trained!r}.")

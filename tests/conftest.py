@@ -1,0 +1,67 @@
+"""What the tests share: an offline, single-threaded environment, the demo's tokenizer and a tiny random model."""
+
+import os
+
+# Read by the libraries when they are imported, so set before anything else is.
+os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+from hypothesis import settings
+
+from refinery.control_tokens import RQ_RAG
+
+settings.register_profile("refinery", max_examples=40, deadline=None, derandomize=True)
+settings.load_profile("refinery")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, and show as skipped, what needs a GPU where there is none."""
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if not gpu_items:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in gpu_items:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer():
+    """The demo's tokenizer as the base checkpoint has it: no control tokens."""
+    from refinery.demo.tokenizer import build_tokenizer
+
+    return build_tokenizer(1856)
+
+
+@pytest.fixture(scope="session")
+def control_tokenizer(tiny_tokenizer):
+    """The demo's tokenizer with RQ-RAG's control tokens added."""
+    from copy import deepcopy
+
+    tokenizer = deepcopy(tiny_tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": [token.token for token in RQ_RAG]})
+    return tokenizer
+
+
+@pytest.fixture
+def tiny_model(control_tokenizer):
+    """A random Llama, peaked enough that its greedy choices do not hang on the last bit."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(control_tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=512,
+        initializer_range=0.4,
+        bos_token_id=control_tokenizer.bos_token_id,
+        eos_token_id=control_tokenizer.eos_token_id,
+        pad_token_id=control_tokenizer.pad_token_id,
+    )
+    return LlamaForCausalLM(config).eval()

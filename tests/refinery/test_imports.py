@@ -1,0 +1,36 @@
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+LIGHT_MODULES = [
+    "refinery.command",
+    "refinery.records",
+    "refinery.recipe",
+    "refinery.segments",
+    "refinery.formats",
+    "refinery.plugins",
+    "refinery.run_dir",
+    "refinery.stage",
+    "refinery.sub_models",
+    "refinery.progress",
+    "refinery.questions.base",
+    "refinery.llms.build",
+    "refinery.prompts.render",
+    "refinery.llms.base",
+    "refinery.llms.checkpoint",
+    "refinery.llms.openai",
+    "refinery.retrievers.base",
+]
+STAGE_RECIPES = ["distill.recipe", "train.recipe", "infer.recipe"]
+HEAVY = {"torch", "transformers", "datasets", "trl", "peft", "accelerate", "openai", "bm25s", "numpy"}
+
+
+@pytest.mark.parametrize("module", [*LIGHT_MODULES, *STAGE_RECIPES])
+def test_importing_it_loads_no_heavy_library(module):
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} does not exist yet")
+    script = f"import {module}, sys; print(*sorted({HEAVY} & sys.modules.keys()))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

@@ -1,0 +1,1 @@
+"""Training: labels and trajectories become adapters or whole checkpoints."""

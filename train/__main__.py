@@ -1,0 +1,41 @@
+"""`python -m train RECIPE`, the form that `accelerate launch -m train RECIPE` needs: fine-tune a model."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from refinery.stage import run_stage
+from train.recipe import TrainRecipe
+
+DESCRIPTION = "Fine-tune a model on what distill wrote: an adapter or a whole checkpoint."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage from the command line."""
+    return run_stage("train", DESCRIPTION, TrainRecipe, preview=_preview, run=_run, report=_report, argv=argv)
+
+
+def _run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
+    from train.causal import run
+
+    return run(recipe, resume=resume)
+
+
+def _preview(recipe: TrainRecipe) -> None:
+    """The first rows as segments; what is trained stands between ⟦ and ⟧. Loads the tokenizer only."""
+    from refinery.llms.checkpoint import load_tokenizer
+    from train.data import row_segments, training_records
+
+    tokenizer = load_tokenizer(recipe.base)
+    for number, record in enumerate(training_records(recipe)[:3], 1):
+        text = "".join(f"⟦{s.text}⟧" if s.trained else s.text for s in row_segments(record, recipe, tokenizer))
+        print(f"--- example {number}\n{text}\n")
+
+
+def _report(metrics: dict[str, Any]) -> None:
+    print(json.dumps(metrics, indent=2))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

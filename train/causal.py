@@ -1,0 +1,86 @@
+"""Train a causal model on encoded rows with TRL's SFTTrainer, and write the checkpoint."""
+
+import os
+from typing import Any
+
+from refinery.errors import RecipeError
+from refinery.run_dir import RunDir, open_run
+from train.data import encode_rows, training_records
+from train.evaluate import evaluate
+from train.model import build_model, save_model
+from train.recipe import TrainRecipe
+
+
+def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
+    """Train, save to `output_dir`, evaluate on the validation files. Returns what `metrics.json` holds."""
+    records = training_records(recipe)
+    # Under `accelerate launch` every process runs this; the first one owns the run directory.
+    main_process = os.environ.get("RANK", "0") == "0"
+    output = open_run(recipe, recipe.output_dir, stage="train", resume=resume) if main_process else RunDir(recipe.output_dir)
+    model, tokenizer = build_model(recipe)
+    rows, dropped = encode_rows(records, recipe, tokenizer)
+    trainer = build_trainer(model, tokenizer, rows, recipe)
+    result = trainer.train(resume_from_checkpoint=_last_checkpoint(recipe) if resume else None)
+    if not main_process:
+        return {}
+    save_model(trainer.accelerator.unwrap_model(trainer.model), tokenizer, recipe, recipe.output_dir)
+    metrics = {
+        "rows": len(rows),
+        "rows_dropped_overlong": dropped,
+        "tokens": sum(len(row.input_ids) for row in rows),
+        "tokens_trained": sum(label != -100 for row in rows for label in row.labels),
+        "steps": trainer.state.global_step,
+        "train_loss": result.training_loss,
+        "trainable_parameters": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
+    }
+    metrics |= evaluate(recipe) if recipe.validation else {}
+    output.write_metrics(metrics)
+    return metrics
+
+
+def build_trainer(model: Any, tokenizer: Any, rows: list[Any], recipe: TrainRecipe) -> Any:
+    """The SFTTrainer over our own ids and labels, checked to run on as many processes as were launched."""
+    import torch
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    on_gpu = torch.cuda.is_available()
+    arguments = SFTConfig(
+        output_dir=str(recipe.output_dir / "checkpoints"),
+        num_train_epochs=recipe.epochs,
+        max_steps=recipe.max_steps,
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type=recipe.lr_scheduler_type,
+        warmup_steps=recipe.warmup_steps,
+        weight_decay=recipe.weight_decay,
+        per_device_train_batch_size=recipe.per_device_train_batch_size,
+        gradient_accumulation_steps=recipe.gradient_accumulation_steps,
+        train_sampling_strategy="group_by_length",
+        max_length=None,  # rows are cut to length by encode_rows, which counts what it drops; TRL would cut the end silently
+        bf16=recipe.dtype == "bfloat16",
+        gradient_checkpointing=recipe.gradient_checkpointing,
+        use_cpu=not on_gpu,
+        dataloader_pin_memory=on_gpu,
+        logging_steps=10,
+        save_steps=recipe.save_steps,
+        save_total_limit=1,
+        report_to="none",
+        seed=recipe.seed,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        disable_tqdm=None if on_gpu else False,
+    )
+    dataset = Dataset.from_dict({"input_ids": [row.input_ids for row in rows], "labels": [row.labels for row in rows]})
+    trainer = SFTTrainer(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if trainer.accelerator.num_processes != launched:
+        raise RecipeError(
+            f"{launched} processes were launched but training would run on {trainer.accelerator.num_processes}. See accelerate_configs/."
+        )
+    return trainer
+
+
+def _last_checkpoint(recipe: TrainRecipe) -> str | None:
+    from transformers.trainer_utils import get_last_checkpoint
+
+    folder = recipe.output_dir / "checkpoints"
+    return get_last_checkpoint(str(folder)) if folder.is_dir() else None

@@ -1,0 +1,73 @@
+"""Records to training rows of ids and labels. No torch here: what a row trains can be looked at without loading a model."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from refinery.errors import RecordError
+from refinery.formats import trajectory_segments
+from refinery.prompts.render import render_prompt
+from refinery.records import Decomposition, KnowledgeLabel, Record, RelevanceLabel, Trajectory, read_records
+from refinery.segments import EncodedRow, Segment, encode
+from refinery.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, render_sub_questions
+from train.recipe import TrainRecipe
+
+RECORD_TYPES: dict[str, type[Record]] = {
+    "self_knowledge": KnowledgeLabel,
+    "relevance": RelevanceLabel,
+    "decomposition": Decomposition,
+    "refinement": Trajectory,
+}
+
+
+def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[Any]:
+    """Every record of the task's files. Raises RecordError naming file and line."""
+    return [record for path in paths for record in read_records(path, RECORD_TYPES[recipe.task])]
+
+
+def training_records(recipe: TrainRecipe) -> list[Any]:
+    """The training records in the order they are given to the trainer, balanced by label where the recipe says so."""
+    records = read_rows(recipe.data, recipe)[: recipe.limit]
+    return _balanced(records, random.Random(recipe.seed)) if recipe.label_balance else records
+
+
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], int]:
+    """Rows within `max_length`, and how many longer ones were dropped. Raises RecordError when none is left."""
+    rows = [encode(row_segments(record, recipe, tokenizer), tokenizer) for record in records]
+    kept = [row for row in rows if len(row.input_ids) <= recipe.max_length]
+    if not kept:
+        raise RecordError(f"{recipe.data[0]}: every row is longer than max_length {recipe.max_length}. Raise it.")
+    return kept, len(rows) - len(kept)
+
+
+def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segment]:
+    """One record as segments: the prompt that inference will render, then what the model must write."""
+    if isinstance(record, KnowledgeLabel):
+        return _labelled(knowledge_prompt(record.question), f" {record.label}", tokenizer)
+    if isinstance(record, RelevanceLabel):
+        return _labelled(relevance_prompt(record.question, record.passage), f" {record.label}", tokenizer)
+    if isinstance(record, Decomposition):
+        prompt, reply = decomposition_prompt(record.question), render_sub_questions(record.sub_questions)
+        return [Segment(prompt, "prompt"), Segment(reply, "query", True), _end(tokenizer)]
+    return trajectory_segments(record, render_prompt(recipe.system_prompt), tokenizer, format=recipe.format)
+
+
+def _labelled(prompt: str, label: str, tokenizer: Any) -> list[Segment]:
+    return [Segment(prompt, "prompt"), Segment(label, "label", True), _end(tokenizer)]
+
+
+def _end(tokenizer: Any) -> Segment:
+    return Segment(tokenizer.eos_token, "control_token", True)
+
+
+def _balanced(records: list[Any], rng: random.Random) -> list[Any]:
+    counts = Counter(getattr(record, "label", None) for record in records)
+    most = max(counts.values())
+    extra = [
+        chosen
+        for label, count in counts.items()
+        for chosen in rng.choices([record for record in records if getattr(record, "label", None) == label], k=most - count)
+    ]
+    return records + extra
