@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from distill.bench import Bench
 from distill.recipe import DistillRecipe
 from distill.run import load_task
+from distill.teacher import RejectedRow
 from refinery.questions.base import read_questions
 from refinery.retrievers.base import build_retriever
 
@@ -33,7 +34,10 @@ async def first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
     shown: list[str] = []
     for question in read_questions(recipe.questions, reader=recipe.reader, limit=count):
         try:
-            shown += [row.model_dump_json(exclude_none=True) for row in await task.label(question, bench)]
+            rows = await task.label(question, bench)
+            shown.append("\n".join(row.model_dump_json(exclude_none=True) for row in rows))
         except _Heard as heard:
             shown.append(heard.prompt)
+        except RejectedRow as rejected:
+            shown.append(f"rejected: {rejected}")
     return shown

@@ -75,9 +75,15 @@ class Teacher:
             return stored
         if key not in self._in_flight:
             self._in_flight[key] = asyncio.ensure_future(self._pay(key, prompt, schema))
-            self._in_flight[key].add_done_callback(lambda _: self._in_flight.pop(key))
+            self._in_flight[key].add_done_callback(lambda task: self._landed(key, task))
         # Shielded, so that a cancelled row does not take the request away from its twins.
         return await asyncio.shield(self._in_flight[key])
+
+    def _landed(self, key: str, task: asyncio.Task[Reply]) -> None:
+        del self._in_flight[key]
+        # Looked at here, so that asyncio does not report an error whose rows have all been cancelled.
+        if not task.cancelled():
+            task.exception()
 
     async def _pay(self, key: str, prompt: str, schema: type[BaseModel]) -> Reply:
         self.calls += 1
@@ -95,7 +101,11 @@ class Teacher:
         return hashlib.sha256(text.encode()).hexdigest()
 
     async def close(self) -> None:
-        """Close the endpoint and the store."""
+        """Give up what is still in flight, and close the endpoint and the store."""
+        in_flight = list(self._in_flight.values())
+        for task in in_flight:
+            task.cancel()
+        await asyncio.gather(*in_flight, return_exceptions=True)
         await self._endpoint.close()
         self._store.close()
 

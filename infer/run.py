@@ -1,6 +1,7 @@
 """Answer every question with one decoder, thousands at once, and score the answers."""
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -33,12 +34,12 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     predictions = [done[question.id] for question in questions]
     write_records(output / PREDICTIONS_FILE, predictions)
-    (output / f"{PREDICTIONS_FILE}.ledger").unlink(missing_ok=True)
     metrics = {
         "results": evaluate(recipe.name or recipe.decoder, questions, predictions, seconds=seconds),
         "questions": len(questions),
     }
     output.write_metrics(metrics)
+    (output / f"{PREDICTIONS_FILE}.ledger").unlink(missing_ok=True)
     return metrics
 
 
@@ -103,6 +104,11 @@ async def _answer_all(bench: InferBench, questions: Sequence[Question], done: di
 def _read_done(output: RunDir) -> dict[str, Prediction]:
     """Predictions of an interrupted run; a line cut short by the interruption is left out and answered again."""
     path = output / f"{PREDICTIONS_FILE}.ledger"
-    lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
-    rows = [parse_record(line, Prediction, where=f"{path}:{number}") for number, line in enumerate(lines[:-1], 1)]
+    if not path.exists():
+        return {}
+    written = path.read_bytes()
+    whole = written[: written.rfind(b"\n") + 1]
+    os.truncate(path, len(whole))  # the next prediction is appended, and must not continue a torn line
+    lines = whole.decode("utf-8").split("\n")[:-1]
+    rows = [parse_record(line, Prediction, where=f"{path}:{number}") for number, line in enumerate(lines, 1)]
     return {row.question_id: row for row in rows}

@@ -73,4 +73,4 @@ def check_manifest(folder: str | Path, tokenizer: Any, *, needed: tuple[ControlT
     for token in needed:
         token_id = tokenizer.convert_tokens_to_ids(token.token)
         if token_id is None or token_id == tokenizer.unk_token_id:
-            raise CheckpointError(f"{folder}: its tokenizer lacks control token {token.token!r}. Train it with `control_tokens: rq_rag`.")
+            raise CheckpointError(f"{folder}: its tokenizer lacks control token {token.token!r}. Train it with `task: refinement`.")

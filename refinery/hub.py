@@ -13,13 +13,8 @@ def push(run: Path, repository: str, *, private: bool) -> str:
     """Upload a train run as a model or a distill run as a dataset. Returns its address. Raises RunDirError for an unfinished run."""
     from huggingface_hub import HfApi
 
-    stage = read_run(run)["stage"]
-    if stage not in ("train", "distill") or not (run / "metrics.json").exists():
-        raise RunDirError(
-            f"{run}: is {'not a train or distill run' if stage not in ('train', 'distill') else 'unfinished'}; nothing to push."
-        )
     (run / "README.md").write_text(card(run), encoding="utf-8")
-    kind = "model" if stage == "train" else "dataset"
+    kind = "model" if read_run(run)["stage"] == "train" else "dataset"
     api = HfApi()
     address = api.create_repo(repository, repo_type=kind, private=private, exist_ok=True)
     api.upload_folder(repo_id=repository, repo_type=kind, folder_path=run, ignore_patterns=_LEFT_BEHIND)
@@ -27,8 +22,13 @@ def push(run: Path, repository: str, *, private: bool) -> str:
 
 
 def card(run: Path) -> str:
-    """The model or dataset card: recipe, versions, metrics and control tokens of the run."""
+    """The model or dataset card: recipe, versions, metrics and control tokens of the run. Raises RunDirError for an unfinished run."""
     record = read_run(run)
+    stage = record["stage"]
+    if stage not in ("train", "distill") or not (run / "metrics.json").exists():
+        raise RunDirError(
+            f"{run}: is {'not a train or distill run' if stage not in ('train', 'distill') else 'unfinished'}; nothing to push."
+        )
     recipe, metrics = record["recipe"], json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     manifest = run / "control_tokens.json"
     tokens = json.loads(manifest.read_text(encoding="utf-8"))["control_tokens"] if manifest.exists() else []
@@ -40,7 +40,7 @@ def card(run: Path) -> str:
         "",
     ]
     lines += [
-        f"Made by Refinery {record['versions']['refinery']}, stage `{record['stage']}`, commit {record['commit']}.",
+        f"Made by Refinery {record['versions']['refinery']}, stage `{stage}`, commit {record['commit']}.",
         "",
     ]
     lines += [

@@ -38,4 +38,5 @@ def _load_outside(name: str) -> Any:
 
 
 def _noun(package: str) -> str:
-    return package.rsplit(".", 1)[-1].removesuffix("s")
+    name = package.rsplit(".", 1)[-1].removesuffix("s")
+    return "reader" if name == "question" else name

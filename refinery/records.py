@@ -27,10 +27,14 @@ class Passage(Record):
 
 
 class SubQuestion(Record):
-    """One step of a gold decomposition; `#1` in the text stands for the first sub-question's answer (as MuSiQue writes it)."""
+    """One step of a gold decomposition; `#1` in the text stands for the first sub-question's answer (as MuSiQue writes it).
+
+    `supporting` holds ids of the passages that answer this step: None where nobody annotated them, empty where it needs none.
+    """
 
     text: str
     answer: str | None = None
+    supporting: list[str] | None = None
 
 
 class Question(Record):

@@ -21,6 +21,7 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
     rows, dropped = encode_rows(records, recipe, tokenizer)
     trainer = build_trainer(model, tokenizer, rows, recipe)
     result = trainer.train(resume_from_checkpoint=_last_checkpoint(recipe) if resume else None)
+    train_loss = _mean_over_processes(trainer.accelerator, result.training_loss)
     if not main_process:
         return {}
     save_model(trainer.accelerator.unwrap_model(trainer.model), tokenizer, recipe, recipe.output_dir)
@@ -30,7 +31,7 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
         "tokens": sum(len(row.input_ids) for row in rows),
         "tokens_trained": sum(label != -100 for row in rows for label in row.labels),
         "steps": trainer.state.global_step,
-        "train_loss": result.training_loss,
+        "train_loss": train_loss,
         "trainable_parameters": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
     }
     metrics |= evaluate(recipe) if recipe.validation else {}
@@ -79,8 +80,14 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[Any], recipe: TrainReci
     return trainer
 
 
-def _last_checkpoint(recipe: TrainRecipe) -> str | None:
-    from transformers.trainer_utils import get_last_checkpoint
+def _mean_over_processes(accelerator: Any, loss: float) -> float:
+    """The trainer's own figure holds only this process's share of the steps after the last log; the mean is the loss of all rows."""
+    import torch
 
-    folder = recipe.output_dir / "checkpoints"
-    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
+    return float(accelerator.reduce(torch.tensor(loss, device=accelerator.device), reduction="mean"))
+
+
+def _last_checkpoint(recipe: TrainRecipe) -> str | None:
+    """The newest whole checkpoint: the trainer writes trainer_state.json last, so one without it was cut short."""
+    whole = [state.parent for state in (recipe.output_dir / "checkpoints").glob("checkpoint-*/trainer_state.json")]
+    return str(max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]))) if whole else None

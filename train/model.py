@@ -50,8 +50,11 @@ def _embeddings(model: Any) -> list[Any]:
 
 
 def _with_adapter(model: Any, recipe: TrainRecipe, new_rows: list[int]) -> Any:
+    import torch
     from peft import LoraConfig, get_peft_model
 
+    # PEFT draws lora_A here, before the trainer sets its seed.
+    torch.manual_seed(recipe.seed)
     # Listing only the input embedding of an untied model would lose the new output rows on reload; a tied one takes a plain list.
     tied = len(_embeddings(model)) == 1
     token_rows = (new_rows if tied else {"embed_tokens": new_rows, "lm_head": new_rows}) if new_rows else None

@@ -21,8 +21,9 @@ ADJECTIVES = tuple(
 NOUNS = tuple(
     "Anchor Arrow Ballad Banquet Beacon Bell Candle Carnival Castle Cathedral Chapel Circus Compass Corridor Crown Dancer Daughter Desert "
     "Diary Dragon Echo Empire Engine Feather Fountain Garden Ghost Harbor Harvest Horizon Hunter Island Journey Kingdom Ladder "
-    "Lantern Letter Lighthouse Machine Meadow Mirror Mountain Ocean Orchard Palace Parade Pilgrim Portrait Promise Prophet Raven "
-    "River Road Sailor Season Shadow Shepherd Station Stranger Theatre Thunder Tower Train Valley Village Voyage Widow Window Winner".split()
+    "Lantern Letter Lighthouse Machine Meadow Mirror Mountain Ocean Orchard Palace Parade Pilgrim Portrait Promise Prophet "
+    "Raven River Road Sailor Season Shadow Shepherd Station Stranger Theatre Thunder Tower Train Valley Village Voyage Widow "
+    "Window Winner".split()
 )
 OCCUPATIONS = ("film director", "writer")
 GENRES = ("comedy", "drama", "musical", "thriller", "western")

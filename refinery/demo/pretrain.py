@@ -26,8 +26,10 @@ from refinery.records import Passage, Question
 from refinery.segments import IGNORED_LABEL, EncodedRow, Segment, encode
 
 FRESH_SIZE = WorldSize(films=24, books=8, people=24, cities=12, countries=6, shared_title_share=0.3)
-ROW_KINDS = {"closed_book": 0.22, "passage": 0.03, "reading": 0.6, "synthesis": 0.15}
-TEXT_WEIGHT = 0.2
+ROW_KINDS = {"closed_book": 0.22, "passage": 0.03, "reading": 0.5, "synthesis": 0.25}
+# Weight of the text around the answers in the loss, and how often passages stand in search order rather than shuffled.
+TEXT_WEIGHT = 0.05
+SEARCH_ORDER_SHARE = 0.75
 
 
 class PretrainRecipe(Recipe):
@@ -58,6 +60,7 @@ def main() -> None:
     model = LlamaForCausalLM(_llama_config(recipe, tokenizer))
     if recipe.start_from:
         model = LlamaForCausalLM.from_pretrained(recipe.start_from)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(recipe.start_from)
     recipe.output_dir.mkdir(parents=True, exist_ok=True)
     log = (recipe.output_dir / "pretrain_log.jsonl").open("w", buffering=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True)
@@ -101,7 +104,7 @@ def _learning_rate(step: int, recipe: PretrainRecipe) -> float:
     """Warm-up over 100 steps, flat through the repeats, then a cosine to the final rate."""
     progress = max(0, step - recipe.repeat_steps) / max(1, recipe.steps)
     cosine = 0.5 * (1 + math.cos(math.pi * progress))
-    return min(1.0, (step + 1) / 100) * (recipe.final_learning_rate + (recipe.learning_rate - recipe.final_learning_rate) * cosine)
+    return min(1.0, (step + 1) / 200) * (recipe.final_learning_rate + (recipe.learning_rate - recipe.final_learning_rate) * cosine)
 
 
 def _train_step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rows: list[EncodedRow], rate: float, pad_id: int) -> float:
@@ -197,7 +200,8 @@ def _reading(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
 
 
 def _synthesis(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
-    return synthesis_row(rng.choice([q for q in fresh.questions if q.type in ("two_hop", "three_hop", "comparison")]))
+    kinds = rng.choice((("two_hop", "three_hop"), ("comparison",)))
+    return synthesis_row(rng.choice([question for question in fresh.questions if question.type in kinds]))
 
 
 _ROW_WRITERS: dict[str, Callable[[random.Random, _FreshWorld], list[Segment]]] = {
@@ -216,10 +220,10 @@ def answered(prompt: str, answer: str) -> list[Segment]:
 def reading_row(
     question: Question, passages: dict[str, Passage], rng: random.Random, *, distractors: int
 ) -> tuple[set[str], list[Segment]]:
-    """A question with the passages that answer it among near misses (most share words with the question); also the ids shown."""
+    """A question with the passages that answer it among near misses, mostly in the order a search would give; also the ids shown."""
     chosen = list(question.supporting or [])
     words = set(question.text.rstrip("?").split()) - _STOP_WORDS
-    near = [p.id for p in passages.values() if words & set(f"{p.title} {p.text}".replace(".", "").split())]
+    near = [passage.id for passage in passages.values() if not words.isdisjoint(_words(passage))]
     kind = chosen[0].split(":")[1]
     alike = [passage_id for passage_id in passages if passage_id.split(":")[1] == kind]
     for _ in range(distractors):
@@ -227,11 +231,17 @@ def reading_row(
         if candidate not in chosen and passages[candidate].title.split(" (")[0] not in question.text:
             chosen.append(candidate)
     rng.shuffle(chosen)
+    if rng.random() < SEARCH_ORDER_SHARE:
+        chosen.sort(key=lambda i: -sum(word in words for word in _words(passages[i])))
     answer = question.answers[0]
     if question.type == "ambiguous" and chosen.index(question.supporting[0]) > chosen.index(question.supporting[1]):
         answer = question.answers[1]
     prompt = render_prompt("answer_with_passages", question=question.text, passages=[passages[i] for i in chosen])
     return set(chosen), answered(prompt, answer)
+
+
+def _words(passage: Passage) -> list[str]:
+    return f"{passage.title} {passage.text}".replace(".", "").replace(",", "").split()
 
 
 _STOP_WORDS = frozenset("Who When Where What Which is was the of in born released film came out first or country capital".split())

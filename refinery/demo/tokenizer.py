@@ -13,6 +13,19 @@ from refinery.demo.questions import QUESTION_TYPES, draw_questions
 from refinery.demo.world import NamePools, common_world
 
 _PROMPTS = Path(__file__).parent.parent / "prompts"
+_STUDENT_PROMPTS = (
+    "answer_direct",
+    "answer_from_sub_answers",
+    "answer_with_passages",
+    "decomposition",
+    "relevance",
+    "rq_rag_ambiguous",
+    "rq_rag_chat",
+    "rq_rag_multi_hop",
+    "rq_rag_multiple_choice",
+    "rq_rag_short_answer",
+    "self_knowledge",
+)
 SPECIAL_TOKENS = ("<s>", "</s>", "<pad>")
 
 
@@ -40,6 +53,6 @@ def _corpus() -> Iterator[str]:
     for question in draw_questions(world, random.Random(0), dict.fromkeys(QUESTION_TYPES, 400)):
         yield f"Question: {question.text}\n"
         yield from (f"Sub-question: {sub.text}\nSub-answer:" for sub in question.decomposition or [])
-    for prompt in sorted(_PROMPTS.glob("*.jinja")):
-        yield from [prompt.read_text(encoding="utf-8")] * 100
+    for prompt in _STUDENT_PROMPTS:
+        yield from [(_PROMPTS / f"{prompt}.jinja").read_text(encoding="utf-8")] * 100
     yield from ["<|system|>\n<|user|>\n<|assistant|>\n: relevant: irrelevant: know: unknow\n1.\n2.\n3."] * 100

@@ -1,5 +1,6 @@
 """BM25 over a corpus in memory (bm25s). Title and text are indexed together; documents and queries share one tokenizer."""
 
+import logging
 from collections.abc import Sequence
 
 import bm25s
@@ -7,6 +8,8 @@ import bm25s
 from refinery.errors import RecordError
 from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit
+
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it builds, at a level of its own
 
 
 class Bm25:

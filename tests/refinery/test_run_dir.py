@@ -33,9 +33,9 @@ def test_a_run_is_whole_once_its_metrics_are_written(tmp_path):
     assert open_run(ExampleRecipe(), tmp_path, stage="train", resume=True).finished
 
 
-def test_resuming_a_finished_run_with_another_recipe_is_refused(tmp_path):
+def test_resuming_with_another_recipe_is_refused(tmp_path):
     open_run(ExampleRecipe(), tmp_path, stage="train", resume=False).write_metrics({})
-    with pytest.raises(RunDirError, match=r"finished with another recipe \(changed: learning_rate\)"):
+    with pytest.raises(RunDirError, match=r"was begun with another recipe \(changed: learning_rate\)"):
         open_run(ExampleRecipe(learning_rate=2.0), tmp_path, stage="train", resume=True)
 
 

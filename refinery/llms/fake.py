@@ -1,0 +1,144 @@
+"""A scripted LLM with memory, for tests of decoders: what it writes is a function of the text before it. No model, no torch.
+
+A token is a word with the white space before it, so `max_new_tokens` counts words. Control tokens have ids of their own, and the same
+characters inside outside text never get them, as with a real tokenizer.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from refinery.control_tokens import RQ_RAG
+from refinery.llms.base import Generation, Usage
+from refinery.segments import Segment, encode_segment
+
+Script = Callable[[str], str | Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One question put to the fake: the text before it, and what was asked for."""
+
+    kind: Literal["generate", "choose", "score"]
+    text: str
+    adapter: str | None = None
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class FakeLLM:
+    """An `LLM` that replies `script(text)`, where `text` is the whole context with its control tokens written out.
+
+    For `generate` the script gives the text to write, for `choose` a label or a share per label. Every token it writes has
+    `token_logprob`. `calls` remembers what it was asked, in order.
+    """
+
+    script: Script
+    token_logprob: float = -0.1
+    tokenizer: "FakeTokenizer" = field(default_factory=lambda: FakeTokenizer())
+    calls: list[Call] = field(default_factory=list)
+
+    def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "FakeContext":
+        """See `LLM.context`."""
+        segments = [Segment(prompt, "prompt")] if isinstance(prompt, str) else prompt
+        return FakeContext(self, [], usage or Usage()).extend(segments)
+
+    def texts(self, kind: str) -> list[str]:
+        """The texts of the calls of one kind."""
+        return [call.text for call in self.calls if call.kind == kind]
+
+
+class FakeContext:
+    """A prefix of the fake; immutable."""
+
+    def __init__(self, llm: FakeLLM, token_ids: list[int], usage: Usage) -> None:
+        self._llm, self._token_ids, self._usage = llm, token_ids, usage
+
+    @property
+    def token_ids(self) -> list[int]:
+        """See `Context.token_ids`."""
+        return list(self._token_ids)
+
+    def extend(self, segments: Sequence[Segment]) -> "FakeContext":
+        """See `Context.extend`."""
+        return self._continued([token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)])
+
+    async def generate(
+        self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
+    ) -> Generation:
+        """The script's reply and a stop token, cut at `max_new_tokens`."""
+        reply = self._ask(Call("generate", self._text(), adapter))
+        assert isinstance(reply, str), f"the script must give the text to write after {self._text()!r}"
+        tokenizer = self._llm.tokenizer
+        end = tokenizer.convert_tokens_to_ids(stop[0]) if stop else tokenizer.eos_token_id
+        token_ids = [*tokenizer(reply)["input_ids"], end][:max_new_tokens]
+        stopped = token_ids[-1] == end
+        self._usage.decode_tokens += len(token_ids)
+        return Generation(
+            text=tokenizer.decode(token_ids[:-1] if stopped else token_ids).strip(),
+            token_ids=token_ids,
+            logprobs=[self._llm.token_logprob] * len(token_ids),
+            stopped_by="stop" if stopped else "length",
+            context=self._continued(token_ids),
+        )
+
+    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """The script's shares; a label that it names alone has all of it."""
+        reply = self._ask(Call("choose", self._text(), adapter, tuple(labels)))
+        shares = {reply: 1.0} if isinstance(reply, str) else dict(reply)
+        assert shares.keys() <= set(labels), f"the script gives {sorted(shares)}, asked were {list(labels)}"
+        return {label: shares.get(label, 0.0) for label in labels}
+
+    async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
+        """`token_logprob` for every token; the script is not asked."""
+        self._llm.calls.append(Call("score", self._text(), adapter))
+        self._usage.calls += 1
+        return [self._llm.token_logprob] * (len(self.extend(segments).token_ids) - len(self._token_ids))
+
+    def _ask(self, call: Call) -> str | Mapping[str, float]:
+        self._llm.calls.append(call)
+        self._usage.calls += 1
+        return self._llm.script(call.text)
+
+    def _text(self) -> str:
+        return self._llm.tokenizer.decode(self._token_ids)
+
+    def _continued(self, token_ids: list[int]) -> "FakeContext":
+        return FakeContext(self._llm, [*self._token_ids, *token_ids], self._usage)
+
+
+class FakeTokenizer:
+    """Words as tokens, known from when they are first met; RQ-RAG's control tokens come first. No BOS."""
+
+    name_or_path = "fake"
+    bos_token_id = None
+    unk_token_id = None
+    eos_token, eos_token_id = "</s>", 0
+
+    def __init__(self) -> None:
+        self._control = {self.eos_token: self.eos_token_id} | {token.token: i for i, token in enumerate(RQ_RAG, 1)}
+        self._words: dict[str, int] = {}
+        self._texts: list[str] = list(self._control)
+
+    def __call__(self, text: str, **options: Any) -> dict[str, list[int]]:
+        """Token ids of plain text; nothing in it becomes a control token."""
+        return {"input_ids": [self._word_id(word) for word in re.findall(r"\s*\S+|\s+$", text)]}
+
+    def convert_tokens_to_ids(self, token: str) -> int | None:
+        """The id of a control token, or None."""
+        return self._control.get(token)
+
+    def convert_ids_to_tokens(self, token_id: int) -> str:
+        """The text of one token."""
+        return self._texts[token_id]
+
+    def decode(self, token_ids: Sequence[int], **options: Any) -> str:
+        """The text of the tokens, control tokens written out."""
+        return "".join(self._texts[token_id] for token_id in token_ids)
+
+    def _word_id(self, word: str) -> int:
+        if word not in self._words:
+            self._words[word] = len(self._texts)
+            self._texts.append(word)
+        return self._words[word]

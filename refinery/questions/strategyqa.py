@@ -1,0 +1,77 @@
+"""StrategyQA as released: yes/no questions, a decomposition without answers, evidence paragraphs by id and annotator.
+
+The paragraphs are in a file of their own (`*_paragraphs.json`), read when it stands beside the questions.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from pydantic import StrictBool, TypeAdapter, ValidationError
+
+from refinery.errors import RecordError
+from refinery.questions.base import DatasetRow, first_fault, read_dataset, read_text
+from refinery.records import Passage, Question, SubQuestion
+
+# One annotator's evidence for one step: lists of paragraph ids, and the words `operation` and `no_evidence`.
+_Evidence = list[list[str] | str]
+
+
+class _Row(DatasetRow):
+    qid: str
+    question: str
+    answer: StrictBool
+    decomposition: list[str]
+    evidence: list[list[_Evidence]]
+
+
+class _Paragraph(DatasetRow):
+    title: str
+    content: str
+
+
+def read(path: Path) -> list[Question]:
+    """Read a release file. Passages keep the dataset's ids; a question without any of its paragraphs has no passages.
+
+    `supporting` holds the first annotator's paragraphs, which are enough; a step's holds those of every annotator.
+    """
+    return read_dataset(path, _Row, partial(_to_question, paragraphs=_paragraphs_beside(path)))
+
+
+def _paragraphs_beside(path: Path) -> dict[str, _Paragraph]:
+    found: dict[str, _Paragraph] = {}
+    for file in sorted(path.parent.glob("*_paragraphs.json")):
+        try:
+            found |= TypeAdapter(dict[str, _Paragraph]).validate_json(read_text(file))
+        except ValidationError as error:
+            raise RecordError(f"{file}: {first_fault(error)}") from None
+    return found
+
+
+def _to_question(row: _Row, *, paragraphs: dict[str, _Paragraph]) -> Question:
+    for number, annotated in enumerate(row.evidence, 1):
+        if len(annotated) != len(row.decomposition):
+            raise ValueError(f"field 'evidence': annotator {number} covers {len(annotated)} of {len(row.decomposition)} steps.")
+    by_annotator = [[_paragraph_ids(evidence) for evidence in annotated] for annotated in row.evidence]
+    cited = _unique(passage_id for steps in by_annotator for ids in steps for passage_id in ids)
+    return Question(
+        id=row.qid,
+        text=row.question.strip(),
+        answers=["yes" if row.answer else "no"],
+        passages=[Passage(id=i, title=paragraphs[i].title, text=paragraphs[i].content) for i in cited if i in paragraphs] or None,
+        supporting=_unique(passage_id for ids in by_annotator[0] for passage_id in ids) if by_annotator else None,
+        decomposition=[
+            SubQuestion(text=text.strip(), supporting=_unique(i for steps in by_annotator for i in steps[number]) if by_annotator else None)
+            for number, text in enumerate(row.decomposition)
+        ]
+        or None,
+        dataset="strategyqa",
+    )
+
+
+def _paragraph_ids(evidence: _Evidence) -> list[str]:
+    return [passage_id for item in evidence if isinstance(item, list) for passage_id in item]
+
+
+def _unique(ids: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(ids))

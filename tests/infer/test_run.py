@@ -1,0 +1,198 @@
+"""The infer stage as a user runs it, on tiny random checkpoints."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infer.__main__ import main
+from infer.run import PREDICTIONS_FILE
+from infer.trace import Prediction
+from refinery.records import Passage, Question, read_records, write_records
+
+PROJECT = Path(__file__).parents[2]
+QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], split="test") for i in range(30)]
+PASSAGES = [Passage(id=str(i), title=f"film {i}", text=f"film {i} is a film directed by Maria {i}.") for i in range(30)]
+LEDGER = f"{PREDICTIONS_FILE}.ledger"
+
+
+@pytest.fixture
+def recipe(tmp_path, tiny_bases):
+    """Write data and a recipe; the values given replace or extend those of a `rag` run."""
+
+    def write(**values) -> Path:
+        write_records(tmp_path / "questions.jsonl", QUESTIONS)
+        write_records(tmp_path / "passages.jsonl", PASSAGES)
+        recipe = {
+            "decoder": "rag",
+            "questions": [str(tmp_path / "questions.jsonl")],
+            "output_dir": str(tmp_path / "run"),
+            "llm": {"base": str(tiny_bases["tied"])},
+            "retriever": {"passages": str(tmp_path / "passages.jsonl")},
+            "max_new_tokens": 4,
+        }
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe | values))
+        return tmp_path / "recipe.yaml"
+
+    return write
+
+
+def predictions(run: Path) -> list[Prediction]:
+    return read_records(run / PREDICTIONS_FILE, Prediction)
+
+
+def one_error_line(stderr: str) -> str:
+    lines = [line for line in stderr.splitlines() if line and "Loading weights" not in line]  # transformers' progress bar
+    assert len(lines) == 1, stderr
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize(("decoder", "retrievals"), [("direct", 0), ("rag", 1), ("ra_isf", 1)])
+def test_predictions_come_in_question_order_with_their_costs(recipe, tmp_path, decoder, retrievals):
+    assert main([str(recipe(decoder=decoder, limit=6, questions_in_flight=4))]) == 0
+    answered = predictions(tmp_path / "run")
+    assert [prediction.question_id for prediction in answered] == [question.id for question in QUESTIONS[:6]]
+    assert all(prediction.cost.retrievals >= retrievals * (decoder == "rag") for prediction in answered)
+    assert not (tmp_path / "run" / LEDGER).exists()
+
+
+def test_metrics_are_named_after_the_run(recipe, tmp_path):
+    assert main([str(recipe(name="vanilla", limit=2))]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (list(metrics["results"]), metrics["questions"]) == (["vanilla"], 2)
+
+
+def test_how_many_questions_are_in_flight_changes_no_answer(recipe, tmp_path):
+    for in_flight in (1, 30):
+        assert main([str(recipe(output_dir=str(tmp_path / f"run{in_flight}"), questions_in_flight=in_flight))]) == 0
+    assert [p.answer for p in predictions(tmp_path / "run1")] == [p.answer for p in predictions(tmp_path / "run30")]
+
+
+def mark(ledger: Path) -> set[str]:
+    """Change the answer of every whole line, so that an answer kept can be told from one given again."""
+    *whole, torn = ledger.read_text().split("\n")
+    rows = [json.loads(line) | {"answer": "kept"} for line in whole]
+    ledger.write_text("".join(json.dumps(row) + "\n" for row in rows) + torn)
+    return {row["question_id"] for row in rows}
+
+
+def kept(run: Path) -> set[str]:
+    return {prediction.question_id for prediction in predictions(run) if prediction.answer == "kept"}
+
+
+def test_a_killed_run_answers_only_what_is_missing(recipe, tmp_path):
+    path = recipe(decoder="ra_isf", questions_in_flight=1, max_new_tokens=60)
+    ledger = tmp_path / "run" / LEDGER
+    process = subprocess.Popen([sys.executable, "-m", "infer", str(path)], cwd=PROJECT, stderr=subprocess.DEVNULL)
+    while not ledger.exists() or ledger.read_bytes().count(b"\n") < 3:
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = mark(ledger)
+    assert 3 <= len(done) < len(QUESTIONS)
+    assert not (tmp_path / "run" / "metrics.json").exists()
+
+    assert main([str(path), "--resume"]) == 0
+    assert kept(tmp_path / "run") == done
+    assert [prediction.question_id for prediction in predictions(tmp_path / "run")] == [question.id for question in QUESTIONS]
+
+
+STOPPING_DECODER = """
+from infer.decoders import rag
+from refinery.errors import LLMError
+
+stop_at = {"q5"}
+
+class Stopping:
+    NEEDS_RETRIEVER, Options = True, rag.Options
+
+    async def decode(question, tools, options):
+        if question.id in stop_at:
+            raise LLMError("the machine went away")
+        return await rag.decode(question, tools, options)
+"""
+
+
+def test_a_run_interrupted_twice_in_the_middle_of_a_line_goes_on(recipe, tmp_path, monkeypatch):
+    (tmp_path / "stopping.py").write_text(STOPPING_DECODER)
+    monkeypatch.syspath_prepend(tmp_path)
+    path, ledger = str(recipe(decoder="stopping:Stopping", questions_in_flight=1)), tmp_path / "run" / LEDGER
+    assert main([path]) == 2
+    import stopping
+
+    for stop_at in ({"q9"}, set()):
+        with ledger.open("ab") as file:
+            file.write('{"question_id": "q5", "question": "é'.encode()[:-1])
+        stopping.stop_at = stop_at
+        assert main([path, "--resume"]) == (2 if stop_at else 0)
+    assert [prediction.question_id for prediction in predictions(tmp_path / "run")] == [question.id for question in QUESTIONS]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"decoder": "rq_rga"}, "no decoder 'rq_rga'. Did you mean 'rq_rag'? Available: direct, ra_isf, rag, rq_rag."),
+        ({"decoder": "ra_isf", "options": {"max_dept": 3}}, "options: unknown key 'max_dept'. Did you mean 'max_depth'?"),
+        ({"decoder": "ra_isf", "options": {"max_depth": -1}}, "key 'max_depth': Input should be greater than or equal to 0"),
+        ({"retriever": None}, "decoder 'rag' needs 'retriever' in the recipe."),
+        ({"questions": ["absent.jsonl"]}, "absent.jsonl: cannot be read (No such file or directory)."),
+        ({"llm": {"bas": "x"}}, "unknown key 'llm.bas'. Did you mean 'base'?"),
+        ({"top_k": 5}, "unknown key 'top_k'. It is called 'passages_per_query' here."),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(recipe, tmp_path, capsys, values, message):
+    assert main([str(recipe(**values))]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"retriever": {"passages": "absent.jsonl"}}, "absent.jsonl: cannot be read (No such file or directory)."),
+        ({"llm": {"base": "absent"}}, "absent: no "),
+        ({"retriever": {"name": "bm52"}}, "no retriever 'bm52'. Did you mean 'bm25'?"),
+    ],
+)
+def test_a_missing_part_leaves_nothing_that_looks_whole(recipe, tmp_path, capsys, values, message):
+    assert main([str(recipe(**values))]) == 2
+    assert message in one_error_line(capsys.readouterr().err)
+    assert not {"metrics.json", PREDICTIONS_FILE} & {path.name for path in (tmp_path / "run").glob("*")}
+
+
+def test_a_checkpoint_without_control_tokens_is_refused_before_decoding(recipe, tmp_path, capsys, tiny_bases):
+    assert main([str(recipe(decoder="rq_rag"))]) == 2
+    message = f"{tiny_bases['tied']}: its tokenizer lacks control token '[A_Response]'. Train it with `task: refinement`."
+    assert message in one_error_line(capsys.readouterr().err)
+    assert not (tmp_path / "run" / LEDGER).exists()
+
+
+def test_rq_rag_answers_with_a_checkpoint_that_has_them(recipe, tmp_path, tiny_model, control_tokenizer):
+    tiny_model.save_pretrained(tmp_path / "model")
+    control_tokenizer.save_pretrained(tmp_path / "model")
+    values = {"decoder": "rq_rag", "llm": {"base": str(tmp_path / "model")}, "options": {"max_depth": 1, "max_query_tokens": 4}}
+    assert main([str(recipe(**values, limit=3))]) == 0
+    results = json.loads((tmp_path / "run" / "metrics.json").read_text())["results"]
+    assert list(results) == ["rq_rag_ppl", "rq_rag_confidence", "rq_rag_ensemble", "rq_rag_upper_bound"]
+    assert [len(prediction.paths) for prediction in predictions(tmp_path / "run")] == [4, 4, 4]
+
+
+def test_a_run_in_the_way_is_refused(recipe, capsys):
+    path = str(recipe(limit=1))
+    assert (main([path]), main([path])) == (0, 2)
+    assert "already holds a run. Pass --resume to go on with it" in capsys.readouterr().err
+
+
+def test_a_dry_run_shows_every_option_and_loads_no_model(recipe, tmp_path, capsys):
+    assert main([str(recipe(decoder="ra_isf", llm={"base": "absent"})), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "relevance_threshold: 0.5" in printed
+    assert QUESTIONS[2].text in printed
+    assert not (tmp_path / "run").exists()

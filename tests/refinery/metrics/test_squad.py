@@ -1,0 +1,45 @@
+"""Against vectors measured with SQuAD's evaluate-v1.1.py (facts/inference.md, section 4)."""
+
+import unicodedata
+
+import pytest
+
+from refinery.metrics.squad import exact_match, normalize_answer, token_f1
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answer", "em", "f1"),
+    [
+        ("Lyon", "Lyon", 1, 1),
+        ("The Lyon.", "lyon", 1, 1),
+        ("Yes, they are", "yes", 0, 0.5),
+        ("", "the", 1, 0),
+        ("", "", 1, 0),
+        ("U.S.", "US", 1, 1),
+        ("1,000", "1000", 1, 1),
+        ("O\u2019Brien", "O'Brien", 0, 0),
+        (unicodedata.normalize("NFC", "café"), unicodedata.normalize("NFD", "café"), 0, 0),
+        ("Maria Maria Torvel", "Maria Torvel", 0, 0.8),
+        ("Torvel Maria", "Maria Torvel", 0, 1),
+        ("1984", "1985", 0, 0),
+    ],
+)
+def test_scores_equal_the_reference(prediction, answer, em, f1):
+    assert (exact_match(prediction, [answer]), token_f1(prediction, [answer])) == (em, pytest.approx(f1))
+
+
+def test_the_best_gold_answer_counts():
+    answers = ["Oslo", "the city of Lyon", "Lyon"]
+    assert (exact_match("lyon", answers), token_f1("city Lyon", answers)) == (1.0, pytest.approx(0.8))
+
+
+def test_without_gold_answers_nothing_is_right():
+    assert (exact_match("Lyon", []), token_f1("Lyon", [])) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "normalised"),
+    [("  The   A-Team!", "ateam"), ("another an analysis", "another analysis"), ("Anthe the", "anthe"), ("a.b", "ab")],
+)
+def test_normalising_deletes_punctuation_before_articles(text, normalised):
+    assert normalize_answer(text) == normalised
