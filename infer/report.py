@@ -11,8 +11,8 @@ from refinery.records import Trajectory
 
 
 def results_table(results: dict[str, Any], *, title: str) -> Table:
-    """Systems against question groups: EM / F1, and what a question cost."""
-    groups = [group for group in next(iter(results.values())) if group != "cost_per_question"]
+    """Systems against question groups: EM / F1, and what a question cost. `metrics.json` has every group."""
+    groups = [group for group in ("all", "single_hop", "multi_hop") if group in next(iter(results.values()))]
     table = Table(title=title)
     table.add_column("system")
     for group in groups:

@@ -204,7 +204,7 @@ def test_a_run_says_what_it_trained_on(settings):
 
 
 def test_a_sub_model_learns_its_labels_and_is_evaluated_from_disk(settings):
-    values = settings("tied", task="self_knowledge", strategy="full", max_steps=20)
+    values = settings("tied", task="self_knowledge", strategy="full", max_steps=60)
     metrics = run(TrainRecipe.model_validate(values | {"validation": values["data"]}), resume=False)
     assert (metrics["validation_rows"], metrics["accuracy"], metrics["f1"]) == (4, 1.0, 1.0)
 
