@@ -1,7 +1,6 @@
 """Run one labelling task over all questions: one coroutine a row, every row accounted for."""
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -15,9 +14,8 @@ from refinery.progress import Progress
 from refinery.questions.base import read_questions
 from refinery.records import Question, Record, write_records
 from refinery.retrievers.base import build_retriever
-from refinery.run_dir import RunDir, open_run
+from refinery.run_dir import check_run, open_run
 
-logger = logging.getLogger(__name__)
 Label = Callable[[Question, Bench], Coroutine[Any, Any, Sequence[Record]]]
 
 
@@ -28,10 +26,11 @@ def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
     """
     task = load_task(recipe)
     questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    check_run(recipe, recipe.output_dir, resume=resume)
+    target, retriever = _build_target(recipe), build_retriever(recipe.retriever) if recipe.retriever else None
     output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume)
-    if output.finished:
-        logger.info("%s is finished already", recipe.output_dir)
-    labelled, failures, metrics = asyncio.run(_label_all(recipe, task, questions, output))
+    teacher = Teacher(recipe.teacher, output / "replies.sqlite") if recipe.teacher else None
+    labelled, failures, metrics = asyncio.run(_label_all(task, questions, Bench(recipe, teacher, target, retriever)))
     by_split: dict[str, list[Record]] = {}
     for question, rows in zip(questions, labelled, strict=True):
         by_split.setdefault(question.split or "train", []).extend(rows)
@@ -58,12 +57,11 @@ def load_task(recipe: DistillRecipe) -> Any:
 
 
 async def _label_all(
-    recipe: DistillRecipe, task: Any, questions: Sequence[Question], output: RunDir
+    task: Any, questions: Sequence[Question], bench: Bench
 ) -> tuple[list[Sequence[Record]], list[dict[str, Any]], dict[str, Any]]:
-    bench = _build_bench(recipe, output)
     failures: list[dict[str, Any]] = []
-    gate = asyncio.Semaphore(recipe.rows_in_flight)
-    with Progress(f"distill {recipe.task}", total=len(questions)) as progress:
+    gate = asyncio.Semaphore(bench.recipe.rows_in_flight)
+    with Progress(f"distill {bench.recipe.task}", total=len(questions)) as progress:
 
         async def label_row(question: Question) -> Sequence[Record]:
             async with gate:
@@ -90,18 +88,10 @@ async def _label_all(
     return [task.result() for task in tasks], failures, spent
 
 
-def _build_bench(recipe: DistillRecipe, output: RunDir) -> Bench:
-    target = None
-    if recipe.target is not None:
-        from refinery.llms.build import build_llm
+def _build_target(recipe: DistillRecipe) -> Any:
+    from refinery.llms.build import build_llm
 
-        target = build_llm(recipe.target)
-    return Bench(
-        recipe=recipe,
-        teacher=Teacher(recipe.teacher, output / "replies.sqlite") if recipe.teacher else None,
-        target=target,
-        retriever=build_retriever(recipe.retriever) if recipe.retriever else None,
-    )
+    return build_llm(recipe.target) if recipe.target else None
 
 
 def _counts(questions: Sequence[Question], labelled: Sequence[Sequence[Record]], failures: list[dict[str, Any]]) -> dict[str, Any]:

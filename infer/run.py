@@ -17,7 +17,7 @@ from refinery.progress import Progress
 from refinery.questions.base import read_questions
 from refinery.records import Question, parse_record, write_records
 from refinery.retrievers.base import Retriever, build_retriever
-from refinery.run_dir import RunDir, open_run
+from refinery.run_dir import RunDir, check_run, open_run
 
 PREDICTIONS_FILE = "predictions.jsonl"
 
@@ -25,10 +25,12 @@ PREDICTIONS_FILE = "predictions.jsonl"
 def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
     """Answer, write predictions with their traces, score. Returns what `metrics.json` holds."""
     bench = InferBench(recipe)
+    if (finished := check_run(recipe, recipe.output_dir, resume=resume)) is not None:
+        return finished
     questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    bench.load()
     output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume)
     done = _read_done(output) if resume else {}
-    bench.load()
     started = time.perf_counter()
     asyncio.run(_answer_all(bench, [q for q in questions if q.id not in done], done, output))
     seconds = time.perf_counter() - started

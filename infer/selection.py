@@ -2,7 +2,9 @@
 
 No model is needed, so a stored run can be selected again in milliseconds. `paper` follows Sec. 2.3 to the letter, where confidence is
 a sum of log-probabilities and the ensemble adds these negative numbers up, so that an answer loses by being found often. `fixed`
-takes the confidence as the geometric mean of the answer's token probabilities and adds it up per normalised answer.
+takes the confidence as the geometric mean of the answer's token probabilities, which long answers do not lose by, and the ensemble as
+the probability of each normalised answer: the sum, over the paths that end in it, of the probability of the whole path. Votes of paths
+that the model would hardly take itself (a tree takes all of them) then weigh little.
 """
 
 import math
@@ -25,14 +27,14 @@ def select(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity) ->
     votes: dict[str, float] = {}
     for path in paths:
         key = _vote_key(path, fidelity)
-        votes[key] = votes.get(key, 0.0) + confidence(path, fidelity=fidelity)
+        votes[key] = votes.get(key, 0.0) + _vote(path, fidelity)
     winner = max(votes, key=votes.__getitem__)
     return next(_answer(path) for path in paths if _vote_key(path, fidelity) == winner)
 
 
 def perplexity(path: Trajectory) -> float:
     """exp of the mean negative log-probability of everything the model wrote: control tokens, queries and answer, not evidence."""
-    logprobs = [logprob for step in path.steps for logprob in step.logprobs or []]
+    logprobs = _written(path)
     return math.exp(-sum(logprobs) / len(logprobs))
 
 
@@ -40,6 +42,14 @@ def confidence(path: Trajectory, *, fidelity: Fidelity) -> float:
     """How sure the model was of the final answer's tokens (the control token that opens it is not part of it)."""
     logprobs = (path.steps[-1].logprobs or [])[1:]
     return sum(logprobs) if fidelity == "paper" else math.exp(sum(logprobs) / len(logprobs))
+
+
+def _written(path: Trajectory) -> list[float]:
+    return [logprob for step in path.steps for logprob in step.logprobs or []]
+
+
+def _vote(path: Trajectory, fidelity: Fidelity) -> float:
+    return confidence(path, fidelity=fidelity) if fidelity == "paper" else math.exp(sum(_written(path)))
 
 
 def _vote_key(path: Trajectory, fidelity: Fidelity) -> str:

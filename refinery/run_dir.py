@@ -42,23 +42,33 @@ class RunDir:
         (self / "failures.jsonl").write_text(text, encoding="utf-8")
 
 
-def open_run(recipe: Recipe, output_dir: Path, *, stage: str, resume: bool) -> RunDir:
-    """Create the directory and write `run.json`. Raises RunDirError when one is in the way and `resume` is off, or the recipe changed."""
+def check_run(recipe: Recipe, output_dir: Path, *, resume: bool) -> dict[str, Any] | None:
+    """The metrics of an equal run that came to its end, or None where there is work to do.
+
+    Called before anything is loaded. Raises RunDirError when a run is in the way: `resume` is off, or it was begun with another recipe.
+    """
     run = RunDir(output_dir)
-    record = run / "run.json"
-    resolved = recipe.model_dump(mode="json")
-    if record.exists():
-        if not resume:
-            raise RunDirError(f"{output_dir}: already holds a run. Pass --resume to go on with it, or output_dir=... to start another.")
-        earlier = json.loads(record.read_text(encoding="utf-8"))["recipe"]
-        changed = sorted(key for key in resolved if resolved[key] != earlier.get(key))
-        if changed:
-            raise RunDirError(f"{output_dir}: was begun with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
+    if not (run / "run.json").exists():
+        return None
+    if not resume:
+        raise RunDirError(f"{output_dir}: already holds a run. Pass --resume to go on with it, or output_dir=... to start another.")
+    earlier, resolved = read_run(output_dir)["recipe"], recipe.model_dump(mode="json")
+    changed = sorted(key for key in resolved if resolved[key] != earlier.get(key))
+    if changed:
+        raise RunDirError(f"{output_dir}: was begun with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
+    return json.loads((run / "metrics.json").read_text(encoding="utf-8")) if run.finished else None
+
+
+def open_run(recipe: Recipe, output_dir: Path, *, stage: str, resume: bool) -> RunDir:
+    """Create the directory and write `run.json`, once everything that the recipe names is known to load. Raises as `check_run`."""
+    check_run(recipe, output_dir, resume=resume)
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunDirError(f"{output_dir}: cannot be made a run directory ({error.strerror}). Choose another output_dir.") from None
-    write_json(record, {"stage": stage, "recipe": resolved, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **environment()})
+    run = RunDir(output_dir)
+    record = {"stage": stage, "recipe": recipe.model_dump(mode="json"), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    write_json(run / "run.json", record | environment())
     return run
 
 

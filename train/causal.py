@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from refinery.errors import RecipeError
-from refinery.run_dir import RunDir, open_run
+from refinery.run_dir import RunDir, check_run, open_run
 from train.data import encode_rows, training_records
 from train.evaluate import evaluate
 from train.model import build_model, save_model
@@ -13,12 +13,14 @@ from train.recipe import TrainRecipe
 
 def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
     """Train, save to `output_dir`, evaluate on the validation files. Returns what `metrics.json` holds."""
-    records = training_records(recipe)
     # Under `accelerate launch` every process runs this; the first one owns the run directory.
     main_process = os.environ.get("RANK", "0") == "0"
-    output = open_run(recipe, recipe.output_dir, stage="train", resume=resume) if main_process else RunDir(recipe.output_dir)
+    if main_process and (finished := check_run(recipe, recipe.output_dir, resume=resume)) is not None:
+        return finished
+    records = training_records(recipe)
     model, tokenizer = build_model(recipe)
     rows, dropped = encode_rows(records, recipe, tokenizer)
+    output = open_run(recipe, recipe.output_dir, stage="train", resume=resume) if main_process else RunDir(recipe.output_dir)
     trainer = build_trainer(model, tokenizer, rows, recipe)
     result = trainer.train(resume_from_checkpoint=_last_checkpoint(recipe) if resume else None)
     train_loss = _mean_over_processes(trainer.accelerator, result.training_loss)
@@ -56,7 +58,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[Any], recipe: TrainReci
         weight_decay=recipe.weight_decay,
         per_device_train_batch_size=recipe.per_device_train_batch_size,
         gradient_accumulation_steps=recipe.gradient_accumulation_steps,
-        train_sampling_strategy="group_by_length",
+        train_sampling_strategy=recipe.train_sampling_strategy,
         max_length=None,  # rows are cut to length by encode_rows, which counts what it drops; TRL would cut the end silently
         bf16=recipe.dtype == "bfloat16",
         gradient_checkpointing=recipe.gradient_checkpointing,

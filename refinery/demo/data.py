@@ -9,11 +9,11 @@ from refinery.records import Question, write_records
 
 # Questions per split about rare entities, by type, and single-hop questions about common ones.
 RARE_COUNTS = {
-    "train": {"single_hop": 300, "two_hop": 260, "three_hop": 160, "comparison": 160, "ambiguous": 120},
+    "train": {"single_hop": 350, "two_hop": 400, "three_hop": 330, "comparison": 180, "ambiguous": 140},
     "validation": {"single_hop": 60, "two_hop": 40, "three_hop": 30, "comparison": 30, "ambiguous": 20},
-    "test": {"single_hop": 60, "two_hop": 50, "three_hop": 30, "comparison": 20, "ambiguous": 20},
+    "test": {"single_hop": 50, "two_hop": 40, "three_hop": 25, "comparison": 15, "ambiguous": 20},
 }
-COMMON_COUNTS = {"train": 200, "validation": 60, "test": 60}
+COMMON_COUNTS = {"train": 200, "validation": 60, "test": 50}
 
 
 def write_demo_data(seed: int, folder: Path) -> dict[str, Path]:

@@ -65,11 +65,14 @@ def main() -> None:
     log = (recipe.output_dir / "pretrain_log.jsonl").open("w", buffering=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True)
     started, tokens = time.time(), 0
+    seen: set[int] = set()
     for step in range(recipe.repeat_steps + recipe.steps):
         rate = _learning_rate(step, recipe)
         rows = _repeated_rows(rng, recipe) if step < recipe.repeat_steps else _text_rows(rng, recipe, tokenizer)
         loss = _train_step(model, optimizer, rows, rate, tokenizer.pad_token_id)
         tokens += sum(len(row.input_ids) for row in rows)
+        if step >= recipe.repeat_steps:
+            seen.update(token for row in rows for token in row.input_ids)
         if (step + 1) % recipe.eval_every == 0 or step + 1 == recipe.repeat_steps + recipe.steps:
             scores = evaluate(model, tokenizer) if step >= recipe.repeat_steps else {}
             entry = {
@@ -82,6 +85,8 @@ def main() -> None:
             log.write(json.dumps(entry) + "\n")
             model.save_pretrained(recipe.output_dir)
             tokenizer.save_pretrained(recipe.output_dir)
+    separate_unseen_rows(model, seen)
+    model.save_pretrained(recipe.output_dir)
 
 
 def _llama_config(recipe: PretrainRecipe, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
@@ -141,6 +146,19 @@ def _logits(model: LlamaForCausalLM, rows: Sequence[EncodedRow], pad_id: int) ->
     targets, is_answer = ids[:, 1:], labels[:, 1:] != IGNORED_LABEL
     real = targets != pad_id
     return model.lm_head(hidden[real]), targets[real], is_answer[real]
+
+
+@torch.no_grad()
+def separate_unseen_rows(model: LlamaForCausalLM, seen: set[int]) -> None:
+    """Give tokens that no text held an embedding of their own, of the usual length.
+
+    Training pushes all of them the same way (never this), so that fine-tuning could not tell `know` from `unknow` afterwards.
+    """
+    weight = model.get_input_embeddings().weight
+    unseen = [token for token in range(weight.shape[0]) if token not in seen]
+    usual = weight[sorted(seen)].norm(dim=1).mean()
+    fresh = torch.randn(len(unseen), weight.shape[1], generator=torch.Generator().manual_seed(0))
+    weight[unseen] = fresh / fresh.norm(dim=1, keepdim=True) * usual
 
 
 def _repeated_rows(rng: random.Random, recipe: PretrainRecipe) -> list[EncodedRow]:

@@ -30,7 +30,7 @@ class WorldSize:
 
 COMMON_SIZE = WorldSize(films=120, books=40, people=90, cities=40, countries=12, shared_title_share=0.0)
 RARE_SIZES = {
-    "train": WorldSize(films=560, books=150, people=480, cities=130, countries=26, shared_title_share=0.3),
+    "train": WorldSize(films=560, books=150, people=480, cities=320, countries=50, shared_title_share=0.3),
     "validation": WorldSize(films=110, books=40, people=100, cities=40, countries=10, shared_title_share=0.3),
     "test": WorldSize(films=270, books=90, people=230, cities=80, countries=18, shared_title_share=0.3),
 }

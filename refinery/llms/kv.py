@@ -196,13 +196,14 @@ class KvModel:
         return cache, mask
 
     def _pad(self, chains: list[list[torch.Tensor]], prefix: int) -> torch.Tensor:
-        """Concatenate each row's tensors (heads, tokens, dim) and left-pad to (rows, heads, prefix, dim)."""
+        """Put each row's tensors (heads, tokens, dim) one after the other, left-padded to (rows, heads, prefix, dim)."""
         example = next(tensor for chain in chains for tensor in chain)
         padded = example.new_zeros((len(chains), example.shape[0], prefix, example.shape[2]))
         for i, chain in enumerate(chains):
-            if chain:
-                joined = torch.cat(chain, dim=1)
-                padded[i, :, prefix - joined.shape[1] :] = joined
+            start = prefix - sum(tensor.shape[1] for tensor in chain)
+            for tensor in chain:
+                padded[i, :, start : start + tensor.shape[1]] = tensor
+                start += tensor.shape[1]
         return padded
 
     def forward(self, ids: torch.Tensor, cache: DynamicCache, mask: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
