@@ -75,6 +75,8 @@ def draw_questions(world: World, rng: random.Random, counts: dict[str, int], *, 
                 for entity in world.of_kind(RELATIONS[chain[0]].subject_kind)
                 if entity.id in allowed
             ]
+        # "What is the capital of the country of X?" answers itself where X is that capital; a comparison names its answer by nature.
+        candidates = [q for q in candidates if kind == "comparison" or q.answers[0] not in q.text]
         drawn += rng.sample(candidates, min(count, len(candidates)))
     return drawn
 

@@ -69,3 +69,8 @@ def test_the_first_path_wins_ties(fidelity, strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_one_path_is_selected_by_every_strategy(fidelity, strategy):
     assert select([path("", [-0.5, -0.5])], strategy, fidelity=fidelity) == ""
+
+
+def test_paths_that_the_model_would_hardly_take_weigh_little_in_the_fixed_ensemble():
+    unlikely = [path("Rome", [-0.1, -0.1], query=[-8.0, -2.0]) for _ in range(5)]
+    assert select([*unlikely, path("Lyon", [-0.1, -0.5], query=[-0.1, -0.2])], "ensemble", fidelity="fixed") == "Lyon"

@@ -1,0 +1,72 @@
+"""The README's commands: stages are run with --dry-run, the others are accepted by the command's parser."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refinery.command import _parser
+from refinery.demo.data import write_demo_data
+from refinery.records import Passage, RelevanceLabel, Trajectory, write_records
+
+PROJECT = Path(__file__).parents[1]
+BLOCKS = re.findall(r"```bash\n(.*?)```", (PROJECT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+COMMANDS = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines() if line.strip()]
+STAGES = [command for command in COMMANDS if command[0] == "refinery" and command[1] in ("distill", "train", "infer")]
+LAUNCHED = [command for command in COMMANDS if command[0] == "accelerate"]
+OTHERS = [command for command in COMMANDS if command[0] == "refinery" and command not in STAGES]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """A folder that looks like a checkout after the demo's data and labels are made."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("recipes", "refinery", "accelerate_configs"):
+        (folder / name).symlink_to(PROJECT / name)
+    write_demo_data(0, folder / "runs" / "demo" / "data")
+    passage = Passage(id="p", title="Lyon", text="Lyon is a city in France.")
+    rows = {
+        "relevance": RelevanceLabel(question_id="q", question="Where is Lyon?", passage=passage, label="relevant"),
+        "refinement": Trajectory(question_id="q", question="Where is Lyon?", steps=[{"action": "answer", "text": "France"}]),
+    }
+    for task, row in rows.items():
+        labels = folder / "runs" / "demo" / "labels" / task
+        labels.mkdir(parents=True)
+        write_records(labels / "train.jsonl", [row])
+    return folder
+
+
+def run(command: list[str], checkout: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=checkout, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(PROJECT), "HF_HUB_OFFLINE": "1"}
+    )
+
+
+@pytest.mark.parametrize("command", STAGES, ids=" ".join)
+def test_a_stage_command_runs_dry(command, checkout):
+    arguments = [argument for argument in command[1:] if argument != "--dry-run"]
+    done = run([sys.executable, "-m", "refinery.command", *arguments, "--dry-run"], checkout)
+    assert done.returncode == 0, done.stderr
+    assert "---" in done.stdout
+
+
+@pytest.mark.parametrize("command", LAUNCHED, ids=" ".join)
+def test_a_launched_command_names_files_that_exist_and_runs_dry(command, checkout):
+    config, module = command[command.index("--config_file") + 1], command.index("-m")
+    assert (checkout / config).is_file()
+    done = run([sys.executable, *command[module:], "--dry-run"], checkout)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=" ".join)
+def test_any_other_command_is_accepted(command):
+    assert _parser().parse_args(command[1:]).action
+
+
+def test_the_make_targets_exist():
+    targets = {command[1] for command in COMMANDS if command[0] == "make"}
+    assert targets
+    assert targets <= set(re.findall(r"^(\w+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
