@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,7 +77,6 @@ def _push(arguments: argparse.Namespace) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> None:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     from refinery.demo.run import run_demo
 
     run_demo(arguments.seed, arguments.output, resume=arguments.resume)

@@ -21,8 +21,9 @@ from refinery.run_dir import environment, write_json
 PROJECT = Path(__file__).parents[2]
 BASE = Path(__file__).parent / "checkpoint"
 SUB_MODELS = ("self_knowledge", "relevance", "decomposition")
-# Each job is one CPU thread: a second thread makes a model this small slower, a second job does not.
+# Each job is one CPU thread: a second thread makes a model this small slower, a second job does not. The last one has both cores.
 _JOBS_AT_ONCE = 2
+_THREADS = {"infer/rq_rag": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ async def _run_job(job: Job, output: Path, resume: bool) -> float:
     started = time.perf_counter()
     with log.open("w", encoding="utf-8") as file:
         arguments = [*command, *(["--resume"] if resume else [])]
-        process = await asyncio.create_subprocess_exec(*arguments, stdout=file, stderr=file, env=_environment())
+        process = await asyncio.create_subprocess_exec(*arguments, stdout=file, stderr=file, env=_environment(_THREADS.get(job.name, 1)))
         try:
             code = await process.wait()
         except asyncio.CancelledError:
@@ -130,7 +131,7 @@ async def _teacher(seed: int, port: int, output: Path) -> AsyncIterator[None]:
     command = [sys.executable, "-m", "refinery.demo.teacher", "--seed", str(seed), "--port", str(port)]
     (output / "logs").mkdir(exist_ok=True)
     with (output / "logs" / "teacher.log").open("w", encoding="utf-8") as log:
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log, env=_environment())
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log, env=_environment(1))
     try:
         assert process.stdout is not None
         if not await process.stdout.readline():
@@ -142,8 +143,8 @@ async def _teacher(seed: int, port: int, output: Path) -> AsyncIterator[None]:
         await process.wait()
 
 
-def _environment() -> dict[str, str]:
-    return os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+def _environment(threads: int) -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
 def _teacher_port(output: Path) -> int:
