@@ -32,7 +32,7 @@ class TrainRecipe(Recipe):
     warmup_steps: float = Field(0.03, description="below 1 it is a share of all steps; both papers use 0.03", ge=0)
     weight_decay: float = Field(0.0, ge=0)
     train_sampling_strategy: Literal["random", "group_by_length"] = Field(
-        "random", description="group_by_length pads less, but its batches hold like questions, which upsets small judges"
+        "random", description="group_by_length pads less, but then a batch holds questions of one kind"
     )
     per_device_train_batch_size: int = Field(4, ge=1)
     gradient_accumulation_steps: int = Field(8, ge=1)
