@@ -35,7 +35,6 @@ RQ_RAG = (
     ControlToken("[S_Response]", "respond", "model", "the answer to a sub-question"),
     ControlToken("[EOS]", "end", "model", "end of the text"),
 )
-SETS = {"rq_rag": RQ_RAG, "none": ()}
 
 
 def token_for(role: str) -> ControlToken:

@@ -137,17 +137,21 @@ R = TypeVar("R", bound=Record)
 
 def read_records(path: str | Path, record: type[R]) -> list[R]:
     """Read a JSON Lines file of one record type. Raises RecordError naming file, line and what is wrong."""
-    path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines() would also split at U+2028 inside a text
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror}). Check the path in the recipe.") from None
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
+    lines = read_text(Path(path)).split("\n")  # splitlines() would also split at U+2028 inside a text
     rows = [parse_record(line, record, where=f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:
         raise RecordError(f"{path}: has no rows. It should hold one {record.__name__} per line.")
     return rows
+
+
+def read_text(path: Path) -> str:
+    """A file's text. Raises RecordError when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror}). Check the path in the recipe.") from None
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
 
 
 def parse_record(line: str, record: type[R], *, where: str) -> R:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from refinery import plugins
 from refinery.errors import RecordError
-from refinery.records import Question
+from refinery.records import Question, read_text
 
 
 def read_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> list[Question]:
@@ -58,16 +58,6 @@ def split_of(path: Path) -> str:
     """`dev` for `hotpot_dev_distractor_v1.json`: the split that a file's name holds as a word, else `train`."""
     words = re.split(r"[^a-z]+", path.stem.lower())
     return next((word for word in words if word in ("train", "dev", "validation", "test")), "train")
-
-
-def read_text(path: Path) -> str:
-    """A file's text. Raises RecordError when it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror}). Check the path in the recipe.") from None
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
 
 
 def first_fault(error: ValidationError) -> str:

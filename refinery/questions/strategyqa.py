@@ -10,8 +10,8 @@ from pathlib import Path
 from pydantic import StrictBool, TypeAdapter, ValidationError
 
 from refinery.errors import RecordError
-from refinery.questions.base import DatasetRow, first_fault, read_dataset, read_text
-from refinery.records import Passage, Question, SubQuestion
+from refinery.questions.base import DatasetRow, first_fault, read_dataset
+from refinery.records import Passage, Question, SubQuestion, read_text
 
 # One annotator's evidence for one step: lists of paragraph ids, and the words `operation` and `no_evidence`.
 _Evidence = list[list[str] | str]

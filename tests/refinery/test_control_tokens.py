@@ -22,7 +22,7 @@ def test_a_role_names_one_token():
 
 def test_a_checkpoint_agrees_with_the_tokenizer_it_was_saved_with(tmp_path, control_tokenizer):
     write_manifest(tmp_path, RQ_RAG, control_tokenizer)
-    check_manifest(tmp_path, control_tokenizer, needed=RQ_RAG)
+    assert check_manifest(tmp_path, control_tokenizer, needed=RQ_RAG) is None
 
 
 def test_a_tokenizer_with_other_ids_is_refused(tmp_path, control_tokenizer):
@@ -46,4 +46,4 @@ def test_a_missing_control_token_is_named(tmp_path, tiny_tokenizer):
 
 
 def test_a_checkpoint_without_control_tokens_needs_no_manifest(tmp_path, tiny_tokenizer):
-    check_manifest(tmp_path, tiny_tokenizer)
+    assert check_manifest(tmp_path, tiny_tokenizer) is None
