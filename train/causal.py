@@ -45,7 +45,9 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[Any], recipe: TrainReci
     """The SFTTrainer over our own ids and labels, checked to run on as many processes as were launched."""
     import torch
     from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
+    from trl import SFTConfig
+
+    from train.supervised_head import SupervisedHeadTrainer
 
     on_gpu = torch.cuda.is_available()
     arguments = SFTConfig(
@@ -73,7 +75,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[Any], recipe: TrainReci
         disable_tqdm=None if on_gpu else False,
     )
     dataset = Dataset.from_dict({"input_ids": [row.input_ids for row in rows], "labels": [row.labels for row in rows]})
-    trainer = SFTTrainer(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
+    trainer = SupervisedHeadTrainer(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if trainer.accelerator.num_processes != launched:
         raise RecipeError(

@@ -24,6 +24,7 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
         tokenizer.add_special_tokens({"pad_token": "<pad>"})
     new_rows = add_control_tokens(model, tokenizer, control_tokens_of(recipe))
     model.config.use_cache = False
+    model.set_attn_implementation(recipe.attn_implementation)
     if recipe.strategy == "lora":
         model = _with_adapter(model, recipe, new_rows)
     return model, tokenizer

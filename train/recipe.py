@@ -24,7 +24,7 @@ class TrainRecipe(Recipe):
     lora_alpha: int = Field(16, description="both papers' scripts use 16", ge=1)
     lora_dropout: float = Field(0.05, description="RA-ISF's LoRA script uses 0.05", ge=0, lt=1)
     format: FormatName = Field("consistent", description="how trajectories are written (refinement only)")
-    system_prompt: str = Field("rq_rag_short_answer", description="a file of refinery/prompts (refinement only)")
+    system_prompt: str = Field("rq_rag_short_answer", description="a file of refinery/prompts, for rows that bring none (refinement only)")
     label_balance: bool = Field(False, description="repeat rows of the rarer label until both are equally frequent")
     epochs: float = Field(3, description="RA-ISF trains 3, RQ-RAG 1", gt=0)
     learning_rate: float = Field(description="RQ-RAG full: 2e-5; RA-ISF full: 2e-5, LoRA: 1e-4", gt=0)
@@ -40,6 +40,7 @@ class TrainRecipe(Recipe):
     max_steps: int = Field(-1, description="stop after so many steps; -1 trains all epochs")
     dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="weights are loaded so, and training runs in it")
     gradient_checkpointing: bool = True
+    attn_implementation: str = Field("sdpa", description="as transformers names them")
     save_steps: int = Field(200, description="steps between checkpoints that --resume can go on from; the newest is kept", ge=1)
     limit: int | None = Field(None, description="train on the first rows only", ge=1)
     seed: int = 42

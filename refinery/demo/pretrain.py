@@ -1,12 +1,14 @@
 """Rebuild the tiny base checkpoint: a Llama that knows the common world and can read, but has seen no control token and no sub-model task.
 
-`python -m refinery.demo.pretrain recipes/demo/pretrain.yaml` (about 0.6 s a step on 2 CPU cores). Two stages, both needed at this size:
-random sequences repeated, from which copying grows, and then closed-book questions about the common world mixed with reading and
-synthesis in worlds drawn fresh for every step, so that nothing but reading answers them.
+`torchrun --nproc-per-node 2 -m refinery.demo.pretrain recipes/demo/pretrain.yaml`: one process with one thread a core, which is quicker
+than one process with two threads, and the less so the busier the machine is. It starts from weights that can copy
+(`refinery.demo.copying`) and trains on closed-book questions about the common world, mixed with reading and synthesis in worlds drawn
+fresh for every step, so that nothing but reading answers them.
 """
 
 import json
 import math
+import os
 import random
 import sys
 import time
@@ -17,6 +19,8 @@ import torch
 from pydantic import Field
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from refinery.demo.copying import order_rows, write_copying_heads
+from refinery.demo.names import YEARS
 from refinery.demo.questions import QUESTION_TYPES, draw_questions
 from refinery.demo.tokenizer import build_tokenizer
 from refinery.demo.world import NamePools, WorldSize, common_world, demo_worlds, draw_world
@@ -24,9 +28,10 @@ from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe, load_recipe
 from refinery.records import Passage, Question
 from refinery.segments import IGNORED_LABEL, EncodedRow, Segment, encode
+from refinery.sub_models import fill_references
 
 FRESH_SIZE = WorldSize(films=24, books=8, people=24, cities=12, countries=6, shared_title_share=0.3)
-ROW_KINDS = {"closed_book": 0.22, "passage": 0.03, "reading": 0.5, "synthesis": 0.25}
+UNKNOWN = "no answer"
 # Weight of the text around the answers in the loss, and how often passages stand in search order rather than shuffled.
 TEXT_WEIGHT = 0.05
 SEARCH_ORDER_SHARE = 0.75
@@ -37,15 +42,20 @@ class PretrainRecipe(Recipe):
 
     output_dir: Path = Field(description="where the checkpoint, its log and this recipe are written")
     start_from: Path | None = Field(None, description="go on from a checkpoint that this script wrote")
+    row_kinds: dict[str, float] = Field(
+        default={"closed_book": 0.26, "unknown": 0.06, "passage": 0.03, "reading": 0.34, "step_by_step": 0.17, "synthesis": 0.14},
+        description="share of each kind among the rows of a step",
+    )
     seed: int = 0
     hidden_size: int = 128
     intermediate_size: int = 384
     num_hidden_layers: int = 4
     num_attention_heads: int = 4
     vocab_size: int = 1856
-    repeat_steps: int = Field(500, description="steps of random sequences repeated, before any text")
-    steps: int = Field(description="steps of text and questions")
-    rows_per_step: int = 48
+    rope_theta: float = Field(1e8, description="high, so that most dimensions of so small a head carry content, not place")
+    steps: int = Field(description="over which the learning rate falls")
+    stop_at: int | None = Field(None, description="end before the learning rate has fallen; another stage goes on")
+    rows_per_step: int = 32
     learning_rate: float = 2e-3
     final_learning_rate: float = 5e-5
     eval_every: int = 500
@@ -54,39 +64,43 @@ class PretrainRecipe(Recipe):
 def main() -> None:
     """Pre-train as the recipe says; the log is one JSON line per evaluation."""
     recipe = load_recipe(sys.argv[1], PretrainRecipe, sys.argv[2:])
+    rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:
+        torch.distributed.init_process_group("gloo")
     torch.manual_seed(recipe.seed)
-    rng = random.Random(recipe.seed)
-    tokenizer = build_tokenizer(recipe.vocab_size)
-    model = LlamaForCausalLM(_llama_config(recipe, tokenizer))
-    if recipe.start_from:
-        model = LlamaForCausalLM.from_pretrained(recipe.start_from)
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(recipe.start_from)
+    rng = random.Random(f"{recipe.seed}-{rank}")
+    model, tokenizer = _begin(recipe)
     recipe.output_dir.mkdir(parents=True, exist_ok=True)
-    log = (recipe.output_dir / "pretrain_log.jsonl").open("w", buffering=1)
+    log = (recipe.output_dir / "pretrain_log.jsonl").open("w", buffering=1) if rank == 0 else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True)
     started, tokens = time.time(), 0
     seen: set[int] = set()
-    for step in range(recipe.repeat_steps + recipe.steps):
-        rate = _learning_rate(step, recipe)
-        rows = _repeated_rows(rng, recipe) if step < recipe.repeat_steps else _text_rows(rng, recipe, tokenizer)
-        loss = _train_step(model, optimizer, rows, rate, tokenizer.pad_token_id)
-        tokens += sum(len(row.input_ids) for row in rows)
-        if step >= recipe.repeat_steps:
-            seen.update(token for row in rows for token in row.input_ids)
-        if (step + 1) % recipe.eval_every == 0 or step + 1 == recipe.repeat_steps + recipe.steps:
-            scores = evaluate(model, tokenizer) if step >= recipe.repeat_steps else {}
-            entry = {
-                "step": step + 1,
-                "tokens": tokens,
-                "seconds": round(time.time() - started),
-                "loss": round(loss, 4),
-                **scores,
-            }
-            log.write(json.dumps(entry) + "\n")
+    last = recipe.stop_at or recipe.steps
+    for step in range(last):
+        rows = _text_rows(rng, recipe.row_kinds, recipe.rows_per_step // processes, tokenizer)
+        loss = _train_step(model, optimizer, rows, _learning_rate(step, recipe), tokenizer.pad_token_id)
+        tokens += sum(len(row.input_ids) for row in rows) * processes
+        seen.update(token for row in rows for token in row.input_ids)
+        if rank == 0 and ((step + 1) % recipe.eval_every == 0 or step + 1 == last):
+            entry = {"step": step + 1, "tokens": tokens, "seconds": round(time.time() - started), "loss": round(loss, 4)}
+            assert log is not None
+            log.write(json.dumps(entry | evaluate(model, tokenizer)) + "\n")
             model.save_pretrained(recipe.output_dir)
             tokenizer.save_pretrained(recipe.output_dir)
-    separate_unseen_rows(model, seen)
-    model.save_pretrained(recipe.output_dir)
+    if rank == 0:
+        separate_unseen_rows(model, seen)
+        model.save_pretrained(recipe.output_dir)
+
+
+def _begin(recipe: PretrainRecipe) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """An earlier run's model and tokenizer, or new ones."""
+    if recipe.start_from:
+        return LlamaForCausalLM.from_pretrained(recipe.start_from), PreTrainedTokenizerFast.from_pretrained(recipe.start_from)
+    tokenizer = build_tokenizer(recipe.vocab_size)
+    model = LlamaForCausalLM(_llama_config(recipe, tokenizer))
+    write_copying_heads(model, seed=recipe.seed)
+    order_rows(model, [tokenizer.encode(f" {year}")[0] for year in YEARS])
+    return model, tokenizer
 
 
 def _llama_config(recipe: PretrainRecipe, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
@@ -98,6 +112,7 @@ def _llama_config(recipe: PretrainRecipe, tokenizer: PreTrainedTokenizerFast) ->
         num_attention_heads=recipe.num_attention_heads,
         num_key_value_heads=recipe.num_attention_heads,
         max_position_embeddings=2048,
+        rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
         tie_word_embeddings=True,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -106,9 +121,8 @@ def _llama_config(recipe: PretrainRecipe, tokenizer: PreTrainedTokenizerFast) ->
 
 
 def _learning_rate(step: int, recipe: PretrainRecipe) -> float:
-    """Warm-up over 100 steps, flat through the repeats, then a cosine to the final rate."""
-    progress = max(0, step - recipe.repeat_steps) / max(1, recipe.steps)
-    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    """Warm-up over 200 steps and a cosine to the final rate."""
+    cosine = 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
     return min(1.0, (step + 1) / 200) * (recipe.final_learning_rate + (recipe.learning_rate - recipe.final_learning_rate) * cosine)
 
 
@@ -130,10 +144,22 @@ def _train_step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rows:
         on_answers = losses[is_answer].sum() / answers
         (on_answers + TEXT_WEIGHT * losses[~is_answer].sum() / others).backward()
         total += on_answers.item()
+    _average_gradients(model)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return total
+
+
+def _average_gradients(model: LlamaForCausalLM) -> None:
+    """Over the processes, where there are several: all gradients in one message."""
+    if torch.distributed.is_initialized():
+        gradients = [parameter.grad for parameter in model.parameters()]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        torch.distributed.all_reduce(flat)
+        flat /= torch.distributed.get_world_size()
+        for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
 
 
 def _logits(model: LlamaForCausalLM, rows: Sequence[EncodedRow], pad_id: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -150,29 +176,20 @@ def _logits(model: LlamaForCausalLM, rows: Sequence[EncodedRow], pad_id: int) ->
 
 @torch.no_grad()
 def separate_unseen_rows(model: LlamaForCausalLM, seen: set[int]) -> None:
-    """Give tokens that no text held an embedding of their own, of the usual length.
+    """Give tokens that no text held an embedding of their own, drawn like the others'.
 
     Training pushes all of them the same way (never this), so that fine-tuning could not tell `know` from `unknow` afterwards.
     """
     weight = model.get_input_embeddings().weight
     unseen = [token for token in range(weight.shape[0]) if token not in seen]
-    usual = weight[sorted(seen)].norm(dim=1).mean()
+    usual = weight[sorted(seen)]
     fresh = torch.randn(len(unseen), weight.shape[1], generator=torch.Generator().manual_seed(0))
-    weight[unseen] = fresh / fresh.norm(dim=1, keepdim=True) * usual
+    weight[unseen] = usual.mean(dim=0) + fresh * usual.std(dim=0)
 
 
-def _repeated_rows(rng: random.Random, recipe: PretrainRecipe) -> list[EncodedRow]:
-    """Random tokens, then the same again; the second half counts as the answer."""
-    rows = []
-    for _ in range(recipe.rows_per_step):
-        half = [rng.randrange(3, recipe.vocab_size) for _ in range(rng.randint(16, 64))]
-        rows.append(EncodedRow(half + half, [IGNORED_LABEL] * len(half) + half, []))
-    return rows
-
-
-def _text_rows(rng: random.Random, recipe: PretrainRecipe, tokenizer: PreTrainedTokenizerFast) -> list[EncodedRow]:
+def _text_rows(rng: random.Random, shares: dict[str, float], count: int, tokenizer: PreTrainedTokenizerFast) -> list[EncodedRow]:
     fresh = _FreshWorld(rng)
-    kinds = rng.choices(list(ROW_KINDS), weights=list(ROW_KINDS.values()), k=recipe.rows_per_step)
+    kinds = rng.choices(list(shares), weights=list(shares.values()), k=count)
     return [encode(_ROW_WRITERS[kind](rng, fresh), tokenizer) for kind in kinds]
 
 
@@ -195,12 +212,18 @@ class _FreshWorld:
         counts = {"single_hop": 10**6, "two_hop": 40, "three_hop": 30, "comparison": 30, "ambiguous": 20}
         by_type = [draw_questions(world, rng, {kind: count}) for kind, count in counts.items()]
         self.questions = [rng.choice(questions) for questions in by_type if questions for _ in range(12)]
+        self.single_hop, self.chains = by_type[0], by_type[1] + by_type[2]
         self.follow_ups = [question for questions in by_type for question in questions if question.type != "ambiguous"]
 
 
 def _closed_book(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
     question = rng.choice(_Common.questions)
     return answered(render_prompt("answer_direct", question=question.text), question.answers[0])
+
+
+def _unknown(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
+    """A closed-book question about names never read: what a model that knows its limits says."""
+    return answered(render_prompt("answer_direct", question=rng.choice(fresh.single_hop).text), UNKNOWN)
 
 
 def _passage(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
@@ -217,6 +240,18 @@ def _reading(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
     return segments
 
 
+def _step_by_step(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
+    """A chain asked hop by hop, each with its passages: a later question holds a name that an earlier passage gave."""
+    question = rng.choice(fresh.chains)
+    segments: list[Segment] = []
+    filled = fill_sub_questions(question)
+    for (text, answer), passage_id in zip(filled, question.supporting or [], strict=True):
+        hop = question.model_copy(update={"text": text, "answers": [answer], "supporting": [passage_id]})
+        segments += reading_row(hop, fresh.passages, rng, distractors=rng.choice((0, 1, 1, 2)))[1]
+        segments.append(Segment("\n", "prompt"))
+    return segments + answered(f"Question: {question.text}\nAnswer:", question.answers[0])
+
+
 def _synthesis(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
     kinds = rng.choice((("two_hop", "three_hop"), ("comparison",)))
     return synthesis_row(rng.choice([question for question in fresh.questions if question.type in kinds]))
@@ -224,8 +259,10 @@ def _synthesis(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
 
 _ROW_WRITERS: dict[str, Callable[[random.Random, _FreshWorld], list[Segment]]] = {
     "closed_book": _closed_book,
+    "unknown": _unknown,
     "passage": _passage,
     "reading": _reading,
+    "step_by_step": _step_by_step,
     "synthesis": _synthesis,
 }
 
@@ -267,13 +304,16 @@ _STOP_WORDS = frozenset("Who When Where What Which is was the of in born release
 
 def synthesis_row(question: Question) -> list[Segment]:
     """A question with its sub-questions answered, references filled in."""
+    prompt = render_prompt("answer_from_sub_answers", question=question.text, sub_answers=fill_sub_questions(question))
+    return answered(prompt, question.answers[0])
+
+
+def fill_sub_questions(question: Question) -> list[tuple[str, str]]:
+    """The sub-questions, with earlier answers where they refer to them, and their answers."""
     filled: list[tuple[str, str]] = []
     for sub in question.decomposition or []:
-        text = sub.text
-        for number, (_, earlier) in enumerate(filled, 1):
-            text = text.replace(f"#{number}", earlier)
-        filled.append((text, sub.answer or ""))
-    return answered(render_prompt("answer_from_sub_answers", question=question.text, sub_answers=filled), question.answers[0])
+        filled.append((fill_references(sub.text, [answer for _, answer in filled]), sub.answer or ""))
+    return filled
 
 
 @torch.no_grad()
@@ -282,7 +322,11 @@ def evaluate(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dic
     rng = random.Random(1)
     world = demo_worlds(0)["validation"]
     passages = {passage.id: passage for passage in world.passages()}
-    rows = {"closed_book": [_closed_book(rng, None) for _ in range(128)]}  # type: ignore[arg-type]
+    unread = draw_questions(world, rng, {"single_hop": 128})
+    rows = {
+        "closed_book": [_closed_book(rng, None) for _ in range(128)],  # type: ignore[arg-type]
+        "unknown": [answered(render_prompt("answer_direct", question=question.text), UNKNOWN) for question in unread],
+    }
     for kind in QUESTION_TYPES:
         questions = draw_questions(world, rng, {kind: 96})
         rows[f"reading_{kind}"] = [reading_row(question, passages, rng, distractors=2)[1] for question in questions]

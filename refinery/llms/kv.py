@@ -10,11 +10,14 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
-from transformers import DynamicCache
+from transformers import Cache
 
 from refinery.llms.base import Counters, Usage
+from refinery.llms.roomy_cache import roomy_cache
 
 Adapter = str | None
+# A decoding batch is packed again once no more than this share of its rows is unfinished.
+_LIVE_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +185,12 @@ class KvModel:
         if start < len(lengths):
             yield slice(start, len(lengths))
 
-    def gather(self, rows: Sequence[Row], prefix: int, *, extra: int) -> tuple[DynamicCache, torch.Tensor]:
-        """A cache with every row's chain left-padded to `prefix`, and its attention mask (rows, prefix + extra), zero past the prefix."""
-        cache = DynamicCache(config=self._base.config)
+    def gather(self, rows: Sequence[Row], prefix: int, *, extra: int, room: int = 0) -> tuple[Cache, torch.Tensor]:
+        """A cache with every row's chain left-padded to `prefix`, and its attention mask (rows, prefix + extra), zero past the prefix.
+
+        `room` is how many tokens the cache can take without being copied.
+        """
+        cache = roomy_cache(self._base.config.num_hidden_layers, room or extra)
         mask = torch.zeros((len(rows), prefix + extra), dtype=torch.long, device=self.device)
         for i, row in enumerate(rows):
             mask[i, prefix - row.prefix_length : prefix] = 1
@@ -206,7 +212,7 @@ class KvModel:
                 start += tensor.shape[1]
         return padded
 
-    def forward(self, ids: torch.Tensor, cache: DynamicCache, mask: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, cache: Cache, mask: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
         """Last hidden states (rows, width, hidden); the head is applied by the caller where it needs it."""
         positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         names = {"adapter_names": [row.adapter or "__base__" for row in rows]} if self.adapters else {}
@@ -230,7 +236,7 @@ class KvModel:
 
 
 class _DecodeBatch:
-    """Rows decoded together; a row leaves the batch when it ends."""
+    """Rows decoded together. Rows that have ended leave when they are many: letting one out copies the cache of all others."""
 
     def __init__(
         self,
@@ -255,46 +261,48 @@ class _DecodeBatch:
 
     def run(self) -> list[Decoded]:
         """Decode until every row has ended."""
-        cache, mask = self.model.gather(self.rows, self.prefix, extra=0)
-        live = list(range(len(self.rows)))
+        cache, mask = self.model.gather(self.rows, self.prefix, extra=0, room=max(self.limits))
+        batch = list(range(len(self.rows)))
         last_hidden = torch.stack([row.states()[-1].hidden[-1] for row in self.rows])  # (rows, hidden)
         while True:
-            ended = self._pick(live, self.model.log_softmax(last_hidden))
-            for position in ended:
-                self._finish(live[position], position, cache)
-            keep = [position for position in range(len(live)) if position not in ended]
-            if not keep:
+            for position in self._pick(batch, self.model.log_softmax(last_hidden)):
+                self._finish(batch[position], position, cache)
+            live = [position for position, i in enumerate(batch) if i not in self.done]
+            if not live:
                 return [self.done[i] for i in range(len(self.rows))]
-            if ended:
-                cache.batch_select_indices(torch.tensor(keep, device=self.model.device))
-                mask, live = mask[keep], [live[position] for position in keep]
-            mask = torch.cat([mask, mask.new_ones((len(live), 1))], dim=1)
-            ids = torch.tensor([[self.ids[i][-1]] for i in live], device=self.model.device)
-            last_hidden = self.model.forward(ids, cache, mask, [self.rows[i] for i in live])[:, -1]
-            for position, i in enumerate(live):
-                self.hidden[i].append(last_hidden[position])
+            if len(live) <= _LIVE_SHARE * len(batch):
+                cache.batch_select_indices(torch.tensor(live, device=self.model.device))
+                mask, batch = mask[live], [batch[position] for position in live]
+            mask = torch.cat([mask, mask.new_ones((len(batch), 1))], dim=1)
+            ids = torch.tensor([[self.ids[i][-1]] for i in batch], device=self.model.device)
+            last_hidden = self.model.forward(ids, cache, mask, [self.rows[i] for i in batch])[:, -1]
+            for position, i in enumerate(batch):
+                if i not in self.done:
+                    self.hidden[i].append(last_hidden[position])
 
-    def _pick(self, live: list[int], logprobs: torch.Tensor) -> set[int]:
-        """Take one token for every live row; returns the positions whose row ends with it."""
-        tokens = self._choose_tokens(live, logprobs)
+    def _pick(self, batch: list[int], logprobs: torch.Tensor) -> list[int]:
+        """Take one token for every row that has not ended; returns the positions whose row ends with it."""
+        tokens = self._choose_tokens(batch, logprobs)
         taken = logprobs.gather(-1, tokens[:, None])[:, 0].tolist()
-        ended: set[int] = set()
-        for position, (i, token) in enumerate(zip(live, tokens.tolist(), strict=True)):
+        ended: list[int] = []
+        for position, (i, token) in enumerate(zip(batch, tokens.tolist(), strict=True)):
+            if i in self.done:
+                continue
             self.ids[i].append(token)
             self.logprobs[i].append(taken[position])
             if token in self.stop_ids[i] or len(self.ids[i]) >= self.limits[i]:
-                ended.add(position)
+                ended.append(position)
         return ended
 
-    def _choose_tokens(self, live: list[int], logprobs: torch.Tensor) -> torch.Tensor:
+    def _choose_tokens(self, batch: list[int], logprobs: torch.Tensor) -> torch.Tensor:
         tokens = logprobs.argmax(-1)
-        for position, i in enumerate(live):
-            if self.temperatures[i] > 0:
+        for position, i in enumerate(batch):
+            if self.temperatures[i] > 0 and i not in self.done:
                 weights = torch.softmax(logprobs[position] / self.temperatures[i], dim=-1)
                 tokens[position] = torch.multinomial(weights, 1, generator=self.model.generator)
         return tokens
 
-    def _finish(self, i: int, position: int, cache: DynamicCache) -> None:
+    def _finish(self, i: int, position: int, cache: Cache) -> None:
         """Close a row: what it has fed (all but its last token) is computed already and becomes a node of its prefix."""
         row, fed = self.rows[i], self.ids[i][:-1]
         assert row.node is not None
@@ -328,7 +336,7 @@ def _next_runs(wanted: Sequence[tuple[Node, Adapter]]) -> list[tuple[list[Node],
     return list(runs.values())
 
 
-def _slice_state(cache: DynamicCache, hidden: torch.Tensor, row: int, start: int, length: int) -> NodeState:
+def _slice_state(cache: Cache, hidden: torch.Tensor, row: int, start: int, length: int) -> NodeState:
     """Copy `length` tokens of one row out of a batch's cache, so that the batch can be freed."""
     span = slice(start, start + length)
     return NodeState(
