@@ -2,8 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -15,14 +18,24 @@ from refinery.records import Question, read_text
 
 def read_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> list[Question]:
     """Every question of `paths`; ids must be unique across them. Raises RecordError naming file and line."""
-    read = plugins.load("refinery.questions", reader).read
-    questions = [question for path in paths for question in read(path)][:limit]
-    seen: set[str] = set()
-    for question in questions:
-        if question.id in seen:
-            raise RecordError(f"{paths[0]}: question id '{question.id}' is used twice. Ids must be unique.")
-        seen.add(question.id)
+    questions = list(iter_questions(paths, reader=reader, limit=limit))
+    counts = Counter(question.id for question in questions)
+    check_ids(paths, len(questions), next((question_id for question_id, count in counts.items() if count > 1), None))
     return questions
+
+
+def iter_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> Iterator[Question]:
+    """The questions of `paths`, read as they are asked for where the format allows it; ids are not compared."""
+    read = plugins.load("refinery.questions", reader).read
+    return islice((question for path in paths for question in read(path)), limit)
+
+
+def check_ids(paths: Sequence[Path], count: int, repeated: str | None) -> None:
+    """Raise RecordError for a set of questions that is empty or uses an id twice."""
+    if not count:
+        raise RecordError(f"{paths[0]}: has no rows. It should hold one Question per line.")
+    if repeated is not None:
+        raise RecordError(f"{paths[0]}: question id '{repeated}' is used twice. Ids must be unique.")
 
 
 class DatasetRow(BaseModel):
@@ -32,32 +45,77 @@ class DatasetRow(BaseModel):
 
 
 Row = TypeVar("Row", bound=DatasetRow)
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+# Words of a file's name, and the split that each stands for.
+_SPLITS = {word: word for word in ("train", "dev", "validation", "test")} | {"training": "train", "val": "validation", "testing": "test"}
 
 
-def read_dataset(path: Path, row_type: type[Row], to_question: Callable[[Row], Question]) -> list[Question]:
-    """Every row of a released file, a JSON list or JSON Lines, as a question; its split is the one the file is named after.
+def read_dataset(path: Path, row_type: type[Row], to_question: Callable[[Row], Question], **layout: Any) -> list[Question]:
+    """Every row of a released file as a question. `layout` and errors are those of `iter_dataset`."""
+    return list(iter_dataset(path, row_type, lambda row: [to_question(row)], **layout))
 
-    Raises RecordError naming file, row and field. `to_question` may raise ValueError for a row that contradicts itself.
+
+def iter_dataset(
+    path: Path,
+    row_type: type[Row],
+    to_questions: Callable[[Row], Sequence[Question]],
+    *,
+    rows: Iterable[tuple[str, Any]] | None = None,
+    split: str = "train",
+) -> Iterator[Question]:
+    """The questions of every row of a released file: a JSON list, JSON Lines, or the (where, values) pairs of `rows`.
+
+    A question without a split gets the one that the file is named after, or else `split`; one without an id gets `<split>_<row>`,
+    counted from 0 as FlashRAG does. Raises RecordError naming file, row and field; `to_questions` may raise ValueError for a row
+    that contradicts itself.
     """
-    split = split_of(path)
-    questions: list[Question] = []
-    for where, values in _json_rows(path):
+    split, number = split_of(path, otherwise=split), -1
+    for number, (where, values) in enumerate(json_rows(path) if rows is None else rows):
+        row = parse_row(values, row_type, where=where)
         try:
-            question = to_question(row_type.model_validate(values))
+            questions = to_questions(row)
         except ValidationError as error:
             raise RecordError(f"{where}: {first_fault(error)}") from None
         except ValueError as error:
             raise RecordError(f"{where}: {error}") from None
-        questions.append(question.model_copy(update={"split": split}))
-    if not questions:
+        for question in questions:
+            yield question.model_copy(update={"id": question.id or f"{split}_{number}", "split": question.split or split})
+    if number < 0:
         raise RecordError(f"{path}: has no rows.")
-    return questions
 
 
-def split_of(path: Path) -> str:
-    """`dev` for `hotpot_dev_distractor_v1.json`: the split that a file's name holds as a word, else `train`."""
+def parse_row(values: Any, row_type: type[Parsed], *, where: str) -> Parsed:
+    """Decoded values as a row. Raises RecordError that `where` opens and that names the field."""
+    try:
+        return row_type.model_validate(values)
+    except ValidationError as error:
+        raise RecordError(f"{where}: {first_fault(error)}") from None
+
+
+def right_letter(labels: Sequence[str], right: str, *, field: str) -> list[str]:
+    """The answers of a multiple-choice question: A where the first label is the right one. Raises ValueError where none is."""
+    if right not in labels:
+        raise ValueError(f"field '{field}': '{right}' is none of {', '.join(labels)}.")
+    return [ascii_uppercase[labels.index(right)]]
+
+
+def distinct(texts: Iterable[str]) -> list[str]:
+    """The texts without repetitions, in order."""
+    return list(dict.fromkeys(texts))
+
+
+def without_nulls(values: Any) -> Any:
+    """Decoded values without the nulls that a table writes where a row says nothing."""
+    if isinstance(values, dict):
+        return {name: without_nulls(value) for name, value in values.items() if value is not None}
+    return [without_nulls(value) for value in values] if isinstance(values, list) else values
+
+
+def split_of(path: Path, *, otherwise: str = "train") -> str:
+    """`dev` for `hotpot_dev_distractor_v1.json`: the split that a file's name holds as a word, or else `otherwise`."""
     words = re.split(r"[^a-z]+", path.stem.lower())
-    return next((word for word in words if word in ("train", "dev", "validation", "test")), "train")
+    return next((_SPLITS[word] for word in words if word in _SPLITS), otherwise)
 
 
 def first_fault(error: ValidationError) -> str:
@@ -67,17 +125,26 @@ def first_fault(error: ValidationError) -> str:
     return f"field '{field}': {fault['msg']}."
 
 
-def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
+def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """(where, values) of every row: `path:line` in JSON Lines, `path: row n` in a JSON list."""
     text = read_text(path)
     if text.lstrip().startswith("["):
-        for number, values in enumerate(_loads(text, lambda error: f"{path}:{error.lineno}"), 1):
-            yield f"{path}: row {number}", values
+        yield from numbered(path, load_json(path, text))
         return
     for number, line in enumerate(text.split("\n"), 1):  # splitlines() would also split at U+2028 inside a text
         if line.strip():
             where = f"{path}:{number}"
             yield where, _loads(line, lambda _, where=where: where)
+
+
+def numbered(path: Path, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """(where, values) of rows that one JSON value holds."""
+    return ((f"{path}: row {number}", values) for number, values in enumerate(rows, 1))
+
+
+def load_json(path: Path, text: str | None = None) -> Any:
+    """A file that is one JSON value. Raises RecordError naming the line of what is wrong."""
+    return _loads(read_text(path) if text is None else text, lambda error: f"{path}:{error.lineno}")
 
 
 def _loads(text: str, where: Callable[[json.JSONDecodeError], str]) -> Any:

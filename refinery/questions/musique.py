@@ -5,7 +5,7 @@ About half of the sub-questions read like `Anna Benson >> spouse`; they are kept
 
 from pathlib import Path
 
-from refinery.questions.base import DatasetRow, read_dataset
+from refinery.questions.base import DatasetRow, distinct, read_dataset
 from refinery.records import Passage, Question, SubQuestion
 
 
@@ -40,7 +40,7 @@ def _to_question(row: _Row) -> Question:
     return Question(
         id=row.id,
         text=row.question.strip(),
-        answers=list(dict.fromkeys([row.answer, *row.answer_aliases])),
+        answers=distinct([row.answer, *row.answer_aliases]),
         passages=[Passage(id=f"{row.id}:{p.idx}", title=p.title, text=p.paragraph_text) for p in row.paragraphs],
         supporting=[f"{row.id}:{p.idx}" for p in row.paragraphs if p.is_supporting],
         decomposition=[_sub_question(row, hop) for hop in row.question_decomposition],

@@ -3,14 +3,13 @@
 The paragraphs are in a file of their own (`*_paragraphs.json`), read when it stands beside the questions.
 """
 
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from pydantic import StrictBool, TypeAdapter, ValidationError
 
 from refinery.errors import RecordError
-from refinery.questions.base import DatasetRow, first_fault, read_dataset
+from refinery.questions.base import DatasetRow, distinct, first_fault, read_dataset
 from refinery.records import Passage, Question, SubQuestion, read_text
 
 # One annotator's evidence for one step: lists of paragraph ids, and the words `operation` and `no_evidence`.
@@ -53,15 +52,17 @@ def _to_question(row: _Row, *, paragraphs: dict[str, _Paragraph]) -> Question:
         if len(annotated) != len(row.decomposition):
             raise ValueError(f"field 'evidence': annotator {number} covers {len(annotated)} of {len(row.decomposition)} steps.")
     by_annotator = [[_paragraph_ids(evidence) for evidence in annotated] for annotated in row.evidence]
-    cited = _unique(passage_id for steps in by_annotator for ids in steps for passage_id in ids)
+    cited = distinct(passage_id for steps in by_annotator for ids in steps for passage_id in ids)
     return Question(
         id=row.qid,
         text=row.question.strip(),
         answers=["yes" if row.answer else "no"],
         passages=[Passage(id=i, title=paragraphs[i].title, text=paragraphs[i].content) for i in cited if i in paragraphs] or None,
-        supporting=_unique(passage_id for ids in by_annotator[0] for passage_id in ids) if by_annotator else None,
+        supporting=distinct(passage_id for ids in by_annotator[0] for passage_id in ids) if by_annotator else None,
         decomposition=[
-            SubQuestion(text=text.strip(), supporting=_unique(i for steps in by_annotator for i in steps[number]) if by_annotator else None)
+            SubQuestion(
+                text=text.strip(), supporting=distinct(i for steps in by_annotator for i in steps[number]) if by_annotator else None
+            )
             for number, text in enumerate(row.decomposition)
         ]
         or None,
@@ -71,7 +72,3 @@ def _to_question(row: _Row, *, paragraphs: dict[str, _Paragraph]) -> Question:
 
 def _paragraph_ids(evidence: _Evidence) -> list[str]:
     return [passage_id for item in evidence if isinstance(item, list) for passage_id in item]
-
-
-def _unique(ids: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(ids))

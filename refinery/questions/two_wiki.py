@@ -1,8 +1,12 @@
-"""2WikiMultihopQA as released (`train.json`, `dev.json`): HotpotQA's schema, with evidence triples that give a decomposition."""
+"""2WikiMultihopQA as released (`train.json`, `dev.json`): HotpotQA's schema, with evidence triples that give a decomposition.
 
+Other names of an answer are in the release's `id_aliases.json` (JSON Lines), read when it stands beside the questions.
+"""
+
+from functools import partial
 from pathlib import Path
 
-from refinery.questions.base import read_dataset
+from refinery.questions.base import DatasetRow, distinct, json_rows, parse_row, read_dataset
 from refinery.questions.hotpotqa import HotpotRow, supporting_by_title
 from refinery.questions.hotpotqa import to_question as hotpot_question
 from refinery.records import Question, SubQuestion
@@ -15,15 +19,31 @@ class TwoWikiRow(HotpotRow):
     """The fields of a row."""
 
     evidences: list[tuple[str, str, str]] = []
+    answer_id: str | None = None
+
+
+class _Aliases(DatasetRow):
+    Q_id: str
+    aliases: list[str]
+    demonyms: list[str]
 
 
 def read(path: Path) -> list[Question]:
     """Read a release file."""
-    return read_dataset(path, TwoWikiRow, _to_question)
+    return read_dataset(path, TwoWikiRow, partial(_to_question, aliases=_aliases_beside(path)))
 
 
-def _to_question(row: TwoWikiRow) -> Question:
-    return hotpot_question(row).model_copy(update={"decomposition": _decomposition(row) or None, "dataset": "two_wiki"})
+def _aliases_beside(path: Path) -> dict[str, list[str]]:
+    file = path.parent / "id_aliases.json"
+    if not file.exists():
+        return {}
+    entities = (parse_row(values, _Aliases, where=where) for where, values in json_rows(file))
+    return {entity.Q_id: [*entity.aliases, *entity.demonyms] for entity in entities}
+
+
+def _to_question(row: TwoWikiRow, *, aliases: dict[str, list[str]]) -> Question:
+    answers = distinct([row.answer, *aliases.get(row.answer_id or "", [])])
+    return hotpot_question(row).model_copy(update={"answers": answers, "decomposition": _decomposition(row) or None, "dataset": "two_wiki"})
 
 
 def _decomposition(row: TwoWikiRow) -> list[SubQuestion]:

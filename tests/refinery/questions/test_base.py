@@ -20,7 +20,12 @@ def read(path):
 
 
 def test_the_readers_are_the_datasets_and_your_own():
-    assert plugins.available("refinery.questions") == ["by_folder", "hotpotqa", "jsonl", "musique", "strategyqa", "two_wiki"]
+    dialogues, layouts = {"canard", "cast", "oasst", "qrecc"}, {"flashrag", "hub", "ircot", "jsonl", "parquet", "rq_rag"}
+    choices = {"aqua_rat", "arc", "kqapro", "openbookqa"}
+    one_hop, many_hops = {"asqa", "nq_open", "popqa", "triviaqa"}, {"hotpotqa", "musique", "strategyqa", "two_wiki"}
+    graphs, sums = {"cwq", "grailqa", "graphquestions", "kqapro_open"}, {"multiarith"}
+    readers = dialogues | layouts | choices | one_hop | many_hops | graphs | sums
+    assert plugins.available("refinery.questions") == sorted(["by_folder", *readers])
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,8 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path):
         ("hotpot_dev_distractor_v1.json", "dev"),
         ("musique_ans_v1.0_train.jsonl", "train"),
         ("test.json", "test"),
+        ("graphquestions.testing.json", "test"),
+        ("val.json", "validation"),
         ("my_questions.json", "train"),
     ],
 )
@@ -84,5 +91,5 @@ def test_datasets_are_mixed_by_their_folders():
 
 
 def test_a_folder_that_names_no_reader_says_which_there_are(tmp_path):
-    with pytest.raises(RecordError, match="is not named after a reader. Available: hotpotqa, jsonl, musique, strategyqa, two_wiki"):
+    with pytest.raises(RecordError, match="is not named after a reader. Available: aqua_rat, arc, asqa"):
         read_questions([tmp_path / "rows.json"], reader="by_folder")

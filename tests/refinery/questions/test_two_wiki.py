@@ -51,6 +51,19 @@ def test_steps_name_no_paragraph_where_subjects_and_titles_cannot_be_paired(tmp_
     assert [step.supporting for step in steps] == [None] * 4
 
 
+def test_the_answers_other_names_are_read_from_the_aliases_beside(tmp_path):
+    entities = [{"Q_id": "Q1", "aliases": ["Lugdunum", "Lyon"], "demonyms": ["Lyonnais"]}, {"Q_id": "Q2", "aliases": ["x"], "demonyms": []}]
+    (tmp_path / "id_aliases.json").write_text("\n".join(json.dumps(entity) for entity in entities))
+    assert read_row(tmp_path, ROW | {"answer_id": "Q1"}).answers == ["Lyon", "Lugdunum", "Lyonnais"]
+    assert read_row(tmp_path, ROW | {"answer_id": None}).answers == ["Lyon"]
+
+
+def test_a_malformed_alias_is_named_by_its_line(tmp_path):
+    (tmp_path / "id_aliases.json").write_text('{"Q_id": "Q1", "aliases": []}')
+    with pytest.raises(RecordError, match="id_aliases.json:1: field 'demonyms': Field required"):
+        read_row(tmp_path, ROW)
+
+
 def test_a_row_without_triples_has_no_decomposition(tmp_path):
     assert read_row(tmp_path, ROW | {"evidences": []}).decomposition is None
 

@@ -1,0 +1,38 @@
+"""FlashRAG's layout (`nq/test.jsonl`): id, question, golden_answers. The dataset is the one that the folder is named after.
+
+Of the metadata, only PopQA's popularity is read. Multiple choice and passages are better read from a dataset's own release.
+"""
+
+from pathlib import Path
+
+from refinery.questions.base import DatasetRow, distinct, read_dataset
+from refinery.questions.popqa import popularity
+from refinery.records import Question
+
+
+class _Metadata(DatasetRow):
+    s_pop: int | None = None
+
+
+class _Row(DatasetRow):
+    id: str
+    question: str
+    golden_answers: list[str]
+    metadata: _Metadata = _Metadata()
+
+
+def read(path: Path) -> list[Question]:
+    """Read a file in the layout; ids say which split a question is of (`test_17`)."""
+    return read_dataset(path, _Row, lambda row: _to_question(row, path.absolute().parent.name))
+
+
+def _to_question(row: _Row, dataset: str) -> Question:
+    s_pop, split = row.metadata.s_pop, row.id.partition("_")[0]
+    return Question(
+        id=row.id,
+        text=row.question.strip(),
+        answers=distinct(row.golden_answers),
+        type=None if s_pop is None else popularity(s_pop),
+        dataset=dataset,
+        split=split if split in ("train", "dev", "test") else "",
+    )

@@ -1,0 +1,24 @@
+"""GraphQuestions as released (`graphquestions.testing.json`): questions over Freebase, several paraphrases of each."""
+
+from pathlib import Path
+
+from pydantic import AliasChoices, Field
+
+from refinery.questions.base import DatasetRow, distinct, read_dataset
+from refinery.records import Question
+
+
+class _Row(DatasetRow, coerce_numbers_to_str=True):
+    qid: str
+    question: str
+    answer: list[str]
+    function: str | None = Field(None, validation_alias=AliasChoices("function", "function_category"))
+
+
+def read(path: Path) -> list[Question]:
+    """Read a release file; the type is what the query computes: none, count, superlative or comparative."""
+    return read_dataset(path, _Row, _to_question)
+
+
+def _to_question(row: _Row) -> Question:
+    return Question(id=row.qid, text=row.question.strip(), answers=distinct(row.answer), type=row.function, dataset="graphquestions")

@@ -1,0 +1,44 @@
+"""IRCoT's layout (`dev.jsonl`, `test_subsampled.jsonl`), in which RQ-RAG and others read HotpotQA, 2WikiMultihopQA and MuSiQue."""
+
+from pathlib import Path
+
+from refinery.questions.base import DatasetRow, distinct, read_dataset
+from refinery.records import Passage, Question
+
+
+class _Paragraph(DatasetRow):
+    title: str
+    paragraph_text: str
+    is_supporting: bool
+
+
+class _Answer(DatasetRow):
+    spans: list[str]
+
+
+class _Row(DatasetRow):
+    question_id: str
+    question_text: str
+    contexts: list[_Paragraph]
+    answers_objects: list[_Answer]
+    dataset: str = "ircot"
+    type: str | None = None
+
+
+def read(path: Path) -> list[Question]:
+    """Read a processed file; every span is an answer, and passages are `<id>:<position>`, counted from 0."""
+    return read_dataset(path, _Row, _to_question)
+
+
+def _to_question(row: _Row) -> Question:
+    ids = [f"{row.question_id}:{position}" for position in range(len(row.contexts))]
+    paragraphs = list(zip(ids, row.contexts, strict=True))
+    return Question(
+        id=row.question_id,
+        text=row.question_text.strip(),
+        answers=distinct(span for answer in row.answers_objects for span in answer.spans),
+        passages=[Passage(id=i, title=paragraph.title, text=paragraph.paragraph_text) for i, paragraph in paragraphs] or None,
+        supporting=[i for i, paragraph in paragraphs if paragraph.is_supporting] or None,
+        type=row.type,
+        dataset=row.dataset,
+    )

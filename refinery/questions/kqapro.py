@@ -1,0 +1,34 @@
+"""KQA Pro as released (`train.json`, `val.json`, `test.json`), read as multiple choice: ten choices a question, no gold in the test set.
+
+A row without choices keeps its answer as text. `kqapro_open` reads every row so, which is how the re-thinking paper evaluates.
+"""
+
+from pathlib import Path
+
+from refinery.questions.base import DatasetRow, read_dataset, right_letter
+from refinery.records import Question
+
+
+class KqaProRow(DatasetRow):
+    """The fields of a row; there are no ids."""
+
+    question: str
+    choices: list[str] | None = None
+    answer: str | None = None
+
+
+def read(path: Path) -> list[Question]:
+    """Read a release file."""
+    return read_dataset(path, KqaProRow, _to_question)
+
+
+def open_question(row: KqaProRow) -> Question:
+    """The row without its choices."""
+    return Question(id="", text=row.question.strip(), answers=[] if row.answer is None else [row.answer], dataset="kqapro")
+
+
+def _to_question(row: KqaProRow) -> Question:
+    if row.choices is None:
+        return open_question(row)
+    answers = [] if row.answer is None else right_letter(row.choices, row.answer, field="answer")
+    return open_question(row).model_copy(update={"choices": row.choices, "answers": answers})

@@ -1,0 +1,16 @@
+"""NQ-open as released (`NQ-open.*.jsonl`): a question and its short answers; rows have no ids of their own."""
+
+from pathlib import Path
+
+from refinery.questions.base import DatasetRow, read_dataset
+from refinery.records import Question
+
+
+class _Row(DatasetRow):
+    question: str
+    answer: list[str]
+
+
+def read(path: Path) -> list[Question]:
+    """Read a release file."""
+    return read_dataset(path, _Row, lambda row: Question(id="", text=row.question.strip(), answers=row.answer, dataset="nq_open"))

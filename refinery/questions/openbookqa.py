@@ -1,0 +1,24 @@
+"""OpenBookQA as released (`train.jsonl`, or `train_complete.jsonl` with facts) and as on the hub: ARC's schema.
+
+The fact that a question was written from becomes its one passage. It is not marked as supporting: it takes common knowledge besides.
+"""
+
+from pathlib import Path
+
+from refinery.questions import arc
+from refinery.questions.base import read_dataset
+from refinery.records import Passage, Question
+
+
+class _Row(arc.ChoiceRow):
+    fact1: str | None = None
+
+
+def read(path: Path) -> list[Question]:
+    """Read a release file."""
+    return read_dataset(path, _Row, _to_question)
+
+
+def _to_question(row: _Row) -> Question:
+    facts = [Passage(id=f"{row.id}:fact1", text=row.fact1)] if row.fact1 else None
+    return arc.to_question(row, "openbookqa").model_copy(update={"passages": facts})

@@ -1,0 +1,48 @@
+"""PopQA as released (`popQA.tsv`): questions about Wikidata triples, with how popular their subjects are on Wikipedia."""
+
+import csv
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from pydantic import Json
+
+from refinery.errors import RecordError
+from refinery.questions.base import DatasetRow, distinct, read_dataset
+from refinery.records import Question, read_text
+
+# Self-RAG and RQ-RAG evaluate on the questions about subjects below this many monthly page views.
+_LONG_TAIL = 100
+
+
+class _Row(DatasetRow):
+    id: str
+    question: str
+    possible_answers: Json[list[str]]
+    s_pop: int
+
+
+def read(path: Path) -> list[Question]:
+    """Read the release file, a test set; the type is `long_tail` or `popular`."""
+    return read_dataset(path, _Row, _to_question, rows=_rows(path), split="test")
+
+
+def popularity(s_pop: int) -> str:
+    """The type of a question whose subject has this many monthly page views."""
+    return "long_tail" if s_pop < _LONG_TAIL else "popular"
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    table = csv.DictReader(StringIO(read_text(path), newline=""), delimiter="\t", restkey="cells beyond the last column")
+    try:
+        for row in table:
+            yield f"{path}:{table.line_num}", {name: value for name, value in row.items() if value is not None}
+    except csv.Error as error:
+        raise RecordError(f"{path}:{table.line_num + 1}: not a row of a TSV table ({error}).") from None
+
+
+def _to_question(row: _Row) -> Question:
+    return Question(
+        id=row.id, text=row.question.strip(), answers=distinct(row.possible_answers), type=popularity(row.s_pop), dataset="popqa"
+    )

@@ -1,0 +1,38 @@
+"""QReCC as released (`qrecc_test.json`), and the ground truth of SCAI-QReCC (`scai_ground_truth.json`).
+
+The release has each question as it was asked, the dialogue before it (`history`) and its self-contained rewrite, which is its one
+reading (`disambiguations`). SCAI's file holds neither the words of the user nor the dialogue: there the rewrite is the question,
+and there is no history.
+"""
+
+from pathlib import Path
+
+from pydantic import AliasChoices, Field
+
+from refinery.questions.base import DatasetRow, read_dataset
+from refinery.records import Disambiguation, Question
+
+
+class _Row(DatasetRow):
+    Conversation_no: int
+    Turn_no: int
+    Context: list[str] = []
+    Question: str | None = None
+    rewrite: str = Field(validation_alias=AliasChoices("Rewrite", "Truth_rewrite"))
+    answer: str = Field("", validation_alias=AliasChoices("Answer", "Truth_answer"))
+
+
+def read(path: Path) -> list[Question]:
+    """Read a release file; ids are SCAI's, `<conversation>_<turn>`. Some turns have no answer."""
+    return read_dataset(path, _Row, _to_question, split="test")
+
+
+def _to_question(row: _Row) -> Question:
+    return Question(
+        id=f"{row.Conversation_no}_{row.Turn_no}",
+        text=(row.Question or row.rewrite).strip(),
+        answers=[row.answer] if row.answer.strip() else [],
+        history=row.Context or None,
+        disambiguations=[Disambiguation(text=row.rewrite.strip())] if row.Question else None,
+        dataset="qrecc",
+    )
