@@ -1,58 +1,67 @@
-"""Score predictions: exact match and token F1 on all questions and by kind, with what they cost."""
+"""The results of a run: the mean of every metric with its interval, on all questions and by kind, and what they cost."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from infer.selection import STRATEGIES
+import numpy as np
+
+from infer.scores import QuestionScores
 from infer.trace import Prediction
-from refinery.metrics.squad import exact_match, token_f1
-from refinery.records import Question
+from refinery.metrics.bootstrap import interval
+from refinery.metrics.registry import DEFAULT_METRICS, metrics_of
 
-Metric = Callable[[str, Sequence[str]], float]
-_METRICS: dict[str, Metric] = {"em": exact_match, "f1": token_f1}
+_COSTS = ("calls", "retrievals", "prefill_tokens", "decode_tokens")
 
 
-def evaluate(name: str, questions: Sequence[Question], predictions: Sequence[Prediction], *, seconds: float) -> dict[str, Any]:
-    """Scores in percent per system and question group. A tree decoder gives one system per selection, and the upper bound.
+def evaluate(rows: Sequence[QuestionScores], predictions: Sequence[Prediction | None], *, seconds: float) -> dict[str, Any]:
+    """Scores in percent per system and question group; `em` and `f1` are SQuAD's.
 
-    `seconds` is the wall time of the whole run, which all questions share.
+    `default_metrics` are those that papers report on these datasets. `seconds` is the wall time of the whole run, which all share.
     """
-    if predictions and predictions[0].selected:
-        systems = {f"{name}_{strategy}": [[p.selected[strategy]] for p in predictions] for strategy in STRATEGIES}
-        systems[f"{name}_upper_bound"] = [[path.answer or "" for path in p.paths] for p in predictions]
-    else:
-        systems = {name: [[p.answer] for p in predictions]}
-    cost = _cost_per_question(predictions, seconds)
-    return {system: _scores(questions, candidates) | {"cost_per_question": cost} for system, candidates in systems.items()}
-
-
-def _scores(questions: Sequence[Question], candidates: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Each group's scores; of several candidates the best counts (the upper bound of RQ-RAG Sec. 2.3)."""
-    scored = [
-        {metric: max(score(text, question.answers) for text in texts) for metric, score in _METRICS.items()}
-        for question, texts in zip(questions, candidates, strict=True)
-    ]
-    groups: dict[str, list[int]] = {"all": list(range(len(questions)))}
-    for i, question in enumerate(questions):
-        for group in _groups(question):
-            groups.setdefault(group, []).append(i)
+    spent = total_cost(predictions, seconds=seconds)
+    cost = {field: round(value / len(rows), 4 if field == "seconds" else 2) for field, value in spent.items()}
     return {
-        group: {"questions": len(members)}
-        | {metric: round(100 * sum(scored[i][metric] for i in members) / len(members), 2) for metric in _METRICS}
-        for group, members in groups.items()
+        system: _by_group(rows, system) | {"default_metrics": default_metrics(rows, system), "cost_per_question": cost}
+        for system in rows[0].scores
     }
 
 
-def _groups(question: Question) -> set[str]:
-    groups = {question.type} if question.type else set()
-    if question.decomposition:
-        groups.add("multi_hop" if len(question.decomposition) > 1 else "single_hop")
+def total_cost(predictions: Sequence[Prediction | None], *, seconds: float) -> dict[str, float]:
+    """What all predictions cost together."""
+    costs = [prediction.cost for prediction in predictions if prediction]
+    return {field: sum(getattr(cost, field) for cost in costs) for field in _COSTS} | {"seconds": round(seconds, 4)}
+
+
+def default_metrics(rows: Sequence[QuestionScores], system: str) -> list[str]:
+    """The metrics of the rows' datasets that apply to one of their questions."""
+    wanted = dict.fromkeys(metric for dataset in dict.fromkeys(row.dataset for row in rows) for metric in metrics_of(dataset))
+    scored = {metric for row in rows for metric in row.scores[system]}
+    return [metric for metric in wanted if metric in scored] or list(DEFAULT_METRICS)
+
+
+def group_rows(rows: Sequence[QuestionScores]) -> dict[str, list[QuestionScores]]:
+    """The rows of each group, `all` first."""
+    groups = {"all": list(rows)}
+    for row in rows:
+        for group in row.groups:
+            groups.setdefault(group, []).append(row)
     return groups
 
 
-def _cost_per_question(predictions: Sequence[Prediction], seconds: float) -> dict[str, float]:
-    def mean(field: str) -> float:
-        return round(sum(getattr(p.cost, field) for p in predictions) / len(predictions), 2)
+def _by_group(rows: Sequence[QuestionScores], system: str) -> dict[str, Any]:
+    return {group: _means([row.scores[system] for row in members]) for group, members in group_rows(rows).items()}
 
-    fields = ("calls", "retrievals", "prefill_tokens", "decode_tokens")
-    return {field: mean(field) for field in fields} | {"seconds": round(seconds / len(predictions), 4)}
+
+def _means(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
+    values: dict[str, list[float]] = {}
+    for of_question in scores:
+        for metric, value in of_question.items():
+            values.setdefault(metric, []).append(value)
+    metrics = {metric: _interval(found) for metric, found in values.items()}
+    return {"questions": len(scores), "em": metrics["em.squad"]["mean"], "f1": metrics["f1.squad"]["mean"], "metrics": metrics}
+
+
+def _interval(values: list[float]) -> dict[str, float]:
+    """In percent, over the questions that the metric applies to."""
+    found = interval(100 * np.array(values))
+    return {"mean": round(found.mean, 2), "low": round(found.low, 2), "high": round(found.high, 2), "questions": len(values)}

@@ -11,18 +11,20 @@ from refinery.records import Trajectory
 
 
 def results_table(results: dict[str, Any], *, title: str) -> Table:
-    """Systems against question groups: EM / F1, and what a question cost. `metrics.json` has every group."""
-    groups = [group for group in ("all", "single_hop", "multi_hop") if group in next(iter(results.values()))]
+    """Systems against question groups: the metrics of the datasets, and what a question cost. `metrics.json` has every metric and group."""
+    first = next(iter(results.values()))
+    groups = [group for group in ("all", "single_hop", "multi_hop") if group in first]
+    metrics = first["default_metrics"]
     table = Table(title=title)
     table.add_column("system")
     for group in groups:
-        table.add_column(f"{group}\nEM / F1", justify="right")
+        table.add_column(f"{group}\n{' / '.join(metrics)}", justify="right")
     for column in ("calls", "retrievals", "tokens", "seconds"):
         table.add_column(f"{column}\nper question", justify="right")
     for system, scores in results.items():
         cost = scores["cost_per_question"]
         tokens = cost["prefill_tokens"] + cost["decode_tokens"]
-        cells = [f"{scores[group]['em']:.1f} / {scores[group]['f1']:.1f}" for group in groups]
+        cells = [" / ".join(_mean(scores[group]["metrics"], metric) for metric in metrics) for group in groups]
         table.add_row(
             system,
             *cells,
@@ -32,6 +34,10 @@ def results_table(results: dict[str, Any], *, title: str) -> Table:
             f"{cost['seconds']:.3f}",
         )
     return table
+
+
+def _mean(scores: dict[str, Any], metric: str) -> str:
+    return f"{scores[metric]['mean']:.1f}" if metric in scores else "-"
 
 
 def print_trace(prediction: Prediction, console: Console) -> None:

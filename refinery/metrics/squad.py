@@ -4,29 +4,40 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
+ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
+@lru_cache(maxsize=1 << 16)  # several metrics read the same prediction, and a gold answer is read by every run
 def normalize_answer(text: str) -> str:
     """Lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""
-    text = text.lower().translate(_PUNCTUATION)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+    return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """1.0 when the normalised prediction equals a normalised gold answer, else 0.0."""
-    return float(any(normalize_answer(prediction) == normalize_answer(answer) for answer in answers))
+    predicted = normalize_answer(prediction)
+    return float(any(predicted == normalize_answer(answer) for answer in answers))
 
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
     """F1 over normalised tokens; 0.0 when either side has none."""
-    return max((_f1(normalize_answer(prediction).split(), normalize_answer(answer).split()) for answer in answers), default=0.0)
+    predicted = normalize_answer(prediction)
+    return max((normalized_f1(predicted, normalize_answer(answer)) for answer in answers), default=0.0)
 
 
-def _f1(predicted: list[str], gold: list[str]) -> float:
-    shared = sum((Counter(predicted) & Counter(gold)).values())
-    if shared == 0:
+def normalized_f1(predicted: str, gold: str) -> float:
+    """F1 over the tokens of two normalised texts; 0.0 when either has none."""
+    if predicted == gold:
+        return float(predicted != "")
+    predicted_tokens, gold_tokens = predicted.split(), gold.split()
+    predicted_words, gold_words = set(predicted_tokens), set(gold_tokens)
+    shared = len(predicted_words & gold_words)
+    if not shared:
         return 0.0
-    precision, recall = shared / len(predicted), shared / len(gold)
+    if len(predicted_words) < len(predicted_tokens) and len(gold_words) < len(gold_tokens):
+        shared = (Counter(predicted_tokens) & Counter(gold_tokens)).total()  # only where both repeat a word does it count more than once
+    precision, recall = shared / len(predicted_tokens), shared / len(gold_tokens)
     return 2 * precision * recall / (precision + recall)

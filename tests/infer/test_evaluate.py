@@ -1,26 +1,30 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from infer.evaluate import evaluate
-from infer.selection import STRATEGIES, select
+from infer.evaluate import evaluate, total_cost
+from infer.scores import QuestionScores, score
 from infer.trace import Cost, Prediction
-from refinery.records import Question, Step, SubQuestion, Trajectory
+from refinery.records import Question, SubQuestion
 
 ONE_HOP = Question(id="a", text="Who?", answers=["Lyon"], type="single_hop", decomposition=[SubQuestion(text="Who?")])
 TWO_HOPS = Question(id="b", text="Where?", answers=["Oslo", "Kristiania"], type="two_hop", decomposition=[SubQuestion(text="Who?")] * 2)
 AMBIGUOUS = Question(id="c", text="Which?", answers=["Rome"], type="ambiguous")
 
 
-def prediction(question: Question, answer: str, **values) -> Prediction:
+def answered(questions: list[Question], answers: list[str]) -> tuple[list[QuestionScores], list[Prediction]]:
     cost = Cost(calls=4, retrievals=2, prefill_tokens=30, decode_tokens=10)
-    return Prediction(question_id=question.id, question=question.text, answer=answer, trace=[], cost=cost, **values)
+    predictions = [
+        Prediction(question_id=q.id, question=q.text, answer=answer, trace=[], cost=cost)
+        for q, answer in zip(questions, answers, strict=True)
+    ]
+    return score("rag", questions, predictions), predictions
+
+
+def results(questions: list[Question], answers: list[str], *, seconds: float = 1.0) -> dict:
+    return evaluate(*answered(questions, answers), seconds=seconds)["rag"]
 
 
 def test_scores_are_percentages_over_each_group():
-    questions = [ONE_HOP, TWO_HOPS, AMBIGUOUS]
-    predictions = [prediction(q, answer) for q, answer in zip(questions, ["Lyon", "the Kristiania", "Oslo"], strict=True)]
-    scores = evaluate("rag", questions, predictions, seconds=6.0)["rag"]
+    scores = results([ONE_HOP, TWO_HOPS, AMBIGUOUS], ["Lyon", "the Kristiania", "Oslo"])
     assert {group: scores[group]["em"] for group in ("all", "single_hop", "multi_hop", "two_hop", "ambiguous")} == {
         "all": 66.67,
         "single_hop": 100.0,
@@ -31,41 +35,44 @@ def test_scores_are_percentages_over_each_group():
     assert scores["single_hop"]["questions"] == 1
 
 
-def test_costs_are_per_question():
-    scores = evaluate("rag", [ONE_HOP, TWO_HOPS], [prediction(ONE_HOP, "x"), prediction(TWO_HOPS, "x")], seconds=3.0)
-    assert scores["rag"]["cost_per_question"] == {
-        "calls": 4.0,
-        "retrievals": 2.0,
-        "prefill_tokens": 30.0,
-        "decode_tokens": 10.0,
-        "seconds": 1.5,
-    }
+def test_every_metric_has_its_interval():
+    scores = results([ONE_HOP.model_copy(update={"id": str(i)}) for i in range(100)], ["Lyon", "Oslo"] * 50)
+    found = scores["all"]["metrics"]["em.squad"]
+    assert (found["mean"], found["questions"]) == (50.0, 100)
+    assert 38 <= found["low"] <= 42
+    assert 58 <= found["high"] <= 62
+    assert {"f1.squad", "f1.musique", "has_answer.dpr", "match.popqa"} <= set(scores["all"]["metrics"])
+
+
+def test_a_metrics_questions_are_those_it_applies_to():
+    closed = AMBIGUOUS.model_copy(update={"answers": ["yes"]})
+    metrics = results([ONE_HOP, closed], ["Lyon", "Yes"])["all"]["metrics"]
+    assert (metrics["accuracy.yesno"]["mean"], metrics["accuracy.yesno"]["questions"]) == (100.0, 1)
+    assert "accuracy.choice" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("datasets", "metrics"),
+    [
+        (["musique"], ["em.squad", "f1.musique"]),
+        (["hotpotqa", "musique"], ["em.squad", "f1.hotpotqa", "f1.musique"]),
+        (["a set of your own"], ["em.squad", "f1.squad"]),
+        (["arc"], ["match.selfrag"]),  # these have no choices
+        (["asqa"], ["em.squad", "f1.squad"]),  # these have no readings
+    ],
+)
+def test_the_default_metrics_are_the_datasets_that_apply(datasets, metrics):
+    questions = [ONE_HOP.model_copy(update={"id": dataset, "dataset": dataset}) for dataset in datasets]
+    assert results(questions, ["Lyon"] * len(datasets))["default_metrics"] == metrics
+
+
+def test_costs_are_per_question_and_in_all():
+    rows, predictions = answered([ONE_HOP, TWO_HOPS], ["x", "x"])
+    cost = {"calls": 4.0, "retrievals": 2.0, "prefill_tokens": 30.0, "decode_tokens": 10.0}
+    assert evaluate(rows, predictions, seconds=3.0)["rag"]["cost_per_question"] == cost | {"seconds": 1.5}
+    assert total_cost(predictions, seconds=3.0) == {field: 2 * value for field, value in cost.items()} | {"seconds": 3.0}
 
 
 def test_a_question_without_gold_answers_scores_nothing():
-    asked = Question(id="a", text="Who?")
-    assert evaluate("rag", [asked], [prediction(asked, "Lyon")], seconds=1.0)["rag"]["all"] == {"questions": 1, "em": 0.0, "f1": 0.0}
-
-
-logprobs = st.lists(st.floats(-8, 0), min_size=2, max_size=4)
-answers = st.sampled_from(["Lyon", "lyon", "Lyon city", "Oslo", ""])
-paths = st.builds(
-    lambda text, values: Trajectory(question_id="a", question="Who?", steps=[Step(action="answer", text=text, logprobs=values)]),
-    answers,
-    logprobs,
-)
-
-
-@pytest.mark.parametrize("fidelity", ["paper", "fixed"])
-@given(trees=st.lists(st.lists(paths, min_size=1, max_size=6), min_size=1, max_size=4))
-def test_the_upper_bound_is_at_least_every_selection(fidelity, trees):
-    questions = [ONE_HOP.model_copy(update={"id": str(i)}) for i in range(len(trees))]
-    selections = [{strategy: select(tree, strategy, fidelity=fidelity) for strategy in STRATEGIES} for tree in trees]
-    predictions = [
-        prediction(question, selected["ensemble"], paths=tree, selected=selected)
-        for question, tree, selected in zip(questions, trees, selections, strict=True)
-    ]
-    results = evaluate("rq_rag", questions, predictions, seconds=1.0)
-    assert set(results) == {"rq_rag_ppl", "rq_rag_confidence", "rq_rag_ensemble", "rq_rag_upper_bound"}
-    for metric in ("em", "f1"):
-        assert all(results["rq_rag_upper_bound"]["all"][metric] >= scores["all"][metric] for scores in results.values())
+    scores = results([Question(id="a", text="Who?")], ["Lyon"])["all"]
+    assert (scores["questions"], scores["em"], scores["f1"]) == (1, 0.0, 0.0)

@@ -1,0 +1,61 @@
+"""Select and score the stored answers of a run again, without a model: after a metric changed, or with another selection."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from infer.evaluate import evaluate
+from infer.provenance import questions_hash
+from infer.run import PREDICTIONS_FILE
+from infer.scores import SCORES_FILE, score
+from infer.selection import STRATEGIES, Fidelity, select
+from infer.stored import open_stored
+from infer.trace import Prediction
+from refinery.errors import RunDirError
+from refinery.questions.base import read_questions
+from refinery.records import Question, write_records
+from refinery.run_dir import RunDir
+
+
+def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | None = None) -> dict[str, Any]:
+    """Rewrite predictions, scores and `metrics.json` of a finished run; what it cost and was made by stays. Returns the metrics.
+
+    `selection` and `fidelity` replace the decoder's own for a run that holds trees, and are noted in `metrics.json`. Raises RunDirError
+    when the questions are no longer those that were answered.
+    """
+    stored = open_stored(run)
+    recipe, seconds = stored.recipe, stored.metrics["cost"]["seconds"]
+    questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    predictions = _in_order(stored.predictions(), questions, run)
+    changed = {name: value for name, value in (("selection", selection), ("fidelity", fidelity)) if value}
+    if any(prediction and prediction.paths for prediction in predictions):
+        options = recipe.decoder_options(str(run)).model_copy(update=changed)
+        predictions = [p and _reselected(p, options.selection, options.fidelity) for p in predictions]
+    elif changed:
+        raise RunDirError(f"{run}: decoder '{recipe.decoder}' leaves no trees, so there is nothing to select. Drop {', '.join(changed)}.")
+    rows = score(recipe.name or recipe.decoder, questions, predictions)
+    metrics = {key: value for key, value in stored.metrics.items() if key != "rescored_with"}
+    metrics |= {"results": evaluate(rows, predictions, seconds=seconds), "questions_hash": questions_hash(questions)}
+    metrics |= {"rescored_with": changed} if changed else {}
+    write_records(run / PREDICTIONS_FILE, [prediction for prediction in predictions if prediction])
+    write_records(run / SCORES_FILE, rows)
+    RunDir(run).write_metrics(metrics)
+    return metrics
+
+
+def _in_order(predictions: Sequence[Prediction], questions: Sequence[Question], run: Path) -> list[Prediction | None]:
+    """Each question's prediction, None where it has none."""
+    texts = {question.id: question.text for question in questions}
+    for prediction in predictions:
+        if texts.get(prediction.question_id) != prediction.question:
+            raise RunDirError(
+                f"{run}: question '{prediction.question_id}' was answered and is no longer in the recipe's questions, or reads differently "
+                "there. Put back the file that the run used."
+            )
+    by_id = {prediction.question_id: prediction for prediction in predictions}
+    return [by_id.get(question.id) for question in questions]
+
+
+def _reselected(prediction: Prediction, selection: str, fidelity: Fidelity) -> Prediction:
+    selected = {strategy: select(prediction.paths, strategy, fidelity=fidelity) for strategy in STRATEGIES}
+    return prediction.model_copy(update={"selected": selected, "answer": selected[selection]})

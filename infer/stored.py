@@ -1,0 +1,52 @@
+"""Finished infer runs as they lie on disk."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infer.recipe import InferRecipe
+from infer.run import PREDICTIONS_FILE
+from infer.scores import SCORES_FILE, QuestionScores
+from infer.trace import Prediction
+from refinery.errors import RunDirError
+from refinery.recipe import build_recipe
+from refinery.records import read_records
+from refinery.run_dir import read_run
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A finished run: its folder, recipe and `metrics.json`."""
+
+    path: Path
+    recipe: InferRecipe
+    metrics: dict[str, Any]
+
+    def predictions(self) -> list[Prediction]:
+        """The answers with their traces."""
+        return read_records(self.path / PREDICTIONS_FILE, Prediction)
+
+    def scores(self) -> list[QuestionScores]:
+        """What each question scored."""
+        return read_records(self.path / SCORES_FILE, QuestionScores)
+
+
+def open_stored(path: Path) -> StoredRun:
+    """A finished infer run. Raises RunDirError for anything else."""
+    record = read_run(path)
+    if record["stage"] != "infer":
+        raise RunDirError(f"{path}: is a {record['stage']} run. Name the output_dir of an infer run.")
+    if not (path / "metrics.json").exists():
+        raise RunDirError(f"{path}: is unfinished. Go on with it by --resume.")
+    metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
+    if "questions_hash" not in metrics:
+        raise RunDirError(f"{path}: was made by an older version, which did not note what its numbers depend on. Run it again.")
+    return StoredRun(path, build_recipe(record["recipe"], InferRecipe, where=str(path / "run.json")), metrics)
+
+
+def stored_runs(path: Path) -> list[StoredRun]:
+    """The run in a folder, or for a demo the infer runs inside it."""
+    if read_run(path)["stage"] == "demo":
+        return [open_stored(inside) for inside in sorted((path / "infer").iterdir())]
+    return [open_stored(path)]

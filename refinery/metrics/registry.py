@@ -1,0 +1,120 @@
+"""Every metric by its name, and the ones that a dataset's papers report.
+
+A name says which script's number it is: `f1.musique` and `f1.hotpotqa` differ on the same answers. Scores are in [0, 1].
+"""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refinery.errors import PluginError
+from refinery.metrics import closed, multi_hop, open_domain, retrieval, squad
+from refinery.records import Question
+
+
+def _answers(question: Question) -> list[str]:
+    return question.answers
+
+
+def _letters(question: Question) -> list[str] | None:
+    return question.answers if question.choices else None
+
+
+def _booleans(question: Question) -> list[str] | None:
+    closed_answers = question.answers and all(answer.lower() in ("yes", "no", "true", "false") for answer in question.answers)
+    return question.answers if closed_answers else None
+
+
+def _readings(question: Question) -> list[list[str]] | None:
+    return [reading.answers for reading in question.disambiguations or []] or None
+
+
+def _supporting(question: Question) -> list[str] | None:
+    return question.supporting or None
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A score and where it comes from.
+
+    `score(prediction, golds)` is a pure function; `golds(question)` gives what a question is scored against, None where the metric does
+    not apply to it. `reads` is what a prediction is: the answer's text, or the ids of the retrieved passages.
+    """
+
+    equals: str
+    score: Callable[[Any, Any], float]
+    golds: Callable[[Question], Any] = _answers
+    reads: str = "answer"
+
+
+METRICS: dict[str, Metric] = {
+    "em.squad": Metric("SQuAD evaluate-v1.1.py, exact_match_score; also HotpotQA's and MuSiQue's", squad.exact_match),
+    "f1.squad": Metric("SQuAD evaluate-v1.1.py, f1_score", squad.token_f1),
+    "f1.hotpotqa": Metric("hotpotqa/hotpot hotpot_evaluate_v1.py, f1_score; also 2Wiki's over its aliases", multi_hop.hotpotqa_f1),
+    "em.2wiki": Metric("Alab-NII/2wikimultihop 2wikimultihop_evaluate_v1.1.py, over answer, aliases and demonyms", squad.exact_match),
+    "f1.musique": Metric("StonyBrookNLP/musique metrics/answer.py, compute_f1", multi_hop.musique_f1),
+    "em.triviaqa": Metric("mandarjoshi90/triviaqa evaluation/triviaqa_evaluation.py, exact_match_score", open_domain.triviaqa_em),
+    "em.dpr": Metric("facebookresearch/DPR dpr/data/qa_validation.py, exact_match_score", open_domain.dpr_em),
+    "em.dspy": Metric("stanfordnlp/dspy dspy/evaluate/metrics.py, EM", open_domain.dspy_em),
+    "has_answer.dpr": Metric("facebookresearch/DPR dpr/data/qa_validation.py, has_answer(match_type='string')", open_domain.dpr_has_answer),
+    "match.popqa": Metric("AlexTMallen/adaptive-retrieval run_model.py, is_correct", open_domain.popqa_match),
+    "match.selfrag": Metric("AkariAsai/self-rag retrieval_lm/metrics.py, match", open_domain.selfrag_match),
+    "accuracy.choice": Metric("chanchimin/RQ-RAG retrieval_lm/output/sample_from_tree.py, label_dict", closed.choice_accuracy, _letters),
+    "accuracy.yesno": Metric("eladsegal/strategyqa, accuracy of a boolean read from text", closed.yesno_accuracy, _booleans),
+    "str_em.asqa": Metric("princeton-nlp/ALCE eval.py, compute_str_em", open_domain.asqa_str_em, _readings),
+    "em.retrieval": Metric("RQ-RAG metrics.py, calculate_retrieval_em_f1", retrieval.retrieval_em, _supporting, reads="passages"),
+    "f1.retrieval": Metric("RQ-RAG metrics.py, calculate_retrieval_em_f1", retrieval.retrieval_f1, _supporting, reads="passages"),
+    "recall.retrieval": Metric(
+        "RQ-RAG sample_from_tree.py, calculate_retrieval_recall", retrieval.retrieval_recall, _supporting, reads="passages"
+    ),
+}
+
+DEFAULT_METRICS = ("em.squad", "f1.squad")
+_CHOICE = ("accuracy.choice", "match.selfrag")
+_BY_DATASET = {
+    "hotpotqa": ("em.squad", "f1.hotpotqa"),
+    "two_wiki": ("em.2wiki", "f1.hotpotqa"),
+    "musique": ("em.squad", "f1.musique"),
+    "strategyqa": ("accuracy.yesno",),
+    "nq_open": ("em.dpr", "has_answer.dpr"),
+    "triviaqa": ("em.triviaqa", "match.selfrag"),
+    "popqa": ("match.popqa", "match.selfrag"),
+    "asqa": ("str_em.asqa",),
+    "arc": _CHOICE,
+    "openbookqa": _CHOICE,
+    "aqua_rat": _CHOICE,
+    "kqapro": ("accuracy.choice", "em.squad"),
+}
+
+
+def metrics_of(dataset: str) -> tuple[str, ...]:
+    """Names of the metrics that papers report on a dataset; SQuAD's exact match and F1 for one not named here."""
+    return _BY_DATASET.get(dataset, DEFAULT_METRICS)
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of a name. Raises PluginError naming what exists."""
+    if name not in METRICS:
+        nearest = difflib.get_close_matches(name, METRICS, n=1)
+        hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
+        raise PluginError(f"no metric '{name}'.{hint} Available: {', '.join(METRICS)}.")
+    return METRICS[name]
+
+
+def score_all(names: Sequence[str], predictions: Sequence[Any], questions: Sequence[Question]) -> dict[str, np.ndarray]:
+    """Scores by metric, one a prediction: NaN where the metric does not apply, 0.0 where the answer is blank or None.
+
+    Row by row rather than metric by metric, so that what one metric has normalised the next finds in the cache.
+    """
+    metrics = [find_metric(name) for name in names]
+    scores = np.full((len(metrics), len(predictions)), np.nan)
+    for row, (prediction, question) in enumerate(zip(predictions, questions, strict=True)):
+        unanswered = prediction is None or (isinstance(prediction, str) and not prediction.strip())
+        for column, metric in enumerate(metrics):
+            golds = metric.golds(question)
+            if golds is not None:
+                scores[column, row] = 0.0 if unanswered else metric.score(prediction, golds)
+    return dict(zip(names, scores, strict=True))

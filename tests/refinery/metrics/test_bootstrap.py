@@ -1,0 +1,77 @@
+"""The bootstrap by multinomial draws: equal to drawing questions, and right as often as it says."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinery.metrics import bootstrap
+from refinery.metrics.bootstrap import interval, paired
+
+scores = st.lists(st.sampled_from([0.0, 0.25, 0.4, 2 / 3, 1.0]), min_size=1, max_size=60).map(np.array)
+
+
+@given(values=scores)
+def test_an_interval_holds_the_mean_and_stays_within_the_scores(values):
+    found = interval(values)
+    assert values.min() - 1e-9 <= found.low <= found.mean + 1e-9
+    assert found.mean - 1e-9 <= found.high <= values.max() + 1e-9
+
+
+@given(values=scores, order=st.randoms())
+def test_the_order_of_questions_changes_nothing(values, order):
+    shuffled = values.tolist()
+    order.shuffle(shuffled)
+    ours, theirs = interval(values), interval(np.array(shuffled))
+    assert (ours.low, ours.high) == (theirs.low, theirs.high)
+    assert ours.mean == pytest.approx(theirs.mean)
+
+
+@given(values=scores)
+def test_a_system_does_not_differ_from_itself(values):
+    found = paired(values, values, resamples=100)
+    assert (found.mean, found.low, found.high, found.p) == (0, 0, 0, 1)
+
+
+@given(pairs=st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=40))
+def test_a_difference_turns_round_with_its_systems(pairs):
+    ours, theirs = np.array(pairs).T
+    forth, back = paired(ours, theirs), paired(theirs, ours)
+    assert forth.mean == -back.mean
+    assert (forth.low, forth.high) == pytest.approx((-back.high, -back.low), abs=0.06)
+    assert 0 < forth.p <= 1
+
+
+def test_it_is_the_distribution_of_drawing_questions_with_replacement():
+    generator = np.random.default_rng(5)
+    values = generator.choice([0, 0.3, 0.5, 0.9, 1], size=80, p=[0.4, 0.2, 0.1, 0.1, 0.2])
+    means = values[generator.integers(80, size=(40_000, 80))].mean(axis=1)
+    found = interval(values, resamples=40_000)
+    assert (found.low, found.high) == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.004)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    samples = np.random.default_rng(1).random((400, 200)) < 0.3
+    intervals = [interval(sample.astype(float), seed=number) for number, sample in enumerate(samples)]
+    assert 0.91 <= np.mean([found.low <= 0.3 <= found.high for found in intervals]) <= 0.98
+
+
+def test_without_a_difference_a_small_p_is_rare():
+    generator = np.random.default_rng(2)
+    found = [paired(*(generator.random((2, 150)) < 0.5).astype(float), resamples=1_000, seed=seed).p for seed in range(300)]
+    assert np.mean(np.array(found) < 0.05) == pytest.approx(0.05, abs=0.03)
+
+
+def test_a_clear_difference_has_a_small_p_and_an_interval_above_zero():
+    found = paired(np.array([1.0] * 60 + [0.0] * 40), np.array([1.0] * 40 + [0.0] * 60))
+    assert found.mean == pytest.approx(0.2)
+    assert 0.1 < found.low < 0.2 < found.high < 0.3
+    assert found.p < 0.001
+
+
+def test_many_distinct_values_are_drawn_in_parts(monkeypatch):
+    values = np.random.default_rng(3).random(500)
+    whole = interval(values)
+    monkeypatch.setattr(bootstrap, "_COUNTS_AT_ONCE", 1_100)
+    parts = interval(values)
+    assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high))
