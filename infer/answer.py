@@ -19,8 +19,14 @@ def print_answer(question: str, run: Path, *, decoder: str) -> None:
     """Print the trace of one question. Raises RunDirError when `run` holds no infer run."""
     bench = InferBench(read_infer_recipe(run, decoder=decoder))
     bench.load()
-    prediction: Prediction = asyncio.run(bench.answer(Question(id="asked", text=question)))
-    print_trace(prediction, Console())
+    print_trace(asyncio.run(_answer(bench, question)), Console())
+
+
+async def _answer(bench: InferBench, question: str) -> Prediction:
+    try:
+        return await bench.answer(Question(id="asked", text=question))
+    finally:
+        await bench.close()
 
 
 def read_infer_recipe(run: Path, *, decoder: str) -> InferRecipe:

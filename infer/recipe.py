@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from refinery import plugins
 from refinery.llms.build import ModelConfig
+from refinery.llms.endpoint import EndpointConfig
 from refinery.recipe import Recipe, build_recipe
 from refinery.retrievers.base import RetrieverConfig
 
@@ -20,12 +21,30 @@ class InferRecipe(Recipe):
     questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or other datasets with `reader`")
     reader: str = Field("jsonl", description="a file of refinery/questions: the schema the questions are in")
     output_dir: Path
-    llm: ModelConfig
+    llm: ModelConfig | None = Field(None, description="a causal model on this machine")
+    endpoint: EndpointConfig | None = Field(
+        None, description="in its place a chat endpoint, for decoders that only prompt", validate_default=True
+    )
     retriever: RetrieverConfig | None = None
     passages_per_query: int = Field(5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
     max_new_tokens: int = Field(100, description="tokens of an answer; RQ-RAG's scripts use 100", ge=1)
     questions_in_flight: int = Field(64, description="questions decoded at once; bounds the keys and values kept", ge=1)
     limit: int | None = Field(None, description="answer only the first questions", ge=1)
+
+    @field_validator("endpoint")
+    @classmethod
+    def _one_model(cls, endpoint: EndpointConfig | None, info: ValidationInfo) -> EndpointConfig | None:
+        # An `llm` that is itself wrong is missing from `info.data`, and has a line of its own.
+        if "llm" in info.data and (info.data["llm"] is None) == (endpoint is None):
+            raise ValueError("name the model by `llm` (on this machine) or by `endpoint` (a chat server), one of the two")
+        return endpoint
+
+    @property
+    def model(self) -> ModelConfig | EndpointConfig:
+        """Whichever of `llm` and `endpoint` is given."""
+        model = self.llm or self.endpoint
+        assert model is not None, "the validator asks for one"
+        return model
 
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""

@@ -6,8 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from infer.evaluate import evaluate
+from infer.evaluate import evaluate, total_cost
+from infer.provenance import provenance
 from infer.recipe import InferRecipe
+from infer.scores import SCORES_FILE, score
 from infer.tools import Tools
 from infer.trace import Prediction
 from refinery import plugins
@@ -36,9 +38,13 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     predictions = [done[question.id] for question in questions]
     write_records(output / PREDICTIONS_FILE, predictions)
+    rows = score(recipe.name or recipe.decoder, questions, predictions)
+    write_records(output / SCORES_FILE, rows)
     metrics = {
-        "results": evaluate(recipe.name or recipe.decoder, questions, predictions, seconds=seconds),
+        "results": evaluate(rows, predictions, seconds=seconds),
         "questions": len(questions),
+        "cost": total_cost(predictions, seconds=seconds),
+        **provenance(recipe, questions, bench.retriever),
     }
     output.write_metrics(metrics)
     (output / f"{PREDICTIONS_FILE}.ledger").unlink(missing_ok=True)
@@ -62,8 +68,9 @@ class InferBench:
         from refinery.llms.build import build_llm
 
         self.retriever = build_retriever(self.recipe.retriever) if self.recipe.retriever else None
-        self.llm = build_llm(self.recipe.llm)
-        check_manifest(self.recipe.llm.base, self.llm.tokenizer, needed=getattr(self.decoder, "CONTROL_TOKENS", ()))
+        self.llm = build_llm(self.recipe.model)
+        if self.recipe.llm:
+            check_manifest(self.recipe.llm.base, self.llm.tokenizer, needed=getattr(self.decoder, "CONTROL_TOKENS", ()))
 
     async def answer(self, question: Question) -> Prediction:
         """Decode one question."""
@@ -73,27 +80,35 @@ class InferBench:
             llm=self.llm,
             retriever=self.retriever,
             passages_per_query=recipe.passages_per_query,
-            adapters=frozenset(recipe.llm.adapters),
+            adapters=frozenset(recipe.llm.adapters if recipe.llm else ()),
             max_new_tokens=recipe.max_new_tokens,
         )
         return await self.decoder.decode(question, tools, self.options)
+
+    async def close(self) -> None:
+        """Close the connections of an endpoint."""
+        if self.recipe.endpoint:
+            await self.llm.close()
 
 
 async def _answer_all(bench: InferBench, questions: Sequence[Question], done: dict[str, Prediction], output: RunDir) -> None:
     """Decode with a bounded number of questions in flight; each prediction is on disk before the next question starts."""
     gate = asyncio.Semaphore(bench.recipe.questions_in_flight)
+    calls = 0
     with (
-        Progress(f"infer {bench.recipe.name or bench.recipe.decoder}", total=len(questions)) as progress,
+        Progress(f"infer {bench.recipe.name or bench.recipe.decoder}", total=len(questions), beside=lambda: f"calls={calls}") as progress,
         (output / f"{PREDICTIONS_FILE}.ledger").open("a", encoding="utf-8") as ledger,
     ):
 
         async def answer_one(question: Question) -> None:
+            nonlocal calls
             async with gate:
                 prediction = await bench.answer(question)
             done[question.id] = prediction
             ledger.write(prediction.model_dump_json(exclude_none=True) + "\n")
             ledger.flush()
-            progress.advance(calls=prediction.cost.calls)
+            calls += prediction.cost.calls
+            progress.advance()
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -101,6 +116,8 @@ async def _answer_all(bench: InferBench, questions: Sequence[Question], done: di
                     group.create_task(answer_one(question))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        finally:
+            await bench.close()
 
 
 def _read_done(output: RunDir) -> dict[str, Prediction]:

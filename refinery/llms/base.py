@@ -20,13 +20,14 @@ class Usage:
 class Generation:
     """What the model wrote after a context. `logprobs[i]` is the raw log-probability of `token_ids[i]`, kept while decoding.
 
-    `text` has special tokens removed and is stripped; `context` is the old context extended by exactly `token_ids`.
+    `text` has special tokens removed and is stripped; `context` is the old context extended by exactly `token_ids`. A chat endpoint
+    gives no ids and no log-probabilities, and may withhold a reply (`refused`).
     """
 
     text: str
     token_ids: list[int]
     logprobs: list[float]
-    stopped_by: Literal["stop", "length"]
+    stopped_by: Literal["stop", "length", "refused"]
     context: "Context"
 
 

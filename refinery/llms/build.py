@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from refinery.llms.endpoint import EndpointConfig
 from refinery.recipe import Recipe
 
 
@@ -18,8 +19,12 @@ class ModelConfig(Recipe):
     seed: int = Field(633, description="for sampling; RQ-RAG's inference uses 633")
 
 
-def build_llm(config: ModelConfig) -> Any:
-    """The Hugging Face engine over the configured model. Raises CheckpointError when the parts disagree."""
+def build_llm(config: ModelConfig | EndpointConfig) -> Any:
+    """The Hugging Face engine over the configured model, or chats with the endpoint. Raises CheckpointError when the parts disagree."""
+    if isinstance(config, EndpointConfig):
+        from refinery.llms.remote import RemoteLLM
+
+        return RemoteLLM(config)
     import torch
 
     from refinery.llms.checkpoint import load_checkpoint, load_with_adapters

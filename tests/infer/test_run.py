@@ -12,7 +12,9 @@ import yaml
 
 from infer.__main__ import main
 from infer.run import PREDICTIONS_FILE
+from infer.scores import SCORES_FILE, QuestionScores
 from infer.trace import Prediction
+from refinery.prompts.render import prompt_hash
 from refinery.records import Passage, Question, read_records, write_records
 
 PROJECT = Path(__file__).parents[2]
@@ -66,6 +68,24 @@ def test_metrics_are_named_after_the_run(recipe, tmp_path):
     assert main([str(recipe(name="vanilla", limit=2))]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert (list(metrics["results"]), metrics["questions"]) == (["vanilla"], 2)
+
+
+def test_metrics_say_what_their_numbers_depend_on(recipe, tmp_path, tiny_bases):
+    assert main([str(recipe(limit=4, passages_per_query=3))]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (metrics["decoder"], metrics["retriever"], metrics["passages_per_query"]) == ("rag", "bm25", 3)
+    assert metrics["model"]["name"] == str(tiny_bases["tied"])
+    assert all(len(fingerprint) == 16 for fingerprint in (metrics["questions_hash"], metrics["corpus_hash"], metrics["model"]["revision"]))
+    assert metrics["prompts"]["answer_with_passages"] == prompt_hash("answer_with_passages")
+    assert metrics["cost"]["retrievals"] == 4
+    assert {"mean", "low", "high", "questions"} == set(metrics["results"]["rag"]["all"]["metrics"]["em.squad"])
+
+
+def test_scores_are_kept_for_every_question(recipe, tmp_path):
+    assert main([str(recipe(limit=3))]) == 0
+    rows = read_records(tmp_path / "run" / SCORES_FILE, QuestionScores)
+    assert [row.question_id for row in rows] == ["q0", "q1", "q2"]
+    assert all({"em.squad", "f1.squad"} <= set(row.scores["rag"]) for row in rows)
 
 
 def test_how_many_questions_are_in_flight_changes_no_answer(recipe, tmp_path):
@@ -138,7 +158,7 @@ def test_a_run_interrupted_twice_in_the_middle_of_a_line_goes_on(recipe, tmp_pat
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"decoder": "rq_rga"}, "no decoder 'rq_rga'. Did you mean 'rq_rag'? Available: direct, ra_isf, rag, rq_rag."),
+        ({"decoder": "rq_rga"}, "no decoder 'rq_rga'. Did you mean 'rq_rag'? Available: direct, migres, ra_isf, rag, re_thinking, rq_rag."),
         ({"decoder": "ra_isf", "options": {"max_dept": 3}}, "options: unknown key 'max_dept'. Did you mean 'max_depth'?"),
         ({"decoder": "ra_isf", "options": {"max_depth": -1}}, "key 'max_depth': Input should be greater than or equal to 0"),
         ({"retriever": None}, "decoder 'rag' needs 'retriever' in the recipe."),

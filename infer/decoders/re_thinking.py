@@ -1,0 +1,109 @@
+"""re-thinking: judge what was found, think it over with the query entered again, search for what is missing (Sec. 3, Fig. 3).
+
+Four LLM calls and two searches a question. Where the paper is silent the choice is an option; its ablations are those of Table 3.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Passage, Question
+
+NEEDS_RETRIEVER = True
+
+_REMOVED = re.compile(r"knowledge\W*(\d+)\W+remove\b", re.IGNORECASE)
+_NOTHING_MISSING = re.compile(r"\W*none\b\W*", re.IGNORECASE)
+
+
+class Options(Recipe):
+    """What the paper leaves open, and its ablations. The paper retrieves three paragraphs: `passages_per_query: 3` (Sec. 4.4)."""
+
+    relevance: Literal["hint", "filter"] = Field(
+        "hint", description="what the coarse judgement does: it is read by the later stages, or takes the passages away too"
+    )
+    judge_second_retrieval: bool = Field(False, description="judge what the sub-query finds as well; one call more")
+    skip_when_complete: bool = Field(True, description="no second search where the model says that nothing is missing")
+    max_thinking_tokens: int = Field(500, description="of each judgement, analysis and sub-query; the paper names no limit", ge=1)
+    no_filtering: bool = Field(False, description="ablation: w/o incorrect knowledge filtering")
+    no_rethinking: bool = Field(False, description="ablation: w/o knowledge re-thinking")
+    no_reinforcing: bool = Field(False, description="ablation: w/o missing knowledge reinforcing")
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Numbered passages and what was said about their relevance; a number stays with its passage when others are removed."""
+
+    passages: Sequence[tuple[int, Passage]]
+    relevance: str = ""
+
+
+async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+    """The three parts of Fig. 3, and the response from all that they found out."""
+    query = question.text
+    found = await tools.search(query)
+    knowledge = Knowledge(list(enumerate(found, 1)))
+    if not options.no_filtering:
+        knowledge = await _filter(query, knowledge, tools, options)
+    thinking = "" if options.no_rethinking else await _rethink(query, knowledge, tools, options)
+    sub_query = "" if options.no_reinforcing else await _missing_query(query, knowledge, thinking, tools, options)
+    more = await _reinforce(sub_query, knowledge, len(found) + 1, tools, options) if sub_query else Knowledge([])
+    prompt = render_prompt(
+        "re_thinking_answer",
+        query=query,
+        knowledge=knowledge.passages,
+        relevance=knowledge.relevance,
+        thinking=thinking,
+        sub_query=sub_query,
+        more_knowledge=more.passages,
+        more_relevance=more.relevance,
+    )
+    return tools.prediction(await tools.answer("answer", prompt, query))
+
+
+async def _filter(query: str, knowledge: Knowledge, tools: Tools, options: Options) -> Knowledge:
+    """Incorrect knowledge filtering: O_relevance = M(x, K, prompt_1) (Eq. 1)."""
+    relevance = await _think("relevance", query, tools, options, knowledge=knowledge.passages)
+    removed = {int(number) for number in _REMOVED.findall(relevance)} if options.relevance == "filter" else set[int]()
+    return Knowledge([(number, passage) for number, passage in knowledge.passages if number not in removed], relevance)
+
+
+async def _rethink(query: str, knowledge: Knowledge, tools: Tools, options: Options) -> str:
+    """Knowledge re-thinking: O_thinking = M(O_relevance, x, K, prompt_2) (Eq. 2)."""
+    return await _think("thinking", query, tools, options, knowledge=knowledge.passages, relevance=knowledge.relevance)
+
+
+async def _missing_query(query: str, knowledge: Knowledge, thinking: str, tools: Tools, options: Options) -> str:
+    """The one most critical sub-query: O_query = M(O_thinking, prompt_3) (Eq. 3). Empty where nothing is missing.
+
+    O_thinking has taken in O_relevance, which is read here only where there is no O_thinking.
+    """
+    relevance = "" if thinking else knowledge.relevance
+    may_stop = options.skip_when_complete
+    reply = await _think("query", query, tools, options, relevance=relevance, thinking=thinking, may_stop=may_stop)
+    if may_stop and _NOTHING_MISSING.fullmatch(reply):
+        return ""
+    # A sub-query that is empty cannot be searched; the query itself is what is left to ask.
+    return next((line.strip() for line in reply.splitlines() if line.strip()), query)
+
+
+async def _reinforce(sub_query: str, knowledge: Knowledge, first_number: int, tools: Tools, options: Options) -> Knowledge:
+    """K+: what the sub-query finds beyond the knowledge at hand, numbered from `first_number` on."""
+    at_hand = {passage.id for _, passage in knowledge.passages}
+    found = [passage for passage in await tools.search(sub_query, depth=1) if passage.id not in at_hand]
+    more = Knowledge(list(enumerate(found, first_number)))
+    return await _filter(sub_query, more, tools, options) if found and options.judge_second_retrieval else more
+
+
+async def _think(stage: str, query: str, tools: Tools, options: Options, **values: Any) -> str:
+    """What the model writes at one stage."""
+    prompt = render_prompt(f"re_thinking_{stage}", query=query, **values)
+    reply = await tools.context(prompt).generate(max_new_tokens=options.max_thinking_tokens)
+    tools.note(stage, query, depth=0, text=reply.text)
+    return reply.text

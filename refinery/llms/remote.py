@@ -1,0 +1,166 @@
+"""An LLM behind a chat endpoint: contexts are messages, and what comes back is text.
+
+For decoders that only prompt. A chat gives no token ids and no log-probabilities; whatever needs them (`choose`, `score`, control
+tokens) is refused with a line that says which kind of model has them.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from refinery.errors import LLMError
+from refinery.llms.base import Counters, Generation, Usage
+from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
+from refinery.llms.openai import ChatEndpoint
+from refinery.segments import Segment
+
+logger = logging.getLogger(__name__)
+
+Messages = tuple[tuple[str, str], ...]  # (role, content)
+
+
+class RemoteLLM:
+    """An `LLM` over any OpenAI-compatible chat endpoint. Equal greedy requests that are open at once are sent once.
+
+    A reply has at most `max_tokens` of the endpoint's configuration; its `temperature` holds where the decoder asks for none.
+    `counters` holds what was really sent, the `Usage` of a context what its question asked for.
+    """
+
+    def __init__(self, config: EndpointConfig) -> None:
+        self.config = config
+        self.counters = Counters()
+        self._endpoint = ChatEndpoint(config)
+        self._in_flight: dict[bytes, asyncio.Task[Reply]] = {}
+
+    @property
+    def tokenizer(self) -> Any:
+        """An endpoint shows none. Raises LLMError."""
+        raise self.lacks("control tokens")
+
+    def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "RemoteContext":
+        """A chat whose first message is `prompt`. Raises LLMError for a control token."""
+        segments = [Segment(prompt, "prompt")] if isinstance(prompt, str) else prompt
+        return RemoteContext(self, (), usage or Usage()).extend(segments)
+
+    async def reply(self, request: "GenerationRequest") -> Reply:
+        """The endpoint's reply; one that it withholds has the finish_reason `refusal`. Raises UnusableEndpoint when it does not answer."""
+        if request.temperature or self.config.temperature:
+            return await self._send(request)  # every sample is one of its own
+        if request.key not in self._in_flight:
+            task = asyncio.ensure_future(self._send(request))
+            self._in_flight[request.key] = task
+            task.add_done_callback(lambda done: self._landed(request.key, done))
+        # Shielded, so that a cancelled question does not take the request away from its twins.
+        return await asyncio.shield(self._in_flight[request.key])
+
+    async def _send(self, request: "GenerationRequest") -> Reply:
+        self.counters.forwards += 1
+        try:
+            reply = await self._endpoint.reply(request)
+        except RefusedRequest as error:
+            logger.warning("endpoint model '%s' withheld a reply: %s", self.config.model, error)
+            return Reply("", "refusal", request_id="", num_prompt_tokens=0, num_completion_tokens=0)
+        self.counters.prefill_tokens += reply.num_prompt_tokens
+        self.counters.decode_tokens += reply.num_completion_tokens
+        return reply
+
+    def _landed(self, key: bytes, task: asyncio.Task[Reply]) -> None:
+        del self._in_flight[key]
+        # Looked at here, so that asyncio does not report an error whose questions have all been cancelled.
+        if not task.cancelled():
+            task.exception()
+
+    def lacks(self, what: str) -> LLMError:
+        """The error for what a chat cannot give."""
+        return LLMError(
+            f"endpoint model '{self.config.model}' is asked by chat, which has no {what}. This decoder needs a causal model on this"
+            " machine: name it by `llm` in the recipe, in place of `endpoint`."
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._endpoint.close()
+
+
+class RemoteContext:
+    """The messages of a chat so far; immutable."""
+
+    def __init__(self, llm: RemoteLLM, messages: Messages, usage: Usage) -> None:
+        self._llm, self.messages, self._usage = llm, messages, usage
+
+    @property
+    def token_ids(self) -> list[int]:
+        """A chat shows none. Raises LLMError."""
+        raise self._llm.lacks("token ids")
+
+    def extend(self, segments: Sequence[Segment]) -> "RemoteContext":
+        """More of the user's message, or the user's next one after a reply. Raises LLMError for a control token."""
+        if any(segment.kind == "control_token" for segment in segments):
+            raise self._llm.lacks("control tokens")
+        text = "".join(segment.text for segment in segments)
+        if self.messages and self.messages[-1][0] == "user":
+            return self._continued((*self.messages[:-1], ("user", self.messages[-1][1] + text)))
+        return self._continued((*self.messages, ("user", text)))
+
+    async def generate(
+        self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
+    ) -> Generation:
+        """The endpoint's reply up to the first of the `stop` texts, without ids and log-probabilities."""
+        assert adapter is None, "an endpoint serves no adapters by role"
+        self._usage.calls += 1
+        reply = await self._llm.reply(GenerationRequest.of(self.messages, max_new_tokens, temperature, tuple(stop)))
+        self._usage.prefill_tokens += reply.num_prompt_tokens
+        self._usage.decode_tokens += reply.num_completion_tokens
+        text = _before(reply.text, stop)
+        refused = reply.finish_reason in ("refusal", "content_filter")
+        return Generation(
+            text=text.strip(),
+            token_ids=[],
+            logprobs=[],
+            stopped_by="refused" if refused else "length" if reply.finish_reason == "length" else "stop",
+            context=self._continued((*self.messages, ("assistant", text))),
+        )
+
+    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """Raises LLMError: a chat has no probabilities to read."""
+        raise self._llm.lacks("label probabilities")
+
+    async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
+        """Raises LLMError: a chat has no log-probabilities of given text."""
+        raise self._llm.lacks("log-probabilities")
+
+    def _continued(self, messages: Messages) -> "RemoteContext":
+        return RemoteContext(self._llm, messages, self._usage)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest(ChatRequest):
+    """A chat with the limits and the temperature of one `generate`."""
+
+    max_new_tokens: int = 1
+    temperature: float = 0.0
+    stop: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...]) -> "GenerationRequest":
+        """The request, under a key that only an equal one has."""
+        content = json.dumps([messages, max_new_tokens, temperature, stop])
+        key = hashlib.blake2b(content.encode(), digest_size=16).digest()
+        return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
+
+    def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
+        """See `ChatRequest.body`."""
+        own: dict[str, Any] = {
+            "temperature": self.temperature or config.temperature,
+            config.max_tokens_name: min(self.max_new_tokens, config.max_tokens),
+        }
+        return ChatRequest.body(self, config, send_schema=send_schema) | own | ({"stop": list(self.stop)} if self.stop else {})
+
+
+def _before(text: str, stop: Sequence[str]) -> str:
+    """What comes before the first stop text; not every server cuts it off."""
+    return text[: min((text.find(end) for end in stop if end in text), default=len(text))]

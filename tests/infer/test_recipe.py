@@ -1,0 +1,33 @@
+import pytest
+
+from infer.recipe import InferRecipe
+from refinery.errors import RecipeError
+from refinery.llms.build import ModelConfig
+from refinery.llms.endpoint import EndpointConfig
+from refinery.recipe import build_recipe
+
+REST = {"decoder": "direct", "questions": ["questions.jsonl"], "output_dir": "run"}
+LLM, ENDPOINT = {"llm": {"base": "model"}}, {"endpoint": {"model": "gpt", "base_url": "http://127.0.0.1:1/v1"}}
+
+
+@pytest.mark.parametrize(("values", "config"), [(LLM, ModelConfig), (ENDPOINT, EndpointConfig)])
+def test_the_model_is_on_this_machine_or_behind_an_endpoint(values, config):
+    assert isinstance(build_recipe(REST | values, InferRecipe, where="r").model, config)
+
+
+@pytest.mark.parametrize("values", [{}, LLM | ENDPOINT, {"llm": None, "endpoint": None}], ids=["neither", "both", "neither, written out"])
+def test_exactly_one_of_the_two_is_named(values):
+    with pytest.raises(RecipeError, match="^r: key 'endpoint': .*name the model by `llm` .* or by `endpoint` .*, one of the two") as raised:
+        build_recipe(REST | values, InferRecipe, where="r")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_model_that_is_itself_wrong_is_one_line():
+    with pytest.raises(RecipeError) as raised:
+        build_recipe(REST | {"llm": {"base": 3}}, InferRecipe, where="r")
+    assert str(raised.value) == "r: key 'llm.base': Input should be a valid string (got 3)."
+
+
+def test_a_recipe_comes_back_from_its_own_dump():
+    recipe = build_recipe(REST | ENDPOINT, InferRecipe, where="r")
+    assert build_recipe(recipe.model_dump(mode="json"), InferRecipe, where="r") == recipe
