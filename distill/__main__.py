@@ -1,20 +1,25 @@
-"""`python -m distill RECIPE`: label questions with a teacher."""
+"""`python -m distill RECIPE`: label questions with a teacher; `python -m distill merge OUT RUN...`: join shards."""
 
+import argparse
 import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from distill.recipe import DistillRecipe
-from refinery.stage import run_stage
+from refinery.stage import guarded, run_stage
 
 DESCRIPTION = "Label questions with a teacher: self-knowledge, relevance, decompositions, control-token trajectories."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage from the command line."""
-    return run_stage("distill", DESCRIPTION, DistillRecipe, preview=_preview, run=_run, report=_report, argv=argv)
+    """Run the stage from the command line; `merge OUT RUN...` joins the runs of shards."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["merge"]:
+        return _merge(arguments[1:])
+    return run_stage("distill", DESCRIPTION, DistillRecipe, preview=_preview, run=_run, report=_report, argv=arguments)
 
 
 def _run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
@@ -24,10 +29,25 @@ def _run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _preview(recipe: DistillRecipe) -> None:
-    from distill.preview import first_prompts
+    from distill.preview import estimate, first_prompts
 
     for number, prompt in enumerate(asyncio.run(first_prompts(recipe, 3)), 1):
         print(f"--- example {number}\n{prompt}\n")
+    print(asyncio.run(estimate(recipe)))
+
+
+def _merge(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="refinery distill merge", description="Join the runs of shards into one.")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the joined run's folder")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of each shard")
+    parsed = parser.parse_args(arguments)
+
+    def go() -> None:
+        from distill.merge import merge
+
+        _report(merge(parsed.out, parsed.runs))
+
+    return guarded(go, traceback=False)
 
 
 def _report(metrics: dict[str, Any]) -> None:

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from distill.bench import Bench
 from distill.teacher import RejectedRow
+from distill.workbench import Workbench
 from refinery.errors import RecordError
 from refinery.records import Passage, Question, SubQuestion
 from refinery.sub_models import fill_references
@@ -16,20 +16,20 @@ def searchable_steps(question: Question) -> list[SubQuestion]:
     Left out are those that need no passage (StrategyQA's operations) and those that refer to an answer nobody annotated.
     """
     steps = question.decomposition or []
-    answers = [step.answer for step in steps]
-    return [
-        step.model_copy(update={"text": fill_references(step.text, [answer or "" for answer in answers[:number]])})
-        for number, step in enumerate(steps)
-        if step.supporting != [] and _can_be_filled(step.text, answers[:number])
-    ]
+    resolved = [resolved_step(steps, number) for number in range(len(steps))]
+    return [step for step in resolved if step and step.supporting != []]
 
 
-def _can_be_filled(text: str, answers: Sequence[str | None]) -> bool:
-    referred = [int(number) for number in re.findall(r"#(\d+)", text)]
-    return all(0 < number <= len(answers) and answers[number - 1] for number in referred)
+def resolved_step(steps: Sequence[SubQuestion], number: int) -> SubQuestion | None:
+    """Step `number` (from 0) with earlier answers in place of `#1`; None when it refers to an answer nobody annotated."""
+    answers, step = [step.answer for step in steps[:number]], steps[number]
+    referred = [int(reference) for reference in re.findall(r"#(\d+)", step.text)]
+    if not all(0 < reference <= number and answers[reference - 1] for reference in referred):
+        return None
+    return step.model_copy(update={"text": fill_references(step.text, [answer or "" for answer in answers])})
 
 
-async def search_own(query: str, question: Question, bench: Bench) -> list[Passage]:
+async def search_own(query: str, question: Question, bench: Workbench) -> list[Passage]:
     """Passages for a query, best first. Raises RejectedRow when the question brings none to search."""
     try:
         return await bench.search(query, question)

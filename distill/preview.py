@@ -1,14 +1,22 @@
-"""The first prompts of a run, rendered by the task itself for a teacher and a target that only listen."""
+"""What a run would ask, and what it would cost: the first prompts, rendered by the task itself, and an estimate from rows paid before."""
 
+import asyncio
 from dataclasses import dataclass
+from itertools import islice
+from math import sqrt
+from statistics import mean, stdev
 from typing import Any, NoReturn
 
-from distill.bench import Bench
+from distill.budget import Budget
 from distill.recipe import DistillRecipe
-from distill.run import load_task
-from distill.teacher import RejectedRow
-from refinery.questions.base import read_questions
+from distill.run import count_rows, iter_rows, load_task
+from distill.store import EffectStore
+from distill.teacher import RejectedRow, Teacher
+from distill.workbench import Workbench
+from refinery.llms.endpoint import ChatRequest, Reply
 from refinery.retrievers.base import build_retriever
+
+_PILOT_ROWS = 200
 
 
 @dataclass
@@ -19,25 +27,104 @@ class _Heard(Exception):
 class _Listener:
     """Stands for the teacher and the target: the first prompt either is given ends the row."""
 
-    async def ask(self, prompt: str, *arguments: Any) -> NoReturn:
+    async def ask(self, prompt: str, *arguments: Any, **options: Any) -> NoReturn:
         raise _Heard(prompt)
+
+    text = ask
 
     def context(self, prompt: str) -> NoReturn:
         raise _Heard(prompt)
 
 
+class _NotPaid(Exception):
+    """The store does not hold this reply."""
+
+
+class _Nobody:
+    """A transport that sends nothing."""
+
+    retries = in_flight = 0
+
+    async def reply(self, request: ChatRequest) -> NoReturn:
+        raise _NotPaid
+
+    async def close(self) -> None:
+        return
+
+
+class _Replay(Teacher):
+    """A teacher that has only the store, and counts what its replies cost when they were paid."""
+
+    dollars, tokens = 0.0, 0
+
+    def _stored(self, key: bytes) -> Reply | None:
+        reply = super()._stored(key)
+        if reply is not None:
+            self.dollars += self.budget.cost(reply) or 0.0
+            self.tokens += reply.num_prompt_tokens + reply.num_completion_tokens
+        return reply
+
+
 async def first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
-    """What each of the first `count` questions would ask first; for a task that asks no model, the rows it would write."""
+    """What each of the first `count` rows would ask first; for a task that asks no model, the rows it would write."""
     task = load_task(recipe)
     listener: Any = _Listener()
-    bench = Bench(recipe, listener, listener, build_retriever(recipe.retriever) if recipe.retriever else None)
+    bench = Workbench(recipe, listener, listener, _retriever(recipe), options=recipe.task_options())
     shown: list[str] = []
-    for question in read_questions(recipe.questions, reader=recipe.reader, limit=count):
+    for row in islice(iter_rows(task, recipe), count):
         try:
-            rows = await task.label(question, bench)
-            shown.append("\n".join(row.model_dump_json(exclude_none=True) for row in rows))
+            shown.append("\n".join(label.model_dump_json(exclude_none=True) for label in await task.label(row, bench)))
         except _Heard as heard:
             shown.append(heard.prompt)
         except RejectedRow as rejected:
             shown.append(f"rejected: {rejected}")
     return shown
+
+
+async def estimate(recipe: DistillRecipe) -> str:
+    """Tokens and dollars of the whole run with a 95 % interval, from the rows whose replies the store holds; or how to get such rows."""
+    task = load_task(recipe)
+    total = count_rows(task, recipe)
+    if recipe.teacher is None:
+        return f"{total} rows; no teacher is asked."
+    path = recipe.store or recipe.output_dir / "effects.sqlite"
+    paid = await _paid_rows(task, recipe, path) if path.exists() else []
+    if len(paid) < 2:
+        return f"{total} rows. No estimate yet: run a pilot with limit=20, then this again; its replies are not paid twice."
+    tokens, dollars = zip(*paid, strict=True)
+    price, source = Budget(recipe.teacher, None).price, Budget(recipe.teacher, None).source
+    cost = f"${_interval(dollars, total, '.4f')} (prices: {source})" if price else "cost unknown (set teacher.price)"
+    return f"{total} rows, from {len(paid)} paid before, 95 % interval: {_interval(tokens, total, ',.0f')} tokens, {cost}."
+
+
+async def _paid_rows(task: Any, recipe: DistillRecipe, path: Any) -> list[tuple[int, float]]:
+    """(tokens, dollars) of each of the first rows that the store answers whole."""
+    assert recipe.teacher is not None
+    store = EffectStore(path)
+    paid: list[tuple[int, float]] = []
+    retriever = _retriever(recipe)
+    try:
+        for row in islice(iter_rows(task, recipe), _PILOT_ROWS):
+            teacher = _Replay(recipe.teacher, store, _Nobody(), Budget(recipe.teacher, None))
+            listener: Any = _Listener()
+            try:
+                await task.label(row, Workbench(recipe, teacher, listener, retriever, store, recipe.task_options()))
+            except (_NotPaid, _Heard):
+                continue
+            except RejectedRow:
+                pass  # paid for all the same
+            paid.append((teacher.tokens, teacher.dollars))
+            await asyncio.sleep(0)
+    finally:
+        store.close()
+    return paid
+
+
+def _interval(values: Any, total: int, form: str) -> str:
+    """`low to high` of the sum over `total` rows, as the mean of a sample tells it."""
+    middle, error = mean(values) * total, 1.96 * stdev(values) / sqrt(len(values)) * total
+    return f"{max(0.0, middle - error):{form}} to {middle + error:{form}}"
+
+
+def _retriever(recipe: DistillRecipe) -> Any:
+    return build_retriever(recipe.retriever) if recipe.retriever else None

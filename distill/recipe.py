@@ -1,12 +1,15 @@
 """What a distillation recipe may say."""
 
 from pathlib import Path
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from distill.batch import BatchConfig
+from refinery import plugins
 from refinery.llms.build import ModelConfig
-from refinery.llms.openai import EndpointConfig
-from refinery.recipe import Recipe
+from refinery.llms.endpoint import EndpointConfig
+from refinery.recipe import Recipe, build_recipe
 from refinery.retrievers.base import RetrieverConfig
 
 
@@ -14,15 +17,45 @@ class DistillRecipe(Recipe):
     """One labelling task over a set of questions."""
 
     task: str = Field(description="a file of distill/tasks, or module:attribute")
-    questions: list[Path] = Field(description="questions.jsonl files, or other datasets with `reader`", min_length=1)
+    options: dict[str, Any] = Field(default={}, description="the task's own switches")
+    questions: list[Path] = Field(default=[], description="questions.jsonl files, or other datasets with `reader`")
     reader: str = Field("jsonl", description="a file of refinery/questions: the schema the questions are in")
     output_dir: Path
     teacher: EndpointConfig | None = Field(None, description="the endpoint that labels")
     target: ModelConfig | None = Field(None, description="the model whose own knowledge is judged (RA-ISF App. A.1)")
+    target_endpoint: EndpointConfig | None = Field(None, description="the same, behind an endpoint")
+    transport: Literal["live", "batch"] = Field("live", description="batch: waves of Batch jobs, cheaper and within a day")
+    batch: BatchConfig = BatchConfig()
+    store: Path | None = Field(None, description="where replies and searches are kept; effects.sqlite in output_dir by default")
+    max_cost_usd: float | None = Field(None, description="hard cap; the run stops before a request that could pass it", gt=0)
     retriever: RetrieverConfig | None = None
     passages_per_query: int = Field(5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
     max_steps: int = Field(5, description="searches of one trajectory", ge=1)
     max_new_tokens: int = Field(32, description="tokens of a closed-book answer", ge=1)
     rows_in_flight: int = Field(256, description="rows worked on at once", ge=1)
+    shard: str | None = Field(
+        None, description="i/n: label only part i (from 0) of n; `refinery distill merge` joins them", pattern=r"^\d+/\d+$"
+    )
     limit: int | None = Field(None, description="label only the first questions", ge=1)
     max_failure_share: float = Field(0.2, description="the run fails when more of its rows are rejected", ge=0, le=1)
+    evaluation_sets: list[Path] = Field(default=[], description="questions that must not be trained on; overlap is reported")
+    student: str | None = Field(None, description="the model to be trained; with it, row lengths in its tokens are reported")
+    max_length: int = Field(4096, description="tokens that training will allow (RQ-RAG's script: 4096)", ge=1)
+    licence: str | None = Field(None, description="of the questions and passages, for the dataset card (an SPDX name)")
+
+    @field_validator("shard")
+    @classmethod
+    def _shard_exists(cls, shard: str | None) -> str | None:
+        if shard and int(shard.split("/")[0]) >= int(shard.split("/")[1]):
+            raise ValueError("i/n counts from 0: the last of 4 shards is 3/4")
+        return shard
+
+    @property
+    def shard_of(self) -> tuple[int, int]:
+        """(i, n); (0, 1) for the whole."""
+        number, _, count = (self.shard or "0/1").partition("/")
+        return int(number), int(count)
+
+    def task_options(self) -> Any:
+        """The task's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown task."""
+        return build_recipe(self.options, plugins.load("distill.tasks", self.task).Options, where=f"{self.output_dir}: options")

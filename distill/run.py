@@ -1,91 +1,214 @@
-"""Run one labelling task over all questions: one coroutine a row, every row accounted for."""
+"""Run one labelling task over all questions: each is one coroutine straight through, every one is accounted for.
+
+Rows stream in and out, so that a million of them take no more memory than ten thousand. Nothing of a run is kept but the effect store and
+the files: a rerun replays the store and writes the same files again.
+"""
 
 import asyncio
+from array import array
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from distill.bench import Bench
+from distill.batch import BatchTransport
+from distill.budget import Budget, BudgetExhausted
+from distill.guards import Guards
+from distill.output import InOrder, LabelWriter, Outcome
 from distill.recipe import DistillRecipe
+from distill.store import EffectStore
 from distill.teacher import RejectedRow, Teacher
+from distill.workbench import Workbench
 from refinery import plugins
 from refinery.errors import LLMError, RecipeError
+from refinery.fingerprint import file_fingerprint
+from refinery.hub import dataset_card
+from refinery.llms.endpoint import EndpointConfig
+from refinery.llms.openai import ChatEndpoint
 from refinery.progress import Progress
-from refinery.questions.base import read_questions
-from refinery.records import Question, Record, write_records
+from refinery.questions.base import check_ids, iter_questions
+from refinery.records import Question, Record
 from refinery.retrievers.base import build_retriever
-from refinery.run_dir import check_run, open_run
+from refinery.run_dir import check_run, open_run, read_run, write_json
 
-Label = Callable[[Question, Bench], Coroutine[Any, Any, Sequence[Record]]]
+Label = Callable[[Question, Workbench], Coroutine[Any, Any, Sequence[Record]]]
+
+# A slow question holds back the writing of those behind it, and not their work, until this many times `rows_in_flight` are done.
+_HELD_BACK = 16
+# Rows that need no waiting give way now and then, so that replies and the progress line get their turn.
+_ROWS_PER_TURN = 64
 
 
 def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
-    """Label every question and write one `<split>.jsonl` per question split. Returns what `metrics.json` holds.
+    """Label every question and write one `<split>.jsonl` (and Parquet) per question split. Returns what `metrics.json` holds.
 
-    Raises LLMError when the endpoint is unusable or too many rows are rejected; what was paid for stays in the reply store.
+    Raises UnusableEndpoint, BudgetExhausted, or LLMError when too many rows are rejected. What was paid for stays in the store, and what
+    was labelled until then is written, with `stopped.json` in place of `metrics.json`.
     """
     task = load_task(recipe)
-    questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
-    check_run(recipe, recipe.output_dir, resume=resume)
-    target, retriever = _build_target(recipe), build_retriever(recipe.retriever) if recipe.retriever else None
-    output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume)
-    teacher = Teacher(recipe.teacher, output / "replies.sqlite") if recipe.teacher else None
-    labelled, failures, metrics = asyncio.run(_label_all(task, questions, Bench(recipe, teacher, target, retriever)))
-    by_split: dict[str, list[Record]] = {}
-    for question, rows in zip(questions, labelled, strict=True):
-        by_split.setdefault(question.split or "train", []).extend(rows)
-    for split, rows in by_split.items():
-        write_records(output / f"{split}.jsonl", rows)
-    output.write_failures(failures)
-    metrics |= _counts(questions, labelled, failures)
-    if len(failures) > recipe.max_failure_share * len(questions):
-        raise LLMError(
-            f"{recipe.output_dir}: {len(failures)} of {len(questions)} rows were rejected, more than max_failure_share "
-            f"{recipe.max_failure_share} allows ({_reasons(failures)}). See failures.jsonl; the rows labelled so far are written."
-        )
-    output.write_metrics(metrics)
-    return metrics
+    total = count_rows(task, recipe)
+    inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in (*recipe.questions, *_corpus(recipe))}
+    # A run begun with another recipe or other rows is gone over: the store pays what is equal.
+    finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False)
+    if finished is not None and finished["inputs"] == inputs:
+        return finished
+    retriever = build_retriever(recipe.retriever) if recipe.retriever else None
+    with ExitStack() as closing:
+        output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=False)
+        store = EffectStore(recipe.store or output / "effects.sqlite")
+        closing.callback(store.close)
+        guards = Guards(recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length)
+        writer = LabelWriter(output, guards)
+        if hasattr(task, "write_inputs"):
+            task.write_inputs(recipe, output.path)
+        metrics = asyncio.run(_label(task, recipe, total, store, retriever, writer)) | {"inputs": inputs}
+        writer.write_columns()
+        (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")
+        output.write_metrics(metrics)
+        return metrics
 
 
 def load_task(recipe: DistillRecipe) -> Any:
     """The task's module, once the recipe has every part that it needs."""
     task = plugins.load("distill.tasks", recipe.task)
-    missing = [need for need in task.NEEDS if getattr(recipe, need) is None]
+    needs = (*(() if hasattr(task, "rows") else ("questions",)), *task.needs(recipe.task_options()))
+    missing = [need for need in needs if getattr(recipe, need) in (None, []) and not (need == "target" and recipe.target_endpoint)]
     if missing:
         raise RecipeError(f"task '{recipe.task}' needs '{missing[0]}' in the recipe.")
     return task
 
 
-async def _label_all(
-    task: Any, questions: Sequence[Question], bench: Bench
-) -> tuple[list[Sequence[Record]], list[dict[str, Any]], dict[str, Any]]:
-    failures: list[dict[str, Any]] = []
-    gate = asyncio.Semaphore(bench.recipe.rows_in_flight)
-    with Progress(f"distill {bench.recipe.task}", total=len(questions)) as progress:
+def iter_rows(task: Any, recipe: DistillRecipe) -> Iterator[Any]:
+    """What the task labels, one by one: the recipe's questions, or what the task itself draws from; this shard's part of it."""
+    rows = task.rows(recipe) if hasattr(task, "rows") else iter_questions(recipe.questions, reader=recipe.reader)
+    rows = islice(rows, recipe.limit)
+    number, count = recipe.shard_of
+    return (row for row in rows if count == 1 or _hash(row.id) % count == number)
 
-        async def label_row(question: Question) -> Sequence[Record]:
-            async with gate:
-                try:
-                    return await task.label(question, bench)
-                except RejectedRow as error:
-                    failures.append({"question_id": question.id, "reason": error.reason, "detail": str(error)})
-                    return []
-                finally:
-                    teacher = bench.teacher
-                    progress.advance(calls=teacher.calls, hits=teacher.hits, retries=teacher.retries) if teacher else progress.advance()
 
+def count_rows(task: Any, recipe: DistillRecipe) -> int:
+    """How many rows there are, every one of them read: nothing is paid before the last line is known to be good."""
+    import numpy as np
+
+    ids = array("Q", (_hash(row.id) for row in iter_rows(task, recipe)))
+    values, counts = np.unique(np.frombuffer(ids, dtype=np.uint64), return_counts=True) if ids else ([], [])
+    repeated = set(np.asarray(values)[np.asarray(counts) > 1].tolist()) if len(ids) > len(values) else set()
+    check_ids(
+        recipe.questions or [recipe.output_dir],
+        len(ids),
+        next((row.id for row in iter_rows(task, recipe) if _hash(row.id) in repeated), None),
+    )
+    return len(ids)
+
+
+def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: EffectStore) -> Teacher:
+    """A teacher over the recipe's transport."""
+    transport = BatchTransport(config, store, recipe.batch) if recipe.transport == "batch" else ChatEndpoint(config)
+    factor = recipe.batch.price_factor if recipe.transport == "batch" else 1.0
+    return Teacher(config, store, transport, Budget(config, recipe.max_cost_usd, factor=factor))
+
+
+async def _label(task: Any, recipe: DistillRecipe, total: int, store: EffectStore, retriever: Any, writer: LabelWriter) -> dict[str, Any]:
+    teacher = build_teacher(recipe.teacher, recipe, store) if recipe.teacher else None
+    asked = build_teacher(recipe.target_endpoint, recipe, store) if recipe.target_endpoint else None
+    bench = Workbench(recipe, teacher, asked or _build_target(recipe), retriever, store, recipe.task_options())
+    teachers = {name: one for name, one in (("teacher", teacher), ("target_endpoint", asked)) if one}
+    stopped = "interrupted"
+    try:
+        await _label_all(task, bench, total, writer, list(teachers.values()))
+        stopped = _too_many_rejected(recipe, writer)
+    except Exception as error:
+        stopped = str(error)
+        raise
+    finally:
+        writer.finish()
+        for one in teachers.values():
+            await one.close()
+        metrics = _metrics(writer, teachers)
+        if stopped:
+            write_json(writer.output / "stopped.json", {"why": stopped, **metrics})
+    if stopped:
+        raise LLMError(stopped)
+    (writer.output / "stopped.json").unlink(missing_ok=True)
+    return metrics
+
+
+async def _label_all(task: Any, bench: Workbench, total: int, writer: LabelWriter, teachers: Sequence[Teacher]) -> None:
+    """As many workers as rows may be in flight; each takes a row, labels it, and takes the next."""
+    recipe = bench.recipe
+    rows = enumerate(iter_rows(task, recipe))
+    order = InOrder(writer.write, window=recipe.rows_in_flight * _HELD_BACK)
+
+    over_budget: list[BudgetExhausted] = []
+
+    async def work() -> None:
+        for number, row in rows:  # shared: each row goes to one worker
+            await order.room(number)
+            try:
+                order.put(number, row, await _label_row(task, row, bench))
+            except BudgetExhausted as error:
+                over_budget.append(error)
+                order.let_pass()
+            if over_budget:  # rows whose requests are out come to their end; no new one begins
+                return
+            progress.advance()
+            if number % _ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    with Progress(f"distill {recipe.task}", total=total, beside=lambda: _status(writer, teachers, total)) as progress:
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(label_row(question)) for question in questions]
+                for _ in range(min(recipe.rows_in_flight, total)):
+                    group.create_task(work())
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
-            if bench.teacher:
-                await bench.teacher.close()
-    spent = (
-        {"calls": bench.teacher.calls, "replies_from_store": bench.teacher.hits, "retries": bench.teacher.retries} if bench.teacher else {}
+            order.flush()
+    if over_budget:
+        raise over_budget[0]
+
+
+async def _label_row(task: Any, row: Any, bench: Workbench) -> Outcome:
+    try:
+        return await task.label(row, bench)
+    except RejectedRow as error:
+        return error
+
+
+def _status(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> str:
+    """The line beside the bar: calls, hits, retries, in flight, tokens, cost so far and projected, label balance."""
+    parts = [f"rejected={writer.num_rejected}"] if writer.num_rejected else []
+    for teacher in teachers:
+        tokens = teacher.num_prompt_tokens + teacher.num_completion_tokens
+        parts.append(f"calls={teacher.calls} hits={teacher.hits} retries={teacher.transport.retries}")
+        parts.append(f"in_flight={teacher.transport.in_flight} tokens={tokens}")
+        if (spent := teacher.budget.spent) is not None:
+            projected = f" (about ${spent * total / writer.questions:.2f} in all)" if writer.questions else ""
+            parts.append(f"${spent:.2f}{projected}")
+    labelled = sum(writer.labels.values())
+    return " ".join([*parts, *(f"{label}={count / labelled:.0%}" for label, count in sorted(writer.labels.items()))])
+
+
+def _metrics(writer: LabelWriter, teachers: dict[str, Teacher]) -> dict[str, Any]:
+    spent = {name: teacher.summary() for name, teacher in teachers.items()}
+    return {**writer.counts(), **spent, "guards": writer.guards.report()}
+
+
+def _too_many_rejected(recipe: DistillRecipe, writer: LabelWriter) -> str:
+    """Why the run fails, or nothing."""
+    if writer.num_rejected <= recipe.max_failure_share * writer.questions:
+        return ""
+    return (
+        f"{recipe.output_dir}: {writer.num_rejected} of {writer.questions} rows were rejected, more than max_failure_share "
+        f"{recipe.max_failure_share} allows ({_reasons(writer.rejected)}). See failures.jsonl; the rows labelled so far are written."
     )
-    return [task.result() for task in tasks], failures, spent
+
+
+def _reasons(rejected: Counter[str]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in rejected.most_common())
 
 
 def _build_target(recipe: DistillRecipe) -> Any:
@@ -94,18 +217,18 @@ def _build_target(recipe: DistillRecipe) -> Any:
     return build_llm(recipe.target) if recipe.target else None
 
 
-def _counts(questions: Sequence[Question], labelled: Sequence[Sequence[Record]], failures: list[dict[str, Any]]) -> dict[str, Any]:
-    rows = [row for rows in labelled for row in rows]
-    balance = Counter(str(label) for row in rows if (label := getattr(row, "label", None)) is not None)
-    return {
-        "questions": len(questions),
-        "questions_labelled": sum(bool(rows) for rows in labelled),
-        "questions_rejected": len(failures),
-        "rejected_by_reason": dict(Counter(failure["reason"] for failure in failures)),
-        "rows": len(rows),
-        "labels": dict(balance),
-    }
+def _tokenizer(recipe: DistillRecipe) -> Any:
+    """The student's tokenizer, for the guard of length."""
+    if recipe.student is None:
+        return None
+    from refinery.llms.checkpoint import load_tokenizer
+
+    return load_tokenizer(recipe.student)
 
 
-def _reasons(failures: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in Counter(failure["reason"] for failure in failures).most_common())
+def _corpus(recipe: DistillRecipe) -> list[Path]:
+    return [recipe.retriever.passages] if recipe.retriever and recipe.retriever.passages else []
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")

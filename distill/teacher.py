@@ -1,20 +1,26 @@
-"""The teacher: typed replies from a chat endpoint, every one kept in a store before a row uses it.
+"""The teacher: typed replies from a chat endpoint, every one kept in the store before a row uses it.
 
-The store is the checkpoint: a rerun asks again only what was never answered. Its key holds everything that can change a reply.
+A reply is looked up under all that can change it, asked for where nobody has, parsed, repaired where only its punctuation is wrong, and
+asked for once more with the error shown. What is still no answer then rejects the row, with a reason.
 """
 
 import asyncio
 import hashlib
 import json
-import sqlite3
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Awaitable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from distill.budget import Budget
+from distill.store import EffectStore, effect_key
 from refinery.errors import LLMError
-from refinery.llms.openai import ChatEndpoint, EndpointConfig, RefusedRequest, Reply
+from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.json_reply import parse_json_reply, reads_as_refusal
+from refinery.prompts.render import render_prompt
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -34,104 +40,161 @@ class Asked:
     request_ids: list[str] = field(default_factory=list)
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class Transport(Protocol):
+    """Takes chats to the endpoint, live or by batch jobs."""
+
+    retries: int
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent and not answered."""
+        ...
+
+    def reply(self, request: ChatRequest) -> Awaitable[Reply]:
+        """One reply. Raises RefusedRequest for this request's own fault, UnusableEndpoint when the endpoint does not answer."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 class Teacher:
     """Asks the endpoint and parses its replies; `calls` and `hits` count what was sent and what the store answered."""
 
-    def __init__(self, config: EndpointConfig, store: Path) -> None:
-        self.config = config
-        self.calls = 0
-        self.hits = 0
-        self._endpoint = ChatEndpoint(config)
-        self._store = _ReplyStore(store)
-        self._in_flight: dict[str, asyncio.Task[Reply]] = {}
+    def __init__(self, config: EndpointConfig, store: EffectStore, transport: Transport, budget: Budget) -> None:
+        self.config, self.store, self.transport, self.budget = config, store, transport, budget
+        self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
+        self.models: Counter[str] = Counter()
+        self._in_flight: dict[bytes, asyncio.Task[Reply]] = {}
 
-    @property
-    def retries(self) -> int:
-        """Requests sent again after an error that may pass."""
-        return self._endpoint.retries
+    async def ask(self, prompt: str, schema: type[T], asked: Asked, *, rollout: int = 0) -> T:
+        """The reply to `prompt` as a `schema`; each `rollout` is a sample of its own.
 
-    async def ask(self, prompt: str, schema: type[T], asked: Asked) -> T:
-        """The reply to `prompt` as a `schema`. Raises RejectedRow when there is none, LLMError when the endpoint is unusable."""
-        reply = await self._reply(prompt, schema)
+        Raises RejectedRow when there is none, UnusableEndpoint and BudgetExhausted when the run cannot go on.
+        """
+        messages: tuple[tuple[str, str], ...] = (("user", prompt),)
+        reply = await self._whole_reply(messages, schema, asked, rollout)
+        try:
+            return parse_json_reply(reply.text, schema)
+        except ValueError as error:
+            fault = str(error)
+        correction = render_prompt("teacher_correction", fault=fault)
+        reply = await self._whole_reply((*messages, ("assistant", reply.text), ("user", correction)), schema, asked, rollout)
+        try:
+            return parse_json_reply(reply.text, schema)
+        except ValueError as error:
+            raise RejectedRow("malformed", f"{error}; reply: {reply.text[:200]!r}") from None
+
+    async def text(self, prompt: str, asked: Asked, *, rollout: int = 0) -> str:
+        """The reply to `prompt` as it is, cut or empty or unwilling as it may be. Raises RejectedRow only where the API withholds it."""
+        return (await self._reply((("user", prompt),), None, asked, rollout)).text
+
+    async def _reply(self, messages: tuple[tuple[str, str], ...], schema: type[T] | None, asked: Asked, rollout: int) -> Reply:
+        """A reply, entered into `asked`. Raises RejectedRow where the API withholds it."""
+        key = self._key(messages, schema, rollout)
+        reply = self._stored(key) or await self._shared(key, messages, schema)
         asked.request_ids.append(reply.request_id)
         asked.num_prompt_tokens += reply.num_prompt_tokens
         asked.num_completion_tokens += reply.num_completion_tokens
+        if (cost := self.budget.cost(reply)) is not None:
+            asked.cost_usd = (asked.cost_usd or 0.0) + cost
+        if reply.finish_reason in ("content_filter", "refusal"):
+            raise RejectedRow("refused", reply.text[:200] or reply.finish_reason)
+        return reply
+
+    async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: Asked, rollout: int) -> Reply:
+        """A reply that may hold an answer. Raises RejectedRow for a refusal, a cut or an empty one."""
+        reply = await self._reply(messages, schema, asked, rollout)
         if reply.finish_reason == "length":
             raise RejectedRow("truncated", f"the reply was cut at {self.config.max_tokens} tokens; raise teacher.max_tokens")
-        try:
-            return schema.model_validate_json(_json_part(reply.text))
-        except ValidationError as error:
-            reason = "refused" if "{" not in reply.text else "malformed"
-            raise RejectedRow(reason, f"{error.errors()[0]['msg']}; reply: {reply.text[:200]!r}") from None
+        if reads_as_refusal(reply.text):
+            raise RejectedRow("refused", reply.text[:200])
+        if not reply.text.strip():
+            raise RejectedRow("empty", f"the endpoint sent no text (finish_reason {reply.finish_reason})")
+        return reply
 
-    async def _reply(self, prompt: str, schema: type[BaseModel]) -> Reply:
-        """From the store, from an equal request in flight, or from the endpoint."""
-        key = self._key(prompt, schema)
-        stored = self._store.get(key)
-        if stored is not None:
-            self.hits += 1
-            return stored
+    def _stored(self, key: bytes) -> Reply | None:
+        """From the store, unless it was cut by a lower limit than today's."""
+        value = self.store.get(key)
+        if value is None:
+            return None
+        reply = Reply(**value)
+        if reply.finish_reason == "length" and reply.max_tokens < self.config.max_tokens:
+            return None
+        self.hits += 1
+        return reply
+
+    async def _shared(self, key: bytes, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None) -> Reply:
+        """From an equal request in flight, or from the endpoint."""
         if key not in self._in_flight:
-            self._in_flight[key] = asyncio.ensure_future(self._pay(key, prompt, schema))
+            request = ChatRequest(key, messages, _json_schema(schema))
+            self._in_flight[key] = asyncio.ensure_future(self._pay(request))
             self._in_flight[key].add_done_callback(lambda task: self._landed(key, task))
         # Shielded, so that a cancelled row does not take the request away from its twins.
         return await asyncio.shield(self._in_flight[key])
 
-    def _landed(self, key: str, task: asyncio.Task[Reply]) -> None:
+    def _landed(self, key: bytes, task: asyncio.Task[Reply]) -> None:
         del self._in_flight[key]
         # Looked at here, so that asyncio does not report an error whose rows have all been cancelled.
         if not task.cancelled():
             task.exception()
 
-    async def _pay(self, key: str, prompt: str, schema: type[BaseModel]) -> Reply:
+    async def _pay(self, request: ChatRequest) -> Reply:
+        reserved = await self.budget.reserve(request)
         self.calls += 1
+        reply, unseen = None, 0
         try:
-            reply = await self._endpoint.reply(prompt, json_schema=schema.model_json_schema())
+            reply = await self.transport.reply(request)
+            unseen = reply.unseen_tries
         except RefusedRequest as error:
-            raise RejectedRow("refused", str(error)) from None
-        self._store.put(key, reply)
+            unseen = error.unseen_tries
+            raise RejectedRow(error.reason, str(error)) from None
+        except UnusableEndpoint as error:
+            unseen = error.unseen_tries
+            raise
+        finally:
+            self.budget.settle(reserved, reply, unseen)
+        self.models[reply.model] += 1
+        self.num_prompt_tokens += reply.num_prompt_tokens
+        self.num_completion_tokens += reply.num_completion_tokens
+        await self.store.put(request.key, asdict(reply))
         return reply
 
-    def _key(self, prompt: str, schema: type[BaseModel]) -> str:
-        # Concurrency, tries and timeouts cannot change a reply; everything else can.
-        sampling = self.config.model_dump(include={"base_url", "model", "temperature", "max_tokens"})
-        text = json.dumps([sampling, schema.model_json_schema(), prompt], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _key(self, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None, rollout: int) -> bytes:
+        # Concurrency, tries, timeouts and limits cannot change a whole reply; everything else can.
+        frame = _frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, schema)
+        return hashlib.blake2b(frame + json.dumps([messages, rollout]).encode(), digest_size=16).digest()
+
+    def summary(self) -> dict[str, Any]:
+        """For `metrics.json`: calls, replies from the store, tokens, the models that answered, and the cost."""
+        return {
+            "calls": self.calls,
+            "replies_from_store": self.hits,
+            "retries": self.transport.retries,
+            "num_prompt_tokens": self.num_prompt_tokens,
+            "num_completion_tokens": self.num_completion_tokens,
+            "models": dict(self.models),
+            **self.budget.summary(),
+        }
 
     async def close(self) -> None:
-        """Give up what is still in flight, and close the endpoint and the store."""
+        """Give up what is still in flight, and close the connections."""
         in_flight = list(self._in_flight.values())
         for task in in_flight:
             task.cancel()
         await asyncio.gather(*in_flight, return_exceptions=True)
-        await self._endpoint.close()
-        self._store.close()
+        await self.transport.close()
 
 
-def _json_part(text: str) -> str:
-    """The outermost braces of a reply, which drops code fences and small talk."""
-    start, end = text.find("{"), text.rfind("}")
-    return text[start : end + 1] if 0 <= start < end else text
+@cache
+def _json_schema(schema: type[BaseModel] | None) -> dict[str, Any] | None:
+    return schema.model_json_schema() if schema else None
 
 
-class _ReplyStore:
-    """Replies by key in sqlite; each is committed before it is used."""
-
-    def __init__(self, path: Path) -> None:
-        self._database = sqlite3.connect(path)
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL)")
-
-    def get(self, key: str) -> Reply | None:
-        row = self._database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
-        return Reply(**json.loads(row[0])) if row else None
-
-    def put(self, key: str, reply: Reply) -> None:
-        values = {name: getattr(reply, name) for name in Reply.__slots__}
-        with self._database:
-            self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, json.dumps(values)))
-
-    def close(self) -> None:
-        self._database.close()
+@cache
+def _frame_key(base_urls: str, model: str, temperature: float, schema: type[BaseModel] | None) -> bytes:
+    return effect_key("reply", base_urls, model, temperature, _json_schema(schema))

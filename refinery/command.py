@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +44,19 @@ def _parser() -> argparse.ArgumentParser:
     view.add_argument("--question", metavar="ID", help="the one question to show")
     view.add_argument("--limit", type=int, default=3, help="questions to show (default: 3)")
     view.set_defaults(action=_view)
+    compare = commands.add_parser("compare", help="one table of several infer runs, with paired bootstrap intervals")
+    compare.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of infer runs; a demo's stands for all of its own")
+    compare.add_argument("--baseline", metavar="NAME", help="the system that the others are compared with")
+    compare.add_argument("--metric", action="append", default=[], metavar="NAME", help="show this metric (may be repeated)")
+    compare.add_argument("--breakdown", action="store_true", help="by question type as well")
+    compare.add_argument("--force", action="store_true", help="compare runs over different questions or corpora")
+    compare.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex"])
+    compare.set_defaults(action=_compare)
+    rescore = commands.add_parser("rescore", help="select and score a run's stored trees again, without a model")
+    rescore.add_argument("run", type=Path, metavar="RUN", help="output_dir of an infer run")
+    rescore.add_argument("--selection", choices=["ppl", "confidence", "ensemble"], help="how one path is chosen")
+    rescore.add_argument("--fidelity", choices=["paper", "fixed"], help="how confidence and the ensemble are defined")
+    rescore.set_defaults(action=_rescore)
     push = commands.add_parser("push", help="push a finished train or distill run to a hub")
     push.add_argument("run", type=Path, metavar="RUN", help="output_dir of the run")
     push.add_argument("repository", metavar="OWNER/NAME")
@@ -54,7 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--output", type=Path, default=Path("runs/demo"), help="where it goes (default: runs/demo)")
     demo.add_argument("--resume", action="store_true", help="go on with what is there")
     demo.set_defaults(action=_demo)
-    for command in (answer, view, push, demo):
+    bench = commands.add_parser("bench", help="measure a stage beside a mock endpoint")
+    bench.add_argument("stage", choices=["distill"])
+    bench.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    bench.set_defaults(action=_bench)
+    for command in (answer, view, compare, rescore, push, demo, bench):
         command.add_argument("--traceback", action="store_true", help="show where an error came from")
     return parser
 
@@ -67,6 +85,25 @@ def _view(arguments: argparse.Namespace) -> None:
     importlib.import_module("infer.view").print_run(arguments.run, question=arguments.question, limit=arguments.limit)
 
 
+def _compare(arguments: argparse.Namespace) -> None:
+    importlib.import_module("infer.compare").print_comparison(
+        arguments.runs,
+        baseline=arguments.baseline,
+        metrics=arguments.metric,
+        breakdown=arguments.breakdown,
+        force=arguments.force,
+        table_format=arguments.format,
+    )
+
+
+def _rescore(arguments: argparse.Namespace) -> None:
+    metrics = importlib.import_module("infer.rescore").rescore(arguments.run, selection=arguments.selection, fidelity=arguments.fidelity)
+    from rich.console import Console
+
+    table = importlib.import_module("infer.report").results_table(metrics["results"], title=f"{arguments.run}, scored again")
+    Console(width=170).print(table)
+
+
 def _push(arguments: argparse.Namespace) -> None:
     from refinery.hub import card, push
 
@@ -74,6 +111,11 @@ def _push(arguments: argparse.Namespace) -> None:
         print(card(arguments.run))
     else:
         print(push(arguments.run, arguments.repository, private=arguments.private))
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    figures = importlib.import_module(f"{arguments.stage}.benchmark.run").measure()
+    print(json.dumps(figures, indent=None if arguments.json else 2))
 
 
 def _demo(arguments: argparse.Namespace) -> None:

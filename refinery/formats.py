@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from refinery.control_tokens import RQ_RAG, token_for
 from refinery.errors import RecordError
-from refinery.records import Passage, Step, Trajectory
+from refinery.records import Passage, Step, Trajectory, Turn
 from refinery.segments import Segment, control_token_id
 
 FormatName = Literal["consistent", "official"]
@@ -50,15 +50,38 @@ def evidence_segments(passages: Sequence[Passage], *, format: FormatName) -> lis
 
 def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
     """A whole training row: the prompt, then every step; what the model writes is trained, what the environment inserts is not."""
-    segments = prompt_segments(trajectory.question, system_prompt, tokenizer)
-    write = _official_step if format == "official" else _consistent_step
-    # The authors put newlines between blocks for every class but multi-turn rewriting (merge_intermediate.py).
-    spaced = any(step.action in ("decompose", "disambiguate") for step in trajectory.steps)
-    for step in trajectory.steps:
-        segments += write(step, spaced)
+    history = trajectory.history or []
+    first, *later = [*(turn.question for turn in history), trajectory.question]
+    segments = prompt_segments(first, system_prompt, tokenizer)
+    for turn, question in zip(history, later, strict=True):
+        segments += _turn_segments(turn, question, tokenizer, format=format)
+    segments += steps_segments(trajectory.steps, format=format)
     if format == "official":
         segments.append(Segment(tokenizer.eos_token, "control_token", trained=True))
     return segments
+
+
+def steps_segments(steps: Sequence[Step], *, format: FormatName) -> list[Segment]:
+    """What the assistant's message holds: every step, with what was found after each search."""
+    write = _official_step if format == "official" else _consistent_step
+    # The authors put newlines between blocks for every class but multi-turn rewriting (merge_intermediate.py).
+    spaced = any(step.action in ("decompose", "disambiguate") for step in steps)
+    return [segment for step in steps for segment in write(step, spaced)]
+
+
+def _turn_segments(turn: Turn, next_question: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
+    """An earlier reply, and the question after it."""
+    if isinstance(turn.reply, str):
+        reply, trained = [Segment(turn.reply.strip(), "prompt")], False
+    else:
+        reply, trained = steps_segments(turn.reply, format=format), format == "official"
+    return [
+        *reply,
+        Segment(tokenizer.eos_token, "control_token", trained=trained),
+        Segment(f"\n<|user|>\n{next_question.strip()}", "prompt"),
+        Segment(tokenizer.eos_token, "control_token"),
+        Segment("\n<|assistant|>\n", "prompt"),
+    ]
 
 
 def _consistent_step(step: Step, spaced: bool) -> list[Segment]:
@@ -116,6 +139,6 @@ def parse_steps(ids: Sequence[int], tokenizer: Any) -> list[Step]:
 
 
 def parse_evidence(text: str) -> list[Passage]:
-    """The passages of an evidence text, in order."""
-    found = re.findall(r"^Title:(.*)\nText:(.*)$", text, flags=re.MULTILINE)
+    """The passages of an evidence text, in order; a text may run over several lines, as in the authors' released rows."""
+    found = re.findall(r"^Title:(.*)\nText:(.*(?:\n(?!Title:.*\nText:).*)*)", text, flags=re.MULTILINE)
     return [Passage(id=str(number), title=title.strip(), text=body.strip()) for number, (title, body) in enumerate(found, 1)]

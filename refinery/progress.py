@@ -2,22 +2,24 @@
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 _PLAIN_EVERY_SECONDS = 15.0
+_DRAWN_EVERY_SECONDS = 0.25
 
 
 class Progress:
-    """Counts rows of `total`; keyword values given to `advance` stand beside the count."""
+    """Counts rows of `total`; what `beside` returns stands next to the count. It is asked only when something is drawn."""
 
-    def __init__(self, title: str, *, total: int) -> None:
+    def __init__(self, title: str, *, total: int, beside: Callable[[], str] = lambda: "") -> None:
         self.title, self.total, self.done = title, total, 0
-        self._said = time.monotonic()
+        self._beside = beside
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -26,6 +28,8 @@ class Progress:
             TextColumn("{task.fields[beside]}"),
         )
         self._bar = RichProgress(*columns, console=Console(stderr=True)) if sys.stderr.isatty() else None
+        self._every = _DRAWN_EVERY_SECONDS if self._bar else _PLAIN_EVERY_SECONDS
+        self._drawn = time.monotonic()
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -33,16 +37,20 @@ class Progress:
             self._task = self._bar.add_task(self.title, total=self.total, beside="")
         return self
 
-    def advance(self, **values: Any) -> None:
+    def advance(self) -> None:
         """Count one row."""
         self.done += 1
-        beside = " ".join(f"{name}={value}" for name, value in values.items())
+        if time.monotonic() - self._drawn > self._every:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
         if self._bar:
-            self._bar.update(self._task, advance=1, beside=beside)
-        elif time.monotonic() - self._said > _PLAIN_EVERY_SECONDS:
-            self._said = time.monotonic()
-            print(f"{self.title}: {self.done}/{self.total} {beside}", file=sys.stderr, flush=True)
+            self._bar.update(self._task, completed=self.done, beside=self._beside())
+        else:
+            print(f"{self.title}: {self.done}/{self.total} {self._beside()}", file=sys.stderr, flush=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self._bar:
+            self._draw()
             self._bar.stop()

@@ -1,9 +1,9 @@
 """The records that pass between the stages, and how they are read and written as JSON Lines."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
@@ -37,10 +37,18 @@ class SubQuestion(Record):
     supporting: list[str] | None = None
 
 
+class Disambiguation(Record):
+    """One reading of an ambiguous question, with its short answers where the dataset has them (ASQA's `qa_pairs`)."""
+
+    text: str
+    answers: list[str] = []
+
+
 class Question(Record):
     """What the user asked, with whatever the dataset knows about it.
 
-    `supporting` holds ids of the passages that answer it, `passages` its own candidate passages where the dataset gives them.
+    `supporting` holds ids of the passages that answer it, `passages` its own candidate passages where the dataset gives them. With
+    `choices`, `answers` holds the letter of the right one. `history` is the dialogue so far: the user's turn, the assistant's, and so on.
     """
 
     id: str
@@ -50,6 +58,7 @@ class Question(Record):
     passages: list[Passage] | None = None
     supporting: list[str] | None = None
     decomposition: list[SubQuestion] | None = None
+    disambiguations: list[Disambiguation] | None = None
     history: list[str] | None = None
     type: str | None = None
     dataset: str = ""
@@ -68,8 +77,7 @@ class Provenance(Record):
 
     task: str
     recipe_hash: str
-    prompt: str | None = None
-    prompt_hash: str | None = None
+    prompts: dict[str, str] = {}  # name to hash
     model: str | None = None
     parameters: dict[str, Any] = {}
     request_ids: list[str] = []
@@ -79,22 +87,32 @@ class Provenance(Record):
 
 
 class KnowledgeLabel(Record):
-    """Self-knowledge (RA-ISF App. A.1): whether the target model answers the question closed-book."""
+    """Self-knowledge (RA-ISF App. A.1): whether the target model answers the question closed-book.
+
+    `share` is the mean score of its `replies` (with exact match the share of right ones), `reply` the first of them; a teacher that
+    says what it knows (App. D) leaves them empty.
+    """
 
     question_id: str
     question: str
     label: Literal["know", "unknow"]
+    share: float | None = None
     reply: str | None = None
+    replies: list[str] = []
     provenance: Provenance | None = None
 
 
 class RelevanceLabel(Record):
-    """Passage relevance (RA-ISF App. A.2, D): whether the passage is relevant and sufficient to answer the question."""
+    """Passage relevance (RA-ISF App. A.2, D): whether the passage is relevant and sufficient to answer the question.
+
+    `order_agrees` says whether a teacher that judged the passages in both orders gave this one the same label twice.
+    """
 
     question_id: str
     question: str
     passage: Passage
     label: Literal["relevant", "irrelevant"]
+    order_agrees: bool | None = None
     provenance: Provenance | None = None
 
 
@@ -117,12 +135,25 @@ class Step(Record):
     logprobs: list[float] | None = None
 
 
+class Turn(Record):
+    """An earlier turn of a dialogue. A plain reply is read and never trained; one made of steps is trained like the last."""
+
+    question: str
+    reply: str | list[Step]
+
+
 class Trajectory(Record):
-    """Steps from a question to its answer: a teacher's trace, a training row, or one path of a decoder's tree."""
+    """Steps from a question to its answer: a teacher's trace, a training row, or one path of a decoder's tree.
+
+    `system_prompt` is the one of its kind of question, `answer_by` says whose words the answer is where rows of both sorts are mixed.
+    """
 
     question_id: str
     question: str
     steps: list[Step]
+    history: list[Turn] | None = None
+    system_prompt: str | None = None
+    answer_by: Literal["teacher", "dataset"] | None = None
     provenance: Provenance | None = None
 
     @property
@@ -137,11 +168,29 @@ R = TypeVar("R", bound=Record)
 
 def read_records(path: str | Path, record: type[R]) -> list[R]:
     """Read a JSON Lines file of one record type. Raises RecordError naming file, line and what is wrong."""
-    lines = read_text(Path(path)).split("\n")  # splitlines() would also split at U+2028 inside a text
-    rows = [parse_record(line, record, where=f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    rows = list(iter_records(path, record))
     if not rows:
         raise RecordError(f"{path}: has no rows. It should hold one {record.__name__} per line.")
     return rows
+
+
+def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
+    """The rows of a JSON Lines file, read as they are asked for. Raises as `read_records`, but takes an empty file."""
+    with _readable(path) as file:
+        for number, line in enumerate(file, 1):  # bytes split at newlines only; text would also split at U+2028
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                raise RecordError(f"{path}:{number}: not UTF-8 at byte {error.start} of the line. Save the file as UTF-8.") from None
+            if text.strip():
+                yield parse_record(text, record, where=f"{path}:{number}")
+
+
+def _readable(path: str | Path) -> BinaryIO:
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror}). Check the path in the recipe.") from None
 
 
 def read_text(path: Path) -> str:
@@ -157,13 +206,21 @@ def read_text(path: Path) -> str:
 def parse_record(line: str, record: type[R], *, where: str) -> R:
     """One JSON line to a record; `where` opens the error message."""
     try:
-        return record.model_validate(json.loads(line))
-    except json.JSONDecodeError as error:
-        raise RecordError(f"{where}: not valid JSON at column {error.colno} ({error.msg}).") from None
+        return record.model_validate_json(line)
     except ValidationError as error:
+        if error.errors()[0]["type"] == "json_invalid":
+            raise RecordError(_json_fault(line, where)) from None
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "row"
         raise RecordError(f"{where}: field '{field}': {first['msg']}. Expected a {record.__name__} row.") from None
+
+
+def _json_fault(line: str, where: str) -> str:
+    try:
+        json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"{where}: not valid JSON at column {error.colno} ({error.msg})."
+    return f"{where}: not valid JSON."
 
 
 def write_records(path: str | Path, rows: Iterable[Record]) -> int:

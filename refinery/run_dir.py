@@ -42,10 +42,11 @@ class RunDir:
         (self / "failures.jsonl").write_text(text, encoding="utf-8")
 
 
-def check_run(recipe: Recipe, output_dir: Path, *, resume: bool) -> dict[str, Any] | None:
+def check_run(recipe: Recipe, output_dir: Path, *, resume: bool, same_recipe: bool = True) -> dict[str, Any] | None:
     """The metrics of an equal run that came to its end, or None where there is work to do.
 
-    Called before anything is loaded. Raises RunDirError when a run is in the way: `resume` is off, or it was begun with another recipe.
+    Called before anything is loaded. Raises RunDirError when a run is in the way: `resume` is off, or it was begun with another recipe
+    and the stage cannot take over what that made (`same_recipe`).
     """
     run = RunDir(output_dir)
     if not (run / "run.json").exists():
@@ -54,19 +55,23 @@ def check_run(recipe: Recipe, output_dir: Path, *, resume: bool) -> dict[str, An
         raise RunDirError(f"{output_dir}: already holds a run. Pass --resume to go on with it, or output_dir=... to start another.")
     earlier, resolved = read_run(output_dir)["recipe"], recipe.model_dump(mode="json")
     changed = sorted(key for key in resolved if resolved[key] != earlier.get(key))
+    if changed and not same_recipe:
+        return None
     if changed:
         raise RunDirError(f"{output_dir}: was begun with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
     return json.loads((run / "metrics.json").read_text(encoding="utf-8")) if run.finished else None
 
 
-def open_run(recipe: Recipe, output_dir: Path, *, stage: str, resume: bool) -> RunDir:
+def open_run(recipe: Recipe, output_dir: Path, *, stage: str, resume: bool, same_recipe: bool = True) -> RunDir:
     """Create the directory and write `run.json`, once everything that the recipe names is known to load. Raises as `check_run`."""
-    check_run(recipe, output_dir, resume=resume)
+    check_run(recipe, output_dir, resume=resume, same_recipe=same_recipe)
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunDirError(f"{output_dir}: cannot be made a run directory ({error.strerror}). Choose another output_dir.") from None
     run = RunDir(output_dir)
+    if not same_recipe:
+        (run / "metrics.json").unlink(missing_ok=True)  # of a run with another recipe or other rows, which this one goes over
     record = {"stage": stage, "recipe": recipe.model_dump(mode="json"), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     write_json(run / "run.json", record | environment())
     return run

@@ -6,6 +6,9 @@ import os
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import contextlib
+import socket
+
 import pytest
 from hypothesis import settings
 
@@ -16,15 +19,25 @@ settings.load_profile("refinery")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, and show as skipped, what needs a GPU where there is none."""
-    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
-    if not gpu_items:
-        return
+    """Skip, and show as skipped, what needs a GPU or the internet where there is none."""
+    needs = {"gpu": (_has_gpu, "needs a CUDA device"), "network": (_reaches_the_hub, "needs the internet")}
+    for marker, (is_there, reason) in needs.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        if marked and not is_there():
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _has_gpu() -> bool:
     import torch
 
-    if not torch.cuda.is_available():
-        for item in gpu_items:
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    return torch.cuda.is_available()
+
+
+def _reaches_the_hub() -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("huggingface.co", 443), timeout=3):
+        return True
+    return False
 
 
 @pytest.fixture(scope="session")

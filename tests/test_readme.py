@@ -15,9 +15,10 @@ from refinery.records import Passage, RelevanceLabel, Trajectory, write_records
 PROJECT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"```bash\n(.*?)```", (PROJECT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
 COMMANDS = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines() if line.strip()]
-STAGES = [command for command in COMMANDS if command[0] == "refinery" and command[1] in ("distill", "train", "infer")]
+MERGES = [command for command in COMMANDS if command[:3] == ["refinery", "distill", "merge"]]
+STAGES = [c for c in COMMANDS if c[0] == "refinery" and c[1] in ("distill", "train", "infer") and c not in MERGES]
 LAUNCHED = [command for command in COMMANDS if command[0] == "accelerate"]
-OTHERS = [command for command in COMMANDS if command[0] == "refinery" and command not in STAGES]
+OTHERS = [command for command in COMMANDS if command[0] == "refinery" and command not in STAGES + MERGES]
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,12 @@ def test_a_stage_command_runs_dry(command, checkout):
     done = run([sys.executable, "-m", "refinery.command", *arguments, "--dry-run"], checkout)
     assert done.returncode == 0, done.stderr
     assert "---" in done.stdout
+
+
+@pytest.mark.parametrize("command", MERGES, ids=" ".join)
+def test_a_merge_command_asks_for_its_runs(command, checkout):
+    done = run([sys.executable, "-m", "refinery.command", *command[1:]], checkout)
+    assert "runs/shard_0: holds no run.json" in done.stderr
 
 
 @pytest.mark.parametrize("command", LAUNCHED, ids=" ".join)

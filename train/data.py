@@ -8,8 +8,9 @@ from typing import Any
 
 from refinery.errors import RecordError
 from refinery.formats import trajectory_segments
+from refinery.messages import read_trajectories
 from refinery.prompts.render import render_prompt
-from refinery.records import Decomposition, KnowledgeLabel, Record, RelevanceLabel, Trajectory, read_records
+from refinery.records import Decomposition, KnowledgeLabel, Record, RelevanceLabel, read_records
 from refinery.segments import EncodedRow, Segment, encode
 from refinery.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, render_sub_questions
 from train.recipe import TrainRecipe
@@ -18,12 +19,13 @@ RECORD_TYPES: dict[str, type[Record]] = {
     "self_knowledge": KnowledgeLabel,
     "relevance": RelevanceLabel,
     "decomposition": Decomposition,
-    "refinement": Trajectory,
 }
 
 
 def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[Any]:
-    """Every record of the task's files. Raises RecordError naming file and line."""
+    """Every record of the task's files; trajectories may be in the layout of RQ-RAG's release. Raises RecordError naming file and line."""
+    if recipe.task == "refinement":
+        return [record for path in paths for record in read_trajectories(path)]
     return [record for path in paths for record in read_records(path, RECORD_TYPES[recipe.task])]
 
 
@@ -51,7 +53,8 @@ def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segme
     if isinstance(record, Decomposition):
         prompt, reply = decomposition_prompt(record.question), render_sub_questions(record.sub_questions)
         return [Segment(prompt, "prompt"), Segment(reply, "query", True), _end(tokenizer)]
-    return trajectory_segments(record, render_prompt(recipe.system_prompt), tokenizer, format=recipe.format)
+    system_prompt = render_prompt(recipe.system_prompt) if record.system_prompt is None else record.system_prompt
+    return trajectory_segments(record, system_prompt, tokenizer, format=recipe.format)
 
 
 def _labelled(prompt: str, label: str, tokenizer: Any) -> list[Segment]:

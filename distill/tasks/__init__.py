@@ -1,1 +1,5 @@
-"""One labelling task a file: `async def label(question, bench)` gives the records of one question, and `NEEDS` names its parts."""
+"""One labelling task a file.
+
+`async def label(question, bench)` gives the records of one question; `Options` are the task's switches, and `needs(options)` names the
+parts of the recipe that it works with. A task that labels something else than questions draws it in `rows(recipe)`.
+"""

@@ -1,33 +1,88 @@
-"""Decompositions (RA-ISF App. A.3): the teacher breaks a question into sub-questions."""
+"""Decompositions: a question broken into sub-questions (RA-ISF App. A.3), by the teacher or as the dataset annotates them.
 
-from typing import Annotated
+A later sub-question refers to an earlier answer as `#1`, MuSiQue's notation, unless `references: resolved` puts the answer there.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from distill.bench import Bench
-from distill.teacher import Asked
+from distill.gold import resolved_step
+from distill.teacher import Asked, RejectedRow
+from distill.workbench import Workbench
+from refinery.metrics.squad import normalize_answer
 from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
 from refinery.records import Decomposition, Question
 
-NEEDS = ("teacher",)
+
+class Options(Recipe):
+    """Who decomposes, and what is kept."""
+
+    by: Literal["teacher", "annotations"] = "teacher"
+    examples: Literal["zero", "few"] = Field("zero", description="few puts worked examples into the prompt")
+    references: Literal["kept", "resolved"] = Field(
+        "kept", description="annotated `#1` stays, or becomes the gold answer that it stands for"
+    )
+    undivided: Literal["reject", "keep"] = Field(
+        "reject", description="a question left whole, as its only sub-question; kept ones teach the student which questions not to divide"
+    )
+
+
+def needs(options: Options) -> tuple[str, ...]:
+    """Parts of the recipe that must be there."""
+    return ("teacher",) if options.by == "teacher" else ()
 
 
 class Reply(BaseModel):
     """Sub-questions in the order in which they should be answered."""
 
-    sub_questions: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
+    sub_questions: list[str]
 
 
-async def label(question: Question, bench: Bench) -> list[Decomposition]:
-    """The teacher's sub-questions."""
-    assert bench.teacher is not None
-    asked = Asked()
-    reply = await bench.teacher.ask(render_prompt("teacher_decomposition", question=question.text), Reply, asked)
-    return [
-        Decomposition(
-            question_id=question.id,
-            question=question.text,
-            sub_questions=[sub_question.strip() for sub_question in reply.sub_questions],
-            provenance=bench.provenance(prompt="teacher_decomposition", asked=asked),
-        )
-    ]
+async def label(question: Question, bench: Workbench) -> list[Decomposition]:
+    """The sub-questions, each on one line. Raises RejectedRow for an empty list, a copy of the question or a duplicate."""
+    if bench.options.by == "annotations":
+        sub_questions, provenance = _annotated(question, bench.options), bench.provenance()
+    else:
+        assert bench.teacher is not None
+        asked = Asked()
+        prompt = render_prompt("teacher_decomposition", question=question.text, examples=bench.options.examples)
+        sub_questions = (await bench.teacher.ask(prompt, Reply, asked)).sub_questions
+        provenance = bench.provenance("teacher_decomposition", asked=asked)
+    sub_questions = [_one_line(text, number) for number, text in enumerate(sub_questions, 1)]
+    _check(sub_questions, question, bench.options)
+    return [Decomposition(question_id=question.id, question=question.text, sub_questions=sub_questions, provenance=provenance)]
+
+
+def _annotated(question: Question, options: Options) -> list[str]:
+    steps = question.decomposition
+    if not steps:
+        raise RejectedRow("no_decomposition", f"question {question.id} has no annotated decomposition")
+    if options.references == "kept":
+        return [step.text for step in steps]
+    resolved = [resolved_step(steps, number) for number in range(len(steps))]
+    if None in resolved:
+        raise RejectedRow("unresolved_reference", f"'{steps[resolved.index(None)].text}' refers to an answer that is not annotated")
+    return [step.text for step in resolved if step]
+
+
+def _one_line(text: str, number: int) -> str:
+    """A sub-question without the line breaks that would forge another one, and without the number that some teachers write before it."""
+    return re.sub(rf"^{number}[.)] ", "", " ".join(text.split()))
+
+
+def _check(sub_questions: Sequence[str], question: Question, options: Options) -> None:
+    if not sub_questions or not all(sub_questions):
+        raise RejectedRow("empty_decomposition", f"the sub-questions are {list(sub_questions)}")
+    compared = [normalize_answer(text) for text in sub_questions]
+    if compared == [normalize_answer(question.text)]:
+        if options.undivided == "reject":
+            raise RejectedRow("undivided", "the question is its own only sub-question")
+    elif normalize_answer(question.text) in compared:
+        raise RejectedRow("copies_question", f"sub-question {compared.index(normalize_answer(question.text)) + 1} is the question itself")
+    elif len(set(compared)) < len(compared):
+        twice = next(text for text, count in zip(sub_questions, map(compared.count, compared), strict=True) if count > 1)
+        raise RejectedRow("duplicate_sub_question", f"'{twice}' is asked twice")

@@ -1,55 +1,70 @@
-"""Control-token trajectories (RQ-RAG Sec. 2.1): rewrite, decompose or disambiguate, search, and so on, then an answer regenerated
-from what the searches found. A trajectory that misses the supporting passages or a gold answer is discarded, as the paper says."""
+"""Control-token trajectories (RQ-RAG Sec. 2.1, App. A): a refined query or several, what the searches found, and an answer regenerated
+from it. Rows whose searches miss the supporting passages, that hold a refusal, or that break the format are discarded, each with its
+reason, as the paper says; its released code discards none."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field, model_validator
 
-from distill.bench import Bench
-from distill.teacher import Asked, RejectedRow
-from refinery.metrics.squad import exact_match
+from distill.refinement_kinds import KINDS, turns
+from distill.refinement_row import Row
+from distill.workbench import Workbench
+from refinery.choices import choice_question
 from refinery.prompts.render import render_prompt
-from refinery.records import Question, Step, Trajectory
-
-NEEDS = ("teacher", "retriever")
-
-
-class Reply(BaseModel):
-    """The teacher's next step."""
-
-    action: Literal["rewrite", "decompose", "disambiguate", "answer", "give_up"]
-    text: Annotated[str, Field(min_length=1)]
+from refinery.recipe import Recipe
+from refinery.records import Question, Trajectory
 
 
-async def label(question: Question, bench: Bench) -> list[Trajectory]:
-    """One trajectory, or RejectedRow with the reason."""
-    assert bench.teacher is not None
-    asked, steps = Asked(), list[Step]()
-    while True:
-        prompt = render_prompt("teacher_refinement", question=question.text, steps=steps)
-        reply = await bench.teacher.ask(prompt, Reply, asked)
-        if reply.action == "give_up":
-            raise RejectedRow("gave_up", reply.text)
-        if reply.action == "answer":
-            steps.append(Step(action="answer", text=reply.text.strip()))
-            break
-        if len(steps) == bench.recipe.max_steps:
-            raise RejectedRow("too_many_steps", f"no answer after {len(steps)} searches")
-        steps.append(Step(action=reply.action, text=reply.text.strip(), passages=await bench.search(reply.text, question)))
-    trajectory = Trajectory(
-        question_id=question.id,
-        question=question.text,
-        steps=steps,
-        provenance=bench.provenance(prompt="teacher_refinement", asked=asked),
+class Options(Recipe):
+    """Which questions these are, and whose words the trajectories are in."""
+
+    kind: Literal["stepwise", "dialogue", "multiple_choice", "multi_hop", "ambiguous", "instruction"] = Field(
+        "stepwise", description="the kind of question (App. A.1); stepwise lets the teacher choose the action at each step"
     )
-    _check(trajectory, question)
-    return [trajectory]
+    by: Literal["teacher", "annotations"] = Field(
+        "teacher",
+        description="annotations: sub-questions, readings and answers of the dataset, for multi_hop and ambiguous; no teacher is asked",
+    )
+    examples: Literal["zero", "few"] = Field("zero", description="few puts worked examples into the first prompt, as Tables 4 to 6 do")
+    retention: float = Field(
+        0,
+        description="share of rows that keep the dataset's answer, not a regenerated one; Sec. 4.4 tries 0 (the paper's), 0.25 ... 1",
+        ge=0,
+        le=1,
+    )
+    keep_wrong_answers: bool = Field(
+        False, description="keep regenerated short answers that are not gold ones (stepwise, multiple_choice, multi_hop); the paper does"
+    )
+
+    @model_validator(mode="after")
+    def _annotations_can_label_it(self) -> "Options":
+        if self.by == "annotations" and KINDS[self.kind].by_annotations is None:
+            can = " or ".join(name for name, kind in KINDS.items() if kind.by_annotations)
+            raise ValueError(f"by: annotations cannot label kind '{self.kind}'; set kind to {can}")
+        if self.by == "annotations" and self.retention:
+            raise ValueError("by: annotations keeps every original answer; leave retention out")
+        return self
 
 
-def _check(trajectory: Trajectory, question: Question) -> None:
-    found = {passage.id for step in trajectory.steps for passage in step.passages}
-    missed = set(question.supporting or []) - found
-    if len(trajectory.steps) > 1 and missed:
-        raise RejectedRow("missed_support", f"no search found {', '.join(sorted(missed))}")
-    if question.answers and not exact_match(trajectory.answer or "", question.answers):
-        raise RejectedRow("wrong_answer", f"answered {trajectory.answer!r}, gold {question.answers[0]!r}")
+def needs(options: Options) -> tuple[str, ...]:
+    """Parts of the recipe that must be there."""
+    return ("retriever",) if options.by == "annotations" else ("teacher", "retriever")
+
+
+async def label(question: Question, bench: Workbench) -> list[Trajectory]:
+    """One trajectory, or RejectedRow with the reason."""
+    options, kind, row = bench.options, KINDS[bench.options.kind], Row(question, bench)
+    by_teacher = options.by == "teacher"
+    label_steps = kind.by_teacher if by_teacher else kind.by_annotations
+    assert label_steps is not None  # the options were checked
+    return [
+        Trajectory(
+            question_id=question.id,
+            question=choice_question(question) if options.kind == "multiple_choice" else question.text,
+            steps=await label_steps(row),
+            history=(turns(question) or None) if options.kind == "dialogue" else None,
+            system_prompt=render_prompt(kind.system_prompt) if kind.system_prompt else None,
+            answer_by="dataset" if row.keeps_original else "teacher",
+            provenance=bench.provenance(*row.prompts, asked=row.asked),
+        )
+    ]

@@ -1,13 +1,46 @@
-"""Relevance labels (RA-ISF App. A.2, D): retrieve passages, and let the teacher say which are relevant and sufficient to answer."""
+"""Relevance labels: which of the passages that a search finds are relevant and sufficient to answer (RA-ISF App. A.2, D).
 
-from pydantic import BaseModel
+`by: teacher` asks about one passage a call (`judge: each`, App. A.2) or about all of them at once (`judge: list`, App. D).
 
-from distill.bench import Bench
+`by: annotations` asks nobody. App. D calls a passage relevant when it alone is enough to answer. Where each step of a decomposition
+names its passages (MuSiQue, 2WikiMultihopQA, StrategyQA), a passage is relevant to a sub-question that it supports, and to the whole
+question only if it supports every step; so a question of two hops finds nothing relevant and is decomposed. HotpotQA annotates no
+steps: there every supporting passage counts as relevant to the question, which is coarser than App. D.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
+
+from distill.gold import search_own, searchable_steps
 from distill.teacher import Asked, RejectedRow
+from distill.workbench import Workbench
 from refinery.prompts.render import render_prompt
-from refinery.records import Question, RelevanceLabel
+from refinery.recipe import Recipe
+from refinery.records import Passage, Provenance, Question, RelevanceLabel
 
-NEEDS = ("teacher", "retriever")
+
+class Options(Recipe):
+    """Who judges the passages, and how."""
+
+    by: Literal["teacher", "annotations"] = Field("teacher", description="annotations need a corpus with the dataset's own passage ids")
+    judge: Literal["each", "list"] = Field("list", description="one call a passage (App. A.2), or one for all passages (App. D)")
+    swap: bool = Field(False, description="judge the list in reverse order too: relevant is what both orders call relevant")
+    examples: Literal["zero", "few"] = Field("zero", description="few puts worked examples into the prompt")
+
+    @field_validator("swap")
+    @classmethod
+    def _of_a_list(cls, swap: bool, info: ValidationInfo) -> bool:
+        if swap and info.data.get("judge") == "each":
+            raise ValueError("a single passage has no order to swap; set judge to list")
+        return swap
+
+
+def needs(options: Options) -> tuple[str, ...]:
+    """Parts of the recipe that must be there."""
+    return ("teacher", "retriever") if options.by == "teacher" else ("retriever",)
 
 
 class Reply(BaseModel):
@@ -16,22 +49,91 @@ class Reply(BaseModel):
     relevant: list[int]
 
 
-async def label(question: Question, bench: Bench) -> list[RelevanceLabel]:
-    """One label per retrieved passage; one call judges them all, as in App. D."""
+class EachReply(BaseModel):
+    """The label of one passage."""
+
+    label: Literal["relevant", "irrelevant"]
+
+
+async def label(question: Question, bench: Workbench) -> list[RelevanceLabel]:
+    """One label per retrieved passage, in the retriever's order. Raises RejectedRow when nothing was retrieved."""
+    labels: list[RelevanceLabel] = []
+    if bench.options.by == "annotations":
+        labels = await _by_annotations(question, bench)
+    elif passages := await search_own(question.text, question, bench):
+        labels = await (_by_list if bench.options.judge == "list" else _by_each)(question, passages, bench)
+    if not labels:
+        raise RejectedRow("no_passages", f"the search for question {question.id} found nothing")
+    return labels
+
+
+async def _by_each(question: Question, passages: Sequence[Passage], bench: Workbench) -> list[RelevanceLabel]:
+    return await asyncio.gather(*(_judge(question, passage, bench) for passage in passages))
+
+
+async def _judge(question: Question, passage: Passage, bench: Workbench) -> RelevanceLabel:
     assert bench.teacher is not None
-    passages = await bench.search(question.text, question)
     asked = Asked()
-    reply = await bench.teacher.ask(render_prompt("teacher_relevance", question=question.text, passages=passages), Reply, asked)
+    prompt = render_prompt("teacher_relevance_each", question=question.text, passage=passage, examples=bench.options.examples)
+    reply = await bench.teacher.ask(prompt, EachReply, asked)
+    provenance = bench.provenance("teacher_relevance_each", asked=asked)
+    return _labelled(question, question.text, passage, reply.label == "relevant", provenance)
+
+
+async def _by_list(question: Question, passages: Sequence[Passage], bench: Workbench) -> list[RelevanceLabel]:
+    asked = Asked()
+    orders = [passages, passages[::-1]] if bench.options.swap else [passages]
+    verdicts = await asyncio.gather(*(_judge_list(question, order, bench, asked) for order in orders))
+    first, last = verdicts[0], verdicts[-1][::-1] if bench.options.swap else verdicts[0]
+    provenance = bench.provenance("teacher_relevance", asked=asked)
+    return [
+        _labelled(
+            question, question.text, passage, forwards and backwards, provenance, (forwards == backwards) if bench.options.swap else None
+        )
+        for passage, forwards, backwards in zip(passages, first, last, strict=True)
+    ]
+
+
+async def _judge_list(question: Question, passages: Sequence[Passage], bench: Workbench, asked: Asked) -> list[bool]:
+    """Whether each passage is relevant, in the order in which they are shown."""
+    assert bench.teacher is not None
+    prompt = render_prompt("teacher_relevance", question=question.text, passages=passages, examples=bench.options.examples)
+    reply = await bench.teacher.ask(prompt, Reply, asked)
     if any(not 1 <= number <= len(passages) for number in reply.relevant):
         raise RejectedRow("malformed", f"the teacher named passages {reply.relevant} of {len(passages)}")
-    provenance = bench.provenance(prompt="teacher_relevance", asked=asked)
+    return [number in reply.relevant for number in range(1, len(passages) + 1)]
+
+
+async def _by_annotations(question: Question, bench: Workbench) -> list[RelevanceLabel]:
+    """Labels for the question and for each sub-question that can be searched."""
+    provenance = bench.provenance()
     return [
-        RelevanceLabel(
-            question_id=question.id,
-            question=question.text,
-            passage=passage,
-            label="relevant" if number in reply.relevant else "irrelevant",
-            provenance=provenance,
-        )
-        for number, passage in enumerate(passages, 1)
+        _labelled(question, asked, passage, passage.id in sufficient, provenance)
+        for asked, sufficient in _sufficient_passages(question).items()
+        for passage in await search_own(asked, question, bench)
     ]
+
+
+def _sufficient_passages(question: Question) -> dict[str, set[str]]:
+    """Ids of the passages that are enough alone, for the question and each searchable sub-question."""
+    of_steps = [set(step.supporting) for step in question.decomposition or [] if step.supporting]
+    if not of_steps and not question.supporting:
+        raise RejectedRow("no_support_annotated", f"question {question.id} names no supporting passages")
+    sufficient = {question.text: set.intersection(*of_steps) if of_steps else set(question.supporting or [])}
+    for step in searchable_steps(question):
+        if step.supporting:
+            sufficient.setdefault(step.text, set()).update(step.supporting)
+    return sufficient
+
+
+def _labelled(
+    question: Question, asked: str, passage: Passage, relevant: bool, provenance: Provenance, order_agrees: bool | None = None
+) -> RelevanceLabel:
+    return RelevanceLabel(
+        question_id=question.id,
+        question=asked,
+        passage=passage,
+        label="relevant" if relevant else "irrelevant",
+        order_agrees=order_agrees,
+        provenance=provenance,
+    )

@@ -1,27 +1,99 @@
-"""Self-knowledge labels (RA-ISF App. A.1): the target model answers closed-book, and its answer is compared with the gold answers."""
+"""Self-knowledge labels, in both of RA-ISF's senses.
 
-from distill.bench import Bench
-from distill.teacher import RejectedRow
-from refinery.metrics.squad import exact_match
+`by: student` (App. A.1): the target model answers closed-book, and its answers are graded against the gold answers. The share that is
+right is kept with the replies, so another threshold can be applied later at no cost. `by: teacher` (App. D): the teacher says whether
+it knows.
+"""
+
+import asyncio
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from distill.teacher import Asked, RejectedRow
+from distill.workbench import Workbench
+from refinery.errors import RecipeError
+from refinery.metrics.squad import exact_match, token_f1
 from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
 from refinery.records import KnowledgeLabel, Question
 
-NEEDS = ("target",)
+METRICS = {"em.squad": exact_match, "f1.squad": token_f1}
 
 
-async def label(question: Question, bench: Bench) -> list[KnowledgeLabel]:
-    """`know` when the target's closed-book answer equals a gold answer (Eq. 5), else `unknow`."""
+class Options(Recipe):
+    """Who says what is known, and how."""
+
+    by: Literal["student", "teacher"] = Field("student", description="the target's own right answers (App. A.1), or the teacher (App. D)")
+    examples: Literal["zero", "few"] = Field("zero", description="few puts worked examples into the prompt")
+    samples: int = Field(1, description="closed-book answers of the student; 1 is Eq. 5", ge=1)
+    temperature: float = Field(0.0, description="of a local student's samples; an endpoint's is target_endpoint.temperature", ge=0)
+    metric: Literal["em.squad", "f1.squad"] = Field("em.squad", description="grades an answer; em.squad is Eq. 5")
+    threshold: float = Field(0.5, description="the label is `know` from this share of right answers on", gt=0, le=1)
+
+
+def needs(options: Options) -> tuple[str, ...]:
+    """Parts of the recipe that must be there."""
+    return ("target",) if options.by == "student" else ("teacher",)
+
+
+class Reply(BaseModel):
+    """Whether the teacher knows."""
+
+    answer: Literal["yes", "no"]
+
+
+async def label(question: Question, bench: Workbench) -> list[KnowledgeLabel]:
+    """`know` or `unknow`. Raises RejectedRow where a student's answers have no gold answer to be graded against."""
+    return [await (_by_student if bench.options.by == "student" else _by_teacher)(question, bench)]
+
+
+async def _by_teacher(question: Question, bench: Workbench) -> KnowledgeLabel:
+    assert bench.teacher is not None
+    asked = Asked()
+    prompt = render_prompt("teacher_self_knowledge", question=question.text, examples=bench.options.examples)
+    reply = await bench.teacher.ask(prompt, Reply, asked)
+    return KnowledgeLabel(
+        question_id=question.id,
+        question=question.text,
+        label="know" if reply.answer == "yes" else "unknow",
+        provenance=bench.provenance("teacher_self_knowledge", asked=asked),
+    )
+
+
+async def _by_student(question: Question, bench: Workbench) -> KnowledgeLabel:
     if not question.answers:
         raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answers to compare with")
+    grade, asked = METRICS[bench.options.metric], Asked()
+    replies = await _closed_book_answers(question, bench, asked)
+    # Only the first line is an answer: a base model goes on with a question of its own.
+    share = sum(grade(reply.strip().partition("\n")[0], question.answers) for reply in replies) / len(replies)
+    return KnowledgeLabel(
+        question_id=question.id,
+        question=question.text,
+        label="know" if share >= bench.options.threshold else "unknow",
+        share=share,
+        reply=replies[0],
+        replies=replies,
+        provenance=bench.provenance(_prompt_name(bench), asked=asked, target=True),
+    )
+
+
+async def _closed_book_answers(question: Question, bench: Workbench, asked: Asked) -> list[str]:
+    """`samples` answers of the target, a local model or an endpoint."""
     assert bench.target is not None
-    context = bench.target.context(render_prompt("answer_direct", question=question.text))
-    reply = (await context.generate(max_new_tokens=bench.recipe.max_new_tokens)).text
-    return [
-        KnowledgeLabel(
-            question_id=question.id,
-            question=question.text,
-            label="know" if exact_match(reply, question.answers) else "unknow",
-            reply=reply,
-            provenance=bench.provenance(),
-        )
-    ]
+    recipe, options = bench.recipe, bench.options
+    temperature = recipe.target_endpoint.temperature if recipe.target_endpoint else options.temperature
+    if options.samples > 1 and temperature == 0:
+        key = "target_endpoint.temperature" if recipe.target_endpoint else "options.temperature"
+        raise RecipeError(f"options.samples is {options.samples}, but greedy answers are all the same. Set {key} above 0, or samples to 1.")
+    prompt = render_prompt(_prompt_name(bench), question=question.text)
+    if recipe.target_endpoint:
+        return await asyncio.gather(*(bench.target.text(prompt, asked, rollout=rollout) for rollout in range(options.samples)))
+    context = bench.target.context(prompt)
+    sampled = (context.generate(max_new_tokens=recipe.max_new_tokens, temperature=temperature) for _ in range(options.samples))
+    return [generation.text for generation in await asyncio.gather(*sampled)]
+
+
+def _prompt_name(bench: Workbench) -> str:
+    return "answer_direct" if bench.options.examples == "zero" else "closed_book_few"

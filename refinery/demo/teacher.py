@@ -1,4 +1,4 @@
-"""The demo's teacher: an OpenAI-compatible endpoint that knows the embedded world and answers the project's three teacher prompts.
+"""The demo's teacher: an OpenAI-compatible endpoint that knows the embedded world and answers the project's teacher prompts.
 
 `python -m refinery.demo.teacher --seed 0 --port 0` prints its base URL and serves until it is killed.
 
@@ -16,7 +16,8 @@ from dataclasses import asdict
 from threading import Thread
 from typing import Any
 
-from refinery.demo.questions import AMBIGUOUS_RELATIONS, RELATIONS, decompose, parse_question
+from refinery.demo.questions import AMBIGUOUS_RELATIONS, RELATIONS, compose, decompose, parse_question
+from refinery.demo.refinement_replies import RefinementReplies
 from refinery.demo.teacher_server import ChatServer, Faults
 from refinery.demo.world import Entity, Kind, World, demo_worlds
 from refinery.prompts.render import render_prompt
@@ -70,11 +71,18 @@ class Teacher:
         for entity in self._world.entities.values():
             self._by_name.setdefault((entity.kind, entity.name), []).append(entity)
         replies: dict[str, Callable[[str, str], dict[str, Any]]] = {
+            "teacher_self_knowledge": self._self_knowledge,
             "teacher_relevance": self._relevance,
+            "teacher_relevance_each": self._relevance_each,
             "teacher_decomposition": self._decomposition,
             "teacher_refinement": self._refinement,
+            **RefinementReplies(self._world).by_prompt,
+            "teacher_question": self._write_questions,
+            "teacher_question_multi_hop": self._write_questions,
+            "teacher_question_answer": lambda question, rest: {"answer": self._answer_from(question, _TITLE.findall(rest))},
+            "teacher_question_closed_book": lambda question, rest: {"answer": self._answer_from(question, self._known_titles())},
         }
-        self._prompts = [(_opening(name), reply) for name, reply in replies.items()]
+        self._prompts = [(_opening(name, examples), reply) for name, reply in replies.items() for examples in ("zero", "few")]
 
     def reply(self, prompt: str) -> str:
         """The JSON that a teacher prompt asks for, or a refusal of any other prompt."""
@@ -85,13 +93,26 @@ class Teacher:
                 return json.dumps(reply(question.strip(), rest), ensure_ascii=False)
         return REFUSAL
 
+    def _self_knowledge(self, question: str, rest: str) -> dict[str, Any]:
+        """Yes where everything that the question names is known by heart."""
+        parsed = parse_question(question)
+        subjects = self._called(parsed.names, RELATIONS[parsed.chain[0]].subject_kind) if parsed else []
+        return {"answer": "yes" if subjects and self._known.issuperset(subject.id for subject in subjects) else "no"}
+
     def _relevance(self, question: str, rest: str) -> dict[str, Any]:
+        titles = self._sufficient_titles(question)
+        return {"relevant": [int(number) for number, title in _NUMBERED_TITLE.findall(rest) if title in titles]}
+
+    def _relevance_each(self, question: str, rest: str) -> dict[str, Any]:
+        title = _TITLE.match(rest)
+        return {"label": "relevant" if title and title[1] in self._sufficient_titles(question) else "irrelevant"}
+
+    def _sufficient_titles(self, question: str) -> set[str]:
         """Passages about the one thing asked (both films, where two share the name); no single passage answers more than one hop."""
         parsed = parse_question(question)
-        titles = set[str]()
-        if parsed is not None and len(parsed.chain) == len(parsed.names) == 1:
-            titles = {subject.title for subject in self._called(parsed.names, RELATIONS[parsed.chain[0]].subject_kind)}
-        return {"relevant": [int(number) for number, title in _NUMBERED_TITLE.findall(rest) if title in titles]}
+        if parsed is None or len(parsed.chain) != 1 or len(parsed.names) != 1:
+            return set()
+        return {subject.title for subject in self._called(parsed.names, RELATIONS[parsed.chain[0]].subject_kind)}
 
     def _decomposition(self, question: str, rest: str) -> dict[str, Any]:
         parsed = parse_question(question)
@@ -113,6 +134,30 @@ class Teacher:
         if action != "answer" and text in searched:
             action, text = "give_up", f"No paragraph answers '{text}'."
         return {"action": action, "text": text}
+
+    def _write_questions(self, count: str, rest: str) -> dict[str, Any]:
+        """Questions about each fact of a passage; of two passages, those that go from the first through the second."""
+        titles = _TITLE.findall(rest)
+        asked_about = [entity for title in titles for entity in self._world.entities.values() if entity.title == title]
+        if len(asked_about) != len(titles):
+            return {"questions": []}
+        first, last = asked_about[0], asked_about[-1]
+        chains = [(relation,) for relation in first.facts]
+        if len(asked_about) == 2:
+            chains = [(link, relation) for link, object_id in first.facts.items() if object_id == last.id for relation in last.facts]
+        written = [{"question": compose(chain, first.name), "answer": self._world.object_name(last, chain[-1])} for chain in chains]
+        return {"questions": written[: int(count)]}
+
+    def _answer_from(self, question: str, found: list[str]) -> str:
+        """The answer that the passages with these titles give, or nothing."""
+        parsed = parse_question(question)
+        if parsed is None or len(parsed.names) != 1:
+            return ""
+        action, text = self._chain_step(parsed.chain, parsed.names[0], found, from_memory=False)
+        return text if action == "answer" else ""
+
+    def _known_titles(self) -> list[str]:
+        return [entity.title for entity in self._world.entities.values() if entity.id in self._known]
 
     def _chain_step(self, chain: tuple[str, ...], name: str, found: list[str], *, from_memory: bool) -> tuple[str, str]:
         """Walk along the chain through the passages found, and ask about the first thing that has none."""
@@ -149,10 +194,11 @@ class Teacher:
         return list(dict.fromkeys(self._world.object_name(subject, relation) for subject in subjects))
 
 
-def _opening(prompt: str) -> re.Pattern[str]:
+def _opening(prompt: str, examples: str) -> re.Pattern[str]:
     """Matches the text of a prompt file up to the question; any number stands for the counts that its instructions mention."""
     mark = "\0"
-    opening, _, _ = render_prompt(prompt, question=mark, passages=[], steps=[]).partition(mark)
+    empty: dict[str, Any] = {"passages": [], "passage": {"title": "", "text": ""}, "steps": [], "history": [], "choices": []}
+    opening, _, _ = render_prompt(prompt, question=mark, count=mark, **empty, examples=examples).partition(mark)
     return re.compile(re.sub(r"\d+", r"\\d+", re.escape(opening)))
 
 

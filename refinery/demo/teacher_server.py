@@ -55,7 +55,7 @@ class Faults:
 
 
 class ChatServer(ThreadingHTTPServer):
-    """Answers the last user message of each chat with `answer`; `base_url` is what a client is given.
+    """Answers the first user message of each chat with `answer`; `base_url` is what a client is given.
 
     `requests` counts chat requests, failed ones included; `peak_in_flight` is the most that were open at once.
     """
@@ -97,7 +97,7 @@ class ChatServer(ThreadingHTTPServer):
             return 400, error_body(400, f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}")
         if request.stream:
             return 400, error_body(400, "stream: this server sends whole replies only; leave it out")
-        reply = self._answer(request.last_user_text())
+        reply = self._answer(request.first_user_text())
         return 200, _completion(request, *self._faults.spoil(reply, number))
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -179,8 +179,9 @@ class _ChatRequest(BaseModel):
     messages: list[_Message]
     stream: bool = False
 
-    def last_user_text(self) -> str:
-        return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
+    def first_user_text(self) -> str:
+        """What was asked; a later turn only says that the reply did not fit."""
+        return next((message.text for message in self.messages if message.role == "user"), "")
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:

@@ -1,120 +1,187 @@
-"""Chat with any OpenAI-compatible endpoint: one request, its retries, and what it cost. Knows nothing of labels or stores."""
+"""Chat with OpenAI-compatible endpoints: one request, its tries, and what it took. Knows nothing of labels, stores or money.
+
+The `openai` client names the endpoint, the key, the organisation or Azure; requests are posted with aiohttp, which takes a fifth of the
+client's CPU time for each.
+"""
 
 import asyncio
-import os
+import json
 import random
-from dataclasses import dataclass
+import time
 from typing import Any
 
-from pydantic import Field
-
-from refinery.errors import LLMError
-from refinery.recipe import Recipe
+from refinery.llms.endpoint import (
+    ChatRequest,
+    EndpointConfig,
+    RefusedRequest,
+    Reply,
+    UnusableEndpoint,
+    chat_address,
+    parse_completion,
+)
+from refinery.llms.gate import Gate, MinuteBudget
 
 # A failed request waits base * 2^try seconds at most, with full jitter, unless the server says how long (Retry-After).
 _BACKOFF_SECONDS, _BACKOFF_CAP_SECONDS = 0.5, 30.0
-
-
-class EndpointConfig(Recipe):
-    """An OpenAI-compatible endpoint. The key is read from the environment and never written anywhere."""
-
-    base_url: str | None = Field(None, description="where the endpoint is; None is OpenAI itself")
-    model: str = Field(description="model name as the endpoint knows it")
-    api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key; unset sends no key")
-    temperature: float = Field(0.0, description="RQ-RAG's curation uses 0")
-    max_tokens: int = Field(500, description="RQ-RAG's curation uses 500")
-    calls_in_flight: int = Field(32, description="requests open at once", ge=1)
-    max_tries: int = Field(5, description="tries per request for errors that may pass (429, 5xx, connection)", ge=1)
-    timeout_seconds: float = Field(120.0, description="deadline of one try", gt=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One chat reply: its text, why it ended, the request's id and its tokens."""
-
-    text: str
-    finish_reason: str
-    request_id: str
-    num_prompt_tokens: int
-    num_completion_tokens: int
-
-
-class RefusedRequest(LLMError):
-    """The endpoint rejected this one request (400, content filter); others may go through."""
+# An endpoint among several that fails this often in a row is left alone for a while.
+_DEAD_AFTER, _DEAD_SECONDS = 3, 30.0
+_TOO_BUSY = frozenset((429, 503, 529))
 
 
 class ChatEndpoint:
-    """Sends single-message chats with bounded concurrency; `retries` counts repeated tries."""
+    """Sends chats to the least loaded of its servers, each under its own gate; `retries` counts repeated tries."""
 
     def __init__(self, config: EndpointConfig) -> None:
-        from openai import AsyncOpenAI
-
         self.config = config
         self.retries = 0
-        self._gate = asyncio.Semaphore(config.calls_in_flight)
-        # One retry layer, ours: the client's own would multiply it and hide Retry-After.
-        self._client = AsyncOpenAI(
-            base_url=config.base_url,
-            api_key=os.environ.get(config.api_key_env) or "none",
-            max_retries=0,
-            timeout=config.timeout_seconds,
-        )
+        self._servers = [_Server(config, base_url) for base_url in config.base_urls]
+        self._requests, self._tokens = MinuteBudget(config.requests_per_minute), MinuteBudget(config.tokens_per_minute)
+        self._answered_at = float("-inf")
+        self._session: Any = None
 
-    async def reply(self, prompt: str, *, json_schema: dict[str, Any] | None = None) -> Reply:
-        """One reply to one user message. Raises RefusedRequest for this request's own fault, LLMError when the endpoint is unusable."""
-        import openai
+    @property
+    def in_flight(self) -> int:
+        """Requests open now."""
+        return sum(server.gate.in_flight for server in self._servers)
 
-        for attempt in range(1, self.config.max_tries + 1):
+    async def reply(self, request: ChatRequest) -> Reply:
+        """One reply. Raises RefusedRequest for this request's own fault, UnusableEndpoint when the endpoint does not answer."""
+        left, failures, unseen, began = self.config.deadline_seconds, 0, 0, time.monotonic()
+        reserved = request.most_prompt_tokens() / 4 + self.config.max_tokens  # four characters a token, roughly
+        await self._requests.take(1)
+        await self._tokens.take(reserved)
+        while True:
+            server = min(self._servers, key=_Server.rank)
+            entered = await server.gate.enter()
+            if server.dead and not all(other.dead for other in self._servers):  # it died while this one waited
+                server.gate.leave(entered, refused=False)
+                continue
+            started, problem = time.monotonic(), None
             try:
-                async with self._gate:
-                    return await self._send(prompt, json_schema)
-            except (openai.RateLimitError, openai.InternalServerError, openai.APIConnectionError) as error:
-                if attempt == self.config.max_tries:
-                    raise LLMError(self._unusable(error)) from None
-                self.retries += 1
-                await asyncio.sleep(_wait_seconds(error, attempt))
-            except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
-                raise LLMError(f"{self._unusable(error)} Check base_url, model and ${self.config.api_key_env}.") from None
-            except openai.APIStatusError as error:
-                raise RefusedRequest(f"status {error.status_code}: {error.message}") from None
-        raise AssertionError("unreachable: the last try returns or raises")
+                reply = await server.send(request, self._open_session(), min(self.config.timeout_seconds, left), unseen)
+                self._tokens.settle(reserved, reply.num_prompt_tokens + reply.num_completion_tokens)
+                self._answered_at = time.monotonic()
+                return reply
+            except _MayPass as error:
+                problem = error
+            finally:
+                server.gate.leave(entered, refused=problem is not None and problem.too_busy)
+            failures += not problem.throttled
+            unseen += problem.unseen
+            wait = problem.wait_seconds(failures)
+            left -= time.monotonic() - started + wait
+            if failures >= self.config.max_tries or left <= 0:
+                if self._answered_at > began:  # others got through meanwhile: it is this request that does not
+                    raise RefusedRequest(problem.message, reason="no_reply", unseen_tries=unseen)
+                raise UnusableEndpoint(server.unusable(problem.message), unseen)
+            self.retries += 1
+            await asyncio.sleep(wait)
+            await self._requests.take(1)
 
-    async def _send(self, prompt: str, json_schema: dict[str, Any] | None) -> Reply:
-        extra: dict[str, Any] = {}
-        if json_schema is not None:
-            schema = {"name": json_schema.get("title", "reply"), "schema": json_schema}
-            extra["response_format"] = {"type": "json_schema", "json_schema": schema}
-        completion = await self._client.chat.completions.create(
-            model=self.config.model,
-            messages=[{"role": "user", "content": prompt}],
-            temperature=self.config.temperature,
-            max_tokens=self.config.max_tokens,
-            **extra,
-        )
-        if not completion.choices:
-            raise RefusedRequest("the reply has no choices")
-        choice, usage = completion.choices[0], completion.usage
-        return Reply(
-            text=choice.message.content or "",
-            finish_reason=choice.finish_reason,
-            request_id=completion.id,
-            num_prompt_tokens=usage.prompt_tokens if usage else 0,
-            num_completion_tokens=usage.completion_tokens if usage else 0,
-        )
+    def _open_session(self) -> Any:
+        if self._session is None:
+            import aiohttp
 
-    def _unusable(self, error: Exception) -> str:
-        where = self.config.base_url or "OpenAI"
-        return f"endpoint {where} (model '{self.config.model}') cannot be used: {error}"
+            # The gates bound what is open; a second bound in the pool would queue unseen.
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60), json_serialize=json.dumps)
+        return self._session
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        if self._session is not None:
+            await self._session.close()
 
 
-def _wait_seconds(error: Exception, attempt: int) -> float:
-    response = getattr(error, "response", None)
-    asked = response.headers.get("retry-after") if response is not None else None
+class _MayPass(Exception):
+    """A failed try that may be repeated. `unseen` is 1 when it was sent and the answer never came."""
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after: str | None = None, unseen: int = 0) -> None:
+        super().__init__(message)
+        self.message, self.unseen = message, unseen
+        self.throttled = status == 429
+        self.too_busy = status in _TOO_BUSY or bool(unseen)
+        self._retry_after = retry_after
+
+    def wait_seconds(self, failures: int) -> float:
+        """As long as the server asked, or full jitter under a doubling bound."""
+        try:
+            return float(self._retry_after or "") * random.uniform(1.0, 1.25)  # noqa: S311 - jitter, not a secret
+        except ValueError:
+            return random.uniform(0, min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2 ** (failures + 1)))  # noqa: S311
+
+
+class _Server:
+    """One address: where to post, with which headers, and how it has behaved."""
+
+    def __init__(self, config: EndpointConfig, base_url: str | None) -> None:
+        self.config = config
+        self.gate = Gate(config.calls_in_flight)
+        self.url, self.headers = chat_address(config, base_url)
+        self._send_schema = True
+        self._failures, self._dead_until = 0, 0.0
+
+    def rank(self) -> tuple[bool, float]:
+        """The living before the dead, the least loaded first."""
+        return self.dead, self.gate.load
+
+    @property
+    def dead(self) -> bool:
+        """Whether it is left alone for now."""
+        return self._dead_until > time.monotonic()
+
+    async def send(self, request: ChatRequest, session: Any, seconds: float, unseen: int) -> Reply:
+        """One try. Raises _MayPass, RefusedRequest or UnusableEndpoint."""
+        status, headers, content = await self._post(request.body(self.config, send_schema=self._send_schema), session, seconds)
+        if status == 200:
+            try:
+                return parse_completion(json.loads(content), max_tokens=self.config.max_tokens, unseen_tries=unseen)
+            except ValueError:
+                raise _MayPass("the reply is not JSON") from None
+        message = _error_message(content)
+        if status == 400 and self._send_schema and request.json_schema is not None and _is_about_schemas(message):
+            self._send_schema = False  # found out once; from here on the schema stands in the prompt
+            return await self.send(request, session, seconds, unseen)
+        if status in (408, 409, 429) or status >= 500:
+            raise _MayPass(f"status {status}: {message}", status=status, retry_after=headers.get("Retry-After"))
+        if status in (401, 403, 404):
+            check = f"Check base_url, model and ${self.config.api_key_env}."
+            raise UnusableEndpoint(f"{self.unusable(f'status {status}: {message}')} {check}", unseen)
+        raise RefusedRequest(f"status {status}: {message}")
+
+    async def _post(self, body: dict[str, Any], session: Any, seconds: float) -> tuple[int, Any, bytes]:
+        import aiohttp
+
+        try:
+            async with session.post(
+                self.url, data=json.dumps(body).encode(), headers=self.headers, timeout=aiohttp.ClientTimeout(total=seconds)
+            ) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._failures += 1
+            if self._failures >= _DEAD_AFTER:
+                self._dead_until = time.monotonic() + _DEAD_SECONDS
+            if isinstance(error, TimeoutError):
+                raise _MayPass(f"no reply within {seconds:.0f} s", unseen=1) from None
+            # A connection that broke after the request went out may have been answered, and charged.
+            raise _MayPass("Connection error.", unseen=int(not isinstance(error, aiohttp.ClientConnectorError))) from None
+        self._failures, self._dead_until = 0, 0.0
+        return response.status, response.headers, content
+
+    def unusable(self, why: str) -> str:
+        """The line that says which endpoint failed, and how."""
+        where = self.url.removesuffix("/chat/completions")
+        return f"endpoint {where} (model '{self.config.model}') cannot be used: {why}"
+
+
+def _error_message(content: bytes) -> str:
+    """The endpoint's own words, in one line."""
     try:
-        return float(asked) * random.uniform(1.0, 1.25)  # noqa: S311 - jitter, not a secret
-    except (TypeError, ValueError):
-        return random.uniform(0, min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2**attempt))  # noqa: S311
+        error = json.loads(content)["error"]
+        text = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError):
+        text = content[:200].decode(errors="replace")
+    return " ".join(text.split())[:300]
+
+
+def _is_about_schemas(message: str) -> bool:
+    return any(word in message.lower() for word in ("response_format", "json_schema", "guided_json"))

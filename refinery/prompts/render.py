@@ -11,10 +11,19 @@ _FOLDER = Path(__file__).parent
 # Autoescape is for HTML; a prompt is plain text, and outside text in it is encoded with control-token parsing off.
 _ENVIRONMENT = Environment(loader=FileSystemLoader(_FOLDER), undefined=StrictUndefined, autoescape=False)  # noqa: S701
 
+_rendered: set[str] = set()
+
 
 def render_prompt(name: str, **values: Any) -> str:
     """The text of `refinery/prompts/<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError."""
-    return _ENVIRONMENT.get_template(f"{name}.jinja").render(**values)
+    text = _ENVIRONMENT.get_template(f"{name}.jinja").render(**values)
+    _rendered.add(name)
+    return text
+
+
+def rendered_prompts() -> dict[str, str]:
+    """Names and hashes of the prompts that this process has rendered."""
+    return {name: prompt_hash(name) for name in sorted(_rendered)}
 
 
 @cache

@@ -1,5 +1,6 @@
 """BM25 over a corpus in memory (bm25s). Title and text are indexed together; documents and queries share one tokenizer."""
 
+import hashlib
 import logging
 from collections.abc import Sequence
 
@@ -24,6 +25,7 @@ class Bm25:
         if not any(words):
             raise RecordError("retriever bm25: the corpus holds no words to search. Check the title and text of its passages.")
         self._index.index(words, show_progress=False)
+        self.revision = corpus_revision(passages)
         self._found: dict[tuple[str, int], list[Hit]] = {}
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
@@ -36,6 +38,14 @@ class Bm25:
         count = min(k, len(self._passages))
         positions, scores = self._index.retrieve(_tokenize([query]), k=count, show_progress=False, n_threads=0)
         return [Hit(self._passages[int(i)], float(s)) for i, s in zip(positions[0], scores[0], strict=True) if s > 0]
+
+
+def corpus_revision(passages: Sequence[Passage]) -> str:
+    """16 hex digits that change with any passage, its place, or what is searched of it."""
+    digest = hashlib.blake2b(digest_size=8)
+    for passage in passages:
+        digest.update(passage.model_dump_json().encode())
+    return digest.hexdigest()
 
 
 def _tokenize(texts: list[str]) -> list[list[str]]:

@@ -23,7 +23,7 @@ from refinery.records import Decomposition, KnowledgeLabel, Question, RelevanceL
 
 PROJECT = Path(__file__).parents[2]
 WORLDS = demo_worlds(0)
-QUESTIONS = draw_questions(WORLDS["test"], random.Random(0), {"single_hop": 20, "two_hop": 20})
+QUESTIONS = draw_questions(WORLDS["test"], random.Random(0), {"two_hop": 40})
 PASSAGES = WORLDS["test"].passages()
 
 
@@ -76,7 +76,7 @@ def test_each_task_writes_its_records_by_split(recipe, tmp_path, task, record):
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"), [("refuse_every", "refused"), ("truncate_every", "truncated"), ("malform_every", "malformed")]
+    ("fault", "reason"), [("refuse_every", "refused"), ("truncate_every", "truncated"), ("bad_request_every", "refused")]
 )
 def test_every_row_is_labelled_or_rejected_with_its_reason(recipe, tmp_path, fault, reason):
     with serve(WORLDS, faults=Faults(**{fault: 10})) as server:
@@ -89,11 +89,25 @@ def test_every_row_is_labelled_or_rejected_with_its_reason(recipe, tmp_path, fau
     assert (metrics["questions_labelled"], metrics["rejected_by_reason"]) == (36, {reason: 4})
 
 
+def test_a_reply_that_does_not_fit_is_asked_for_once_more(recipe, tmp_path):
+    with serve(WORLDS, faults=Faults(malform_every=10)) as server:
+        one_at_a_time = {"base_url": server.base_url, "model": MODEL, "calls_in_flight": 1}
+        assert main([str(recipe(server.base_url, teacher=one_at_a_time))]) == 0
+        assert server.requests == len(QUESTIONS) + 4
+    assert read_json(tmp_path / "run" / "metrics.json")["questions_labelled"] == len(QUESTIONS)
+
+
+def test_a_reply_that_never_fits_rejects_its_row(recipe, tmp_path):
+    with serve(WORLDS, faults=Faults(malform_every=1)) as server:
+        assert main([str(recipe(server.base_url, limit=3, max_failure_share=1))]) == 0
+    assert read_json(tmp_path / "run" / "metrics.json")["rejected_by_reason"] == {"malformed": 3}
+
+
 def test_a_row_says_where_it_comes_from(recipe, tmp_path):
     with serve(WORLDS) as server:
         main([str(recipe(server.base_url))])
     provenance = read_records(tmp_path / "run" / "test.jsonl", Decomposition)[0].provenance
-    assert (provenance.task, provenance.prompt, provenance.model) == ("decomposition", "teacher_decomposition", MODEL)
+    assert (provenance.task, list(provenance.prompts), provenance.model) == ("decomposition", ["teacher_decomposition"], MODEL)
     assert provenance.request_ids[0].startswith("chatcmpl-")
     assert provenance.num_prompt_tokens > 0
 
@@ -113,7 +127,13 @@ def test_an_endpoint_that_is_down_is_one_line(recipe, tmp_path):
     done = subprocess.run(command(recipe(address)), capture_output=True, text=True, cwd=PROJECT)
     assert done.returncode == 2
     assert f"endpoint {address} (model '{MODEL}') cannot be used: Connection error." in one_error_line(done.stderr)
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"run.json", "replies.sqlite"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "run.json",
+        "effects.sqlite",
+        "effects.sqlite.lock",
+        "failures.jsonl",
+        "stopped.json",
+    }
 
 
 def test_a_killed_run_resumes_and_pays_only_what_is_missing(recipe, tmp_path):
@@ -126,8 +146,8 @@ def test_a_killed_run_resumes_and_pays_only_what_is_missing(recipe, tmp_path):
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    with sqlite3.connect(tmp_path / "run" / "replies.sqlite") as store:
-        paid = store.execute("SELECT count(*) FROM replies").fetchone()[0]
+    with sqlite3.connect(tmp_path / "run" / "effects.sqlite") as store:
+        paid = store.execute("SELECT count(*) FROM effects").fetchone()[0]
     assert 0 < paid < len(QUESTIONS)
     assert not (tmp_path / "run" / "metrics.json").exists()
 
@@ -143,7 +163,7 @@ def test_a_finished_run_resumed_pays_nothing(recipe, tmp_path):
         path = str(recipe(server.base_url))
         assert (main([path]), main([path, "--resume"])) == (0, 0)
         assert server.requests == len(QUESTIONS)
-    assert read_json(tmp_path / "run" / "metrics.json")["replies_from_store"] == len(QUESTIONS)
+    assert read_json(tmp_path / "run" / "metrics.json")["questions_labelled"] == len(QUESTIONS)
 
 
 @pytest.mark.parametrize(

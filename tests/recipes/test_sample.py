@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes" / "sample"
-LABELS = {"gold_relevance": 97, "gold_decomposition": 73, "gold_refinement": 55}
+LABELS = {"relevance": 97, "decomposition": 72, "refinement": 55}
 GROUPS = {"bridge", "comparison", "compositional", "2hop", "3hop", "multi_hop"}
 
 
@@ -32,7 +32,7 @@ def runs(tiny_bases, tmp_path_factory):
         for task in LABELS:
             codes.append(run("distill", task, f"output_dir={folder}/labels/{task}"))
         for task in ("relevance", "decomposition", "refinement"):
-            labels = f"{folder}/labels/gold_{task}"
+            labels = f"{folder}/labels/{task}"
             held_out = [f"validation=[{labels}/test.jsonl]"] if task == "decomposition" else ["validation=[]"]
             where = [f"base={base}", f"data=[{labels}/train.jsonl]", f"output_dir={folder}/models/{task}"]
             codes.append(run("train", task, *where, *held_out, "per_device_train_batch_size=1"))
@@ -53,13 +53,13 @@ def test_as_many_questions_are_labelled_as_the_recipe_says(runs, task):
 
 
 def test_the_row_whose_support_is_not_in_its_context_becomes_no_trajectory(runs):
-    failures = {row["question_id"]: row for row in read_jsonl(runs / "labels" / "gold_refinement" / "failures.jsonl")}
+    failures = {row["question_id"]: row for row in read_jsonl(runs / "labels" / "refinement" / "failures.jsonl")}
     odd = failures["307d502e0bdb11eba7f7acde48001122"]
     assert odd["detail"] == "missed_support: no search found 307d502e0bdb11eba7f7acde48001122:Perdonami!:1"
 
 
 def test_every_dataset_has_trajectories_to_train_on(runs):
-    asked = {row["question_id"] for row in read_jsonl(runs / "labels" / "gold_refinement" / "train.jsonl")}
+    asked = {row["question_id"] for row in read_jsonl(runs / "labels" / "refinement" / "train.jsonl")}
     for folder, key in {"hotpotqa": "_id", "two_wiki": "_id", "strategyqa": "qid"}.items():
         assert asked & {row[key] for row in json.loads((RECIPES / "data" / folder / "train.json").read_text())}
     assert asked & {row["id"] for row in read_jsonl(RECIPES / "data" / "musique" / "train.jsonl")}

@@ -206,7 +206,7 @@ def answered(tmp_path_factory, tiny_bases):
 def test_an_infer_run_is_viewed_with_its_traces(refinery, answered):
     code, printed, _ = refinery("view", answered)
     assert code == 0
-    assert all(text in printed for text in ("EM / F1", "Who directed Dune?", "Dune: Dune is a film.", "[bold]Rome[/bold] is a film."))
+    assert all(text in printed for text in ("em.squad", "Who directed Dune?", "Dune: Dune is a film.", "[bold]Rome[/bold] is a film."))
 
 
 def test_one_question_of_a_run_is_viewed(refinery, answered):

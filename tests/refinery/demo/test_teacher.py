@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
+from distill.budget import Budget
+from distill.refinement_kinds import Reply as NextStep
+from distill.store import EffectStore
 from distill.tasks.decomposition import Reply as Decomposition
-from distill.tasks.refinement import Reply as NextStep
 from distill.tasks.relevance import Reply as Relevance
 from distill.teacher import Asked, RejectedRow, Teacher
 from refinery.demo.questions import QUESTION_TYPES, draw_questions
@@ -24,7 +26,8 @@ from refinery.demo.teacher import REFUSAL, serve
 from refinery.demo.teacher_server import MODEL, ChatServer, Faults
 from refinery.demo.world import demo_worlds
 from refinery.errors import LLMError
-from refinery.llms.openai import ChatEndpoint, EndpointConfig
+from refinery.llms.endpoint import ChatRequest, EndpointConfig
+from refinery.llms.openai import ChatEndpoint
 from refinery.prompts.render import render_prompt
 from refinery.records import Passage, Question, Step
 from refinery.retrievers.bm25 import Bm25
@@ -61,11 +64,13 @@ def config(server: ChatServer, **changes: Any) -> EndpointConfig:
 
 def with_teacher(server: ChatServer, folder: Path, use: Callable[[Teacher], Awaitable[T]], **changes: Any) -> T:
     async def run() -> T:
-        teacher = Teacher(config(server, **changes), folder / "replies.sqlite")
+        endpoint, store = config(server, **changes), EffectStore(folder / "effects.sqlite")
+        teacher = Teacher(endpoint, store, ChatEndpoint(endpoint), Budget(endpoint, None))
         try:
             return await use(teacher)
         finally:
             await teacher.close()
+            store.close()
 
     return asyncio.run(run())
 
@@ -74,7 +79,7 @@ def read_reply(server: ChatServer, prompt: str) -> Any:
     async def run() -> Any:
         endpoint = ChatEndpoint(config(server))
         try:
-            return json.loads((await endpoint.reply(prompt)).text)
+            return json.loads((await endpoint.reply(ChatRequest(b"", (("user", prompt),)))).text)
         finally:
             await endpoint.close()
 
@@ -335,7 +340,7 @@ def test_an_error_that_passes_is_tried_again_and_counted(tmp_path: Path, fault: 
     async def use(teacher: Teacher) -> tuple[int, int]:
         for prompt in decomposition_prompts(3):
             await teacher.ask(prompt, Decomposition, Asked())
-        return teacher.calls, teacher.retries
+        return teacher.calls, teacher.transport.retries
 
     with serve(WORLDS, faults=Faults(**{fault: 3})) as server:
         assert (with_teacher(server, tmp_path, use), server.requests) == ((3, 1), 4)
@@ -354,10 +359,10 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
 
 def test_an_endpoint_that_never_recovers_cannot_be_used(tmp_path: Path) -> None:
     async def use(teacher: Teacher) -> None:
-        with pytest.raises(LLMError, match="cannot be used: Error code: 429"):
+        with pytest.raises(LLMError, match="cannot be used: status 500"):
             await teacher.ask(decomposition_prompts(1)[0], Decomposition, Asked())
 
-    with serve(WORLDS, faults=Faults(rate_limit_every=1)) as server:
+    with serve(WORLDS, faults=Faults(server_error_every=1)) as server:
         with_teacher(server, tmp_path, use, max_tries=3)
         assert server.requests == 3
 
@@ -365,7 +370,7 @@ def test_an_endpoint_that_never_recovers_cannot_be_used(tmp_path: Path) -> None:
 def test_requests_above_the_limit_are_sent_again_until_they_fit(tmp_path: Path) -> None:
     async def use(teacher: Teacher) -> tuple[int, bool]:
         await asyncio.gather(*(teacher.ask(prompt, Decomposition, Asked()) for prompt in decomposition_prompts(8)))
-        return teacher.calls, teacher.retries > 0
+        return teacher.calls, teacher.transport.retries > 0
 
     with serve(WORLDS, faults=Faults(max_in_flight=2, slow_seconds=0.05)) as server:
         assert with_teacher(server, tmp_path, use, max_tries=100) == (8, True)
@@ -376,7 +381,6 @@ def test_requests_above_the_limit_are_sent_again_until_they_fit(tmp_path: Path) 
     [
         ("truncate_every", "truncated"),
         ("refuse_every", "refused"),
-        ("malform_every", "malformed"),
         ("bad_request_every", "refused"),
     ],
 )

@@ -1,0 +1,1 @@
+"""`refinery bench distill`: what the engine does beside a mock endpoint in a process of its own."""

@@ -1,0 +1,189 @@
+"""A mock OpenAI-compatible endpoint, cheap enough to measure a client beside it: `python -m distill.benchmark.endpoint SETTINGS`.
+
+It counts what is asked of it and tells at `/stats`. It also speaks the Batch API, with the faults that users of the real one report.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import zlib
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+REPLY = json.dumps({"sub_questions": ["Who directed the film?", "Where was #1 born?"]})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the endpoint behaves."""
+
+    port: int = 0
+    latency_seconds: float = 0.2
+    latency_sigma: float = 0.0  # of a log-normal latency with that mean
+    max_in_flight: int = 0  # above it: 429 with Retry-After 1
+    refused_share: float = 0.0  # of the prompts: 400, as a content filter answers
+    takes_schemas: bool = True
+    model: str = ""  # answers under this name
+    no_schema_words: str = "response_format is not supported"
+    batch_omits_every: int = 0  # each n-th line of a batch gets no result, as after expiry
+    batch_fails_with: str = ""  # code of a batch that fails whole, the first time
+
+
+@dataclass(slots=True)
+class Stats:
+    """What was asked."""
+
+    requests: int = 0
+    answered: int = 0
+    refused: int = 0
+    in_flight: int = 0
+    peak_in_flight: int = 0
+    batches: int = 0
+    keys: set[str] = field(default_factory=set)
+
+
+class Endpoint:
+    """The app and what it remembers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.stats = settings, Stats()
+        self._random = random.Random(0)
+        self._files: dict[str, bytes] = {}
+        self._batches: dict[str, dict[str, Any]] = {}
+        self.app = web.Application(client_max_size=300_000_000)
+        self.app.add_routes(
+            [
+                web.post("/v1/chat/completions", self.chat),
+                web.get("/stats", self.tell),
+                web.post("/v1/files", self.upload),
+                web.get("/v1/files/{id}/content", self.content),
+                web.post("/v1/batches", self.create_batch),
+                web.get("/v1/batches/{id}", self.get_batch),
+            ]
+        )
+
+    async def tell(self, request: web.Request) -> web.Response:
+        """What was asked so far."""
+        return web.json_response(asdict(self.stats) | {"keys": sorted(self.stats.keys)})
+
+    async def chat(self, request: web.Request) -> web.Response:
+        """One completion."""
+        body = json.loads(await request.read())
+        self.stats.requests += 1
+        self.stats.keys.add(request.headers.get("Authorization", ""))
+        if self.settings.max_in_flight and self.stats.in_flight >= self.settings.max_in_flight:
+            return web.json_response(_error("too many requests"), status=429, headers={"Retry-After": "1"})
+        self.stats.in_flight += 1
+        self.stats.peak_in_flight = max(self.stats.peak_in_flight, self.stats.in_flight)
+        try:
+            await asyncio.sleep(self._latency())
+            status, reply = self._answer(body)
+            return web.json_response(reply, status=status)
+        finally:
+            self.stats.in_flight -= 1
+
+    def _latency(self) -> float:
+        mean, sigma = self.settings.latency_seconds, self.settings.latency_sigma
+        return mean * self._random.lognormvariate(-sigma * sigma / 2, sigma) if sigma else mean
+
+    def _answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        prompt = body["messages"][0]["content"]
+        if "response_format" in body and not self.settings.takes_schemas:
+            return 400, _error(self.settings.no_schema_words)
+        if zlib.crc32(prompt.encode()) % 1000 < self.settings.refused_share * 1000:
+            self.stats.refused += 1
+            return 400, _error("content filter")
+        self.stats.answered += 1
+        message = {"role": "assistant", "content": REPLY}
+        usage = {"prompt_tokens": len(prompt) // 4, "completion_tokens": 20, "total_tokens": len(prompt) // 4 + 20}
+        model = self.settings.model or body["model"]
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return 200, {
+            "id": f"chatcmpl-{self.stats.answered}",
+            "object": "chat.completion",
+            "model": model,
+            "choices": [choice],
+            "usage": usage,
+        }
+
+    async def upload(self, request: web.Request) -> web.Response:
+        """Keep a file."""
+        data = await request.post()
+        return web.json_response(self._keep(data["file"].file.read()))  # type: ignore[union-attr]
+
+    def _keep(self, content: bytes) -> dict[str, Any]:
+        name = f"file-{len(self._files)}"
+        self._files[name] = content
+        return {
+            "id": name,
+            "object": "file",
+            "bytes": len(content),
+            "created_at": 0,
+            "filename": name,
+            "purpose": "batch",
+            "status": "processed",
+        }
+
+    async def content(self, request: web.Request) -> web.Response:
+        """A file's bytes."""
+        return web.Response(body=self._files[request.match_info["id"]])
+
+    async def create_batch(self, request: web.Request) -> web.Response:
+        """Take a job; it ends when it is looked at after the latency."""
+        body = json.loads(await request.read())
+        self.stats.batches += 1
+        job = {
+            "id": f"batch_{self.stats.batches}",
+            "object": "batch",
+            "endpoint": body["endpoint"],
+            "input_file_id": body["input_file_id"],
+            "completion_window": "24h",
+            "created_at": 0,
+            "status": "in_progress",
+        }
+        self._batches[job["id"]] = job | {"ends": asyncio.get_running_loop().time() + self.settings.latency_seconds}
+        return web.json_response(job)
+
+    async def get_batch(self, request: web.Request) -> web.Response:
+        """A job as it stands."""
+        job = self._batches[request.match_info["id"]]
+        if job["status"] == "in_progress" and asyncio.get_running_loop().time() >= job["ends"]:
+            job.update(self._end(job))
+        return web.json_response({name: value for name, value in job.items() if name != "ends"})
+
+    def _end(self, job: dict[str, Any]) -> dict[str, Any]:
+        if self.settings.batch_fails_with and job["id"] == "batch_1":
+            fault = {"code": self.settings.batch_fails_with, "message": "Enqueued token limit reached", "line": None, "param": None}
+            return {"status": "failed", "errors": {"object": "list", "data": [fault]}}
+        good, bad = [], []
+        for number, line in enumerate(self._files[job["input_file_id"]].splitlines(), 1):
+            if self.settings.batch_omits_every and number % self.settings.batch_omits_every == 0:
+                continue
+            asked = json.loads(line)
+            self.stats.requests += 1
+            status, reply = self._answer(asked["body"])
+            result = {"custom_id": asked["custom_id"], "response": {"status_code": status, "body": reply}, "error": None}
+            (good if status == 200 else bad).append(json.dumps(result))
+        files = {"output_file_id": good, "error_file_id": bad}  # no file where there is nothing to write
+        kept = {name: self._keep("\n".join(lines).encode())["id"] for name, lines in files.items() if lines}
+        return {"status": "expired" if self.settings.batch_omits_every and job["id"] == "batch_1" else "completed", **kept}
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+
+
+async def _serve(settings: Settings) -> None:
+    runner = web.AppRunner(Endpoint(settings).app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", settings.port)
+    await site.start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(Settings(**json.loads(sys.argv[1]))))

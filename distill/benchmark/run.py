@@ -1,0 +1,199 @@
+"""The measurements of `refinery bench distill`, each on the real command path against a mock endpoint in its own process.
+
+Walls are given as ratios to the ideal of the same run: rows x latency over calls in flight. CPU time is this process's, all threads.
+"""
+
+import asyncio
+import json
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from distill.benchmark.endpoint import Settings
+from distill.recipe import DistillRecipe
+from distill.teacher import Asked
+from distill.workbench import Workbench
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Decomposition, Question
+from refinery.run_dir import write_json
+
+_LATENCY = 0.2
+_WORDS = "the a of in was is film city born country director year first capital who where when which".split()
+
+
+class ThreeSteps:
+    """A task of three calls that depend on each other."""
+
+    Options = Recipe
+
+    @staticmethod
+    def needs(options: Recipe) -> tuple[str, ...]:
+        """A teacher."""
+        return ("teacher",)
+
+    @staticmethod
+    async def label(question: Question, bench: Workbench) -> list[Decomposition]:
+        """Ask three times, each time with the last reply."""
+        assert bench.teacher is not None
+        text, asked, written = question.text, Asked(), [""]
+        for step in range(3):
+            prompt = render_prompt("teacher_decomposition", question=f"{text} {step} {written[0]}", examples="zero")
+            written = (await bench.teacher.ask(prompt, _SubQuestions, asked)).sub_questions
+        return [Decomposition(question_id=question.id, question=text, sub_questions=written, provenance=bench.provenance(asked=asked))]
+
+
+class _SubQuestions(BaseModel):
+    sub_questions: list[str]
+
+
+def measure(rows: int = 2000, queued: tuple[int, int] = (10_000, 1_000_000)) -> dict[str, float]:
+    """Every measurement; `rows` of the live ones, `queued` of the two whose memory is compared."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = _Bench(Path(folder))
+        figures: dict[str, float] = {}
+        for calls in (64, 256):
+            wall, cpu = bench.live(f"c{calls}", rows * calls // 64, calls=calls)
+            figures[f"efficiency_c{calls}"] = rows * _LATENCY / 64 / wall
+            if calls == 64:
+                figures["cpu_ms_per_call"] = cpu / rows * 1000
+        figures["three_step_ratio"] = bench.three_steps(rows // 2)
+        figures["storm_ratio"] = bench.storm(rows)
+        figures["paid_beyond_rows_after_kill"], figures["in_flight_when_killed"] = bench.killed(rows)
+        figures["rows_lost_beyond_400"] = bench.refused(rows)
+        figures["replay_rows_per_second"] = bench.replay(rows * 10)
+        figures["rss_mb_10k"], figures["rss_mb_1m"] = (bench.memory(count) for count in queued)
+        return {name: round(value, 3) for name, value in figures.items()}
+
+
+class _Bench:
+    """Writes questions and recipes under one folder, and runs the stage as a user does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def live(self, name: str, rows: int, *, calls: int, task: str = "decomposition", **settings: Any) -> tuple[float, float]:
+        """Wall seconds of labelling alone, and CPU seconds of it."""
+        with endpoint(Settings(latency_seconds=_LATENCY, **settings)) as url:
+            return self.timed(self.recipe(name, rows, url, calls=calls, task=task))
+
+    def three_steps(self, rows: int) -> float:
+        """Wall over ideal of three dependent calls a row with log-normal latency."""
+        wall, _ = self.live("steps", rows, calls=64, task="distill.benchmark.run:ThreeSteps", latency_sigma=0.5)
+        return wall / (rows * 3 * _LATENCY / 64)
+
+    def storm(self, rows: int) -> float:
+        """Wall over ideal at an endpoint that takes 16 calls at once, asked with 64."""
+        wall, _ = self.live("storm", rows, calls=64, max_in_flight=16)
+        return wall / (rows * _LATENCY / 16)
+
+    def killed(self, rows: int) -> tuple[float, float]:
+        """Calls paid beyond one a row when the run is killed after half and run again, and how many were open when it was killed."""
+        with endpoint(Settings(latency_seconds=_LATENCY)) as url:
+            recipe = self.recipe("kill", rows, url, calls=64)
+            process = subprocess.Popen([sys.executable, "-m", "distill", str(recipe)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            while stats(url)["answered"] < rows // 2:
+                time.sleep(0.01)
+            open_calls = stats(url)["in_flight"]
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            _run([sys.executable, "-m", "distill", str(recipe), "--resume"])
+            return stats(url)["requests"] - rows, open_calls
+
+    def refused(self, rows: int) -> float:
+        """Rows without a label beyond those whose prompt was answered with 400."""
+        with endpoint(Settings(latency_seconds=_LATENCY, refused_share=0.013)) as url:
+            _run([sys.executable, "-m", "distill", str(self.recipe("refused", rows, url, calls=64))])
+            metrics = json.loads((self.folder / "refused" / "metrics.json").read_text())
+            return rows - metrics["questions_labelled"] - stats(url)["refused"]
+
+    def replay(self, rows: int) -> float:
+        """Rows a second when the store answers everything."""
+        with endpoint(Settings(latency_seconds=0.0)) as url:
+            recipe = self.recipe("replay", rows, url, calls=256)
+            self.timed(recipe)
+            wall, _ = self.timed(recipe, f"output_dir={self.folder}/replayed", f"store={self.folder}/replay/effects.sqlite")
+        return rows / wall
+
+    def memory(self, rows: int) -> float:
+        """Peak resident megabytes of a run over so many rows that need no teacher."""
+        questions = self.folder / "queued.jsonl"
+        _write_questions(questions, rows)
+        recipe = self.folder / "queued.json"
+        values = {"task": "decomposition", "options": {"by": "annotations"}, "questions": [str(questions)], "max_failure_share": 1}
+        write_json(recipe, values | {"output_dir": str(self.folder / f"queued_{rows}")})
+        return json.loads(_run([sys.executable, "-m", "distill.benchmark.run", str(recipe)]).splitlines()[-1])["rss_mb"]
+
+    def recipe(self, name: str, rows: int, url: str, *, calls: int, task: str = "decomposition") -> Path:
+        """A recipe file (YAML takes JSON) over `rows` questions."""
+        _write_questions(self.folder / f"{name}.jsonl", rows)
+        teacher = {"base_url": f"{url}/v1", "model": "mock", "calls_in_flight": calls}
+        values = {"task": task, "questions": [f"{self.folder}/{name}.jsonl"], "output_dir": f"{self.folder}/{name}", "teacher": teacher}
+        write_json(self.folder / f"{name}.yaml", values | {"rows_in_flight": 4 * calls})
+        return self.folder / f"{name}.yaml"
+
+    def timed(self, recipe: Path, *overrides: str) -> tuple[float, float]:
+        """Wall and CPU seconds of one run in a process of its own, imports left out."""
+        told = json.loads(_run([sys.executable, "-m", "distill.benchmark.run", str(recipe), *overrides]).splitlines()[-1])
+        return told["wall"], told["cpu"]
+
+
+def _run(command: list[str]) -> str:
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _write_questions(path: Path, rows: int) -> None:
+    """Questions of about 150 words, no two equal."""
+    rng = random.Random(0)
+    padding = [" ".join(rng.choices(_WORDS, k=130)) for _ in range(50)]
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(rows):
+            sub = '[{"text": "Who directed the film?"}, {"text": "Where was #1 born?"}]'
+            file.write(f'{{"id": "q{number}", "text": "{number} {padding[number % 50]}?", "decomposition": {sub}}}\n')
+
+
+@contextmanager
+def endpoint(settings: Settings) -> Iterator[str]:
+    """A mock endpoint in its own process; its address."""
+    command = [sys.executable, "-m", "distill.benchmark.endpoint", json.dumps(asdict(settings))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.kill()
+
+
+def stats(url: str) -> dict[str, Any]:
+    """What it was asked so far."""
+    with urllib.request.urlopen(f"{url}/stats") as response:
+        return json.load(response)
+
+
+def _timed_run(recipe: str, overrides: list[str]) -> dict[str, float]:
+    """Run the stage here, and say what it took."""
+    from distill.run import run
+    from refinery.recipe import load_recipe
+
+    loaded = load_recipe(recipe, DistillRecipe, overrides)
+    asyncio.run(asyncio.sleep(0))  # the loop's own imports
+    started, cpu = time.perf_counter(), time.process_time()
+    run(loaded, resume=False)
+    seconds = {"wall": time.perf_counter() - started, "cpu": time.process_time() - cpu}
+    return seconds | {"rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_timed_run(sys.argv[1], sys.argv[2:])))

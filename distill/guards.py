@@ -1,0 +1,233 @@
+"""What may be wrong with a run's labels though every row is well formed; it is reported, and no row is dropped for it.
+
+Fed row by row, so that a run may stream: what is kept of a million questions is a hash each, and counters.
+"""
+
+import random
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from refinery.formats import SEARCH_ACTIONS, trajectory_segments
+from refinery.metrics.squad import normalize_answer
+from refinery.prompts.render import render_prompt
+from refinery.questions.base import read_questions
+from refinery.records import Decomposition, KnowledgeLabel, Question, Record, RelevanceLabel, Trajectory
+from refinery.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, render_sub_questions
+
+EXAMPLES = 5
+_LENGTHS_KEPT = 10_000
+_PERCENTILES = (50, 90, 99, 100)
+# Answers that say nothing where they turn up in a query.
+_NOT_TELLING = {"", "yes", "no", "true", "false"}
+
+
+class Guards:
+    """The guards of one run.
+
+    `evaluation_sets` are files of `reader` whose questions must not be trained on; `tokenizer` (the student's) and `max_length` (what
+    training will allow) turn on the guard of length.
+    """
+
+    def __init__(
+        self, evaluation_sets: Sequence[Path] = (), *, reader: str = "jsonl", tokenizer: Any = None, max_length: int | None = None
+    ) -> None:
+        self._rows = 0
+        self._labels: Counter[str] = Counter()
+        self._leaks = _Leaks()
+        self._questions = Duplicates()
+        self._overlaps = {str(path): _Overlap(read_questions([path], reader=reader)) for path in evaluation_sets}
+        self._lengths = _Lengths(tokenizer, max_length) if tokenizer is not None else None
+
+    def add(self, question: Any, records: Sequence[Record]) -> None:
+        """One question (or one row of a task that writes questions) and what it was labelled with; a rejected one has no records."""
+        if not records:
+            return
+        for asked in [record for record in records if isinstance(record, Question)] or [question]:
+            self._questions.add(asked.text)
+            for overlap in self._overlaps.values():
+                overlap.add(asked)
+        for record in records:
+            self._rows += 1
+            self._labels.update(_labels(record))
+            if isinstance(record, Trajectory):
+                self._leaks.add(question, record)
+            if self._lengths is not None:
+                self._lengths.add(record)
+
+    def report(self) -> dict[str, Any]:
+        """Counts, which those of other shards can be added to; what was not asked for is not in it."""
+        report: dict[str, Any] = {
+            "rows": self._rows,
+            "label_balance": dict(self._labels),
+            "duplicate_questions": self._questions.report(),
+            "answer_in_query": self._leaks.report(),
+            "evaluation_overlap": {path: overlap.report() for path, overlap in self._overlaps.items()},
+        }
+        return report | ({"length_in_tokens": self._lengths.report()} if self._lengths is not None else {})
+
+
+def _labels(record: Record) -> list[str]:
+    """What a model would be trained to choose: the label of a row, or the actions of a trajectory."""
+    if isinstance(record, Trajectory):
+        return [step.action for step in record.steps]
+    label = getattr(record, "label", None)
+    return [] if label is None else [str(label)]
+
+
+class _Leaks:
+    """Trajectories whose search holds the gold answer before anything that the model had read did."""
+
+    def __init__(self) -> None:
+        self._trajectories, self._leaking = 0, 0
+        self._examples: list[str] = []
+
+    def add(self, question: Question, trajectory: Trajectory) -> None:
+        self._trajectories += 1
+        if _leaks(question, trajectory):
+            self._leaking += 1
+            _keep(self._examples, question.id)
+
+    def report(self) -> dict[str, Any]:
+        return {"trajectories": self._trajectories, "leaking": self._leaking, "examples": self._examples}
+
+
+def _leaks(question: Question, trajectory: Trajectory) -> bool:
+    if question.choices:  # each answer stands in the prompt
+        return False
+    read = _words(" ".join([*(question.history or []), question.text]))
+    answers = [answer for answer in map(_words, question.answers) if answer.strip() not in _NOT_TELLING and answer not in read]
+    for step in trajectory.steps:
+        if step.action in SEARCH_ACTIONS and any(answer in _words(step.text) for answer in answers):
+            return True
+        found = _words(" ".join(f"{passage.title} {passage.text}" for passage in step.passages)) if answers else ""
+        answers = [answer for answer in answers if answer not in found]
+    return False
+
+
+def _words(text: str) -> str:
+    """Normalised words between spaces, so that `in` finds whole words."""
+    return f" {normalize_answer(text)} "
+
+
+class Duplicates:
+    """How many questions were asked before, after normalisation."""
+
+    def __init__(self) -> None:
+        self._hashes = array("Q")
+
+    def add(self, text: str) -> None:
+        """One question."""
+        self._hashes.append(_hash(normalize_answer(text)))
+
+    def report(self) -> dict[str, Any]:
+        """Questions, and those beyond the first of their kind."""
+        import numpy as np
+
+        different = len(np.unique(np.array(self._hashes, dtype=np.uint64)))
+        return {"questions": len(self._hashes), "duplicates": len(self._hashes) - different}
+
+
+class _Overlap:
+    """Questions that are in an evaluation set: the same after normalisation, or nearly (Jaccard of their words >= 0.8).
+
+    Candidates are found by prefix filtering: two sets that similar share one of their rarest words (Chaudhuri et al., ICDE 2006).
+    """
+
+    def __init__(self, evaluation: Iterable[Question]) -> None:
+        texts = {normalize_answer(question.text) for question in evaluation}
+        self._exact = {_hash(text) for text in texts}
+        self._sets = [frozenset(text.split()) for text in texts]
+        self._frequency = Counter(word for words in self._sets for word in words)
+        self._with_word: dict[str, list[frozenset[str]]] = {}
+        for words in self._sets:
+            for word in self._rarest(words):
+                self._with_word.setdefault(word, []).append(words)
+        self._questions, self._same, self._near = 0, 0, 0
+        self._examples: list[str] = []
+
+    def add(self, question: Question) -> None:
+        """Look one question up."""
+        self._questions += 1
+        text = normalize_answer(question.text)
+        same = _hash(text) in self._exact
+        near = not same and self._has_near(frozenset(text.split()))
+        self._same, self._near = self._same + same, self._near + near
+        if same or near:
+            _keep(self._examples, question.id)
+
+    def report(self) -> dict[str, Any]:
+        """Counts and a few ids."""
+        return {"questions": self._questions, "same": self._same, "nearly_the_same": self._near, "examples": self._examples}
+
+    def _has_near(self, words: frozenset[str]) -> bool:
+        candidates = (other for word in self._rarest(words) for other in self._with_word.get(word, []))
+        return any(5 * len(words & other) >= 4 * len(words | other) for other in candidates)
+
+    def _rarest(self, words: frozenset[str]) -> list[str]:
+        shared_at_least = -(-4 * len(words) // 5)
+        return sorted(words, key=lambda word: (self._frequency[word], word))[: len(words) - shared_at_least + 1]
+
+
+@dataclass
+class _Lengths:
+    """Tokens of a training row, of a random sample of them: a tokenizer is slower than a run that replays its store."""
+
+    tokenizer: Any
+    max_length: int | None
+    lengths: list[int] = field(default_factory=list)
+    rows: int = 0
+    rng: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - a sample, not a secret
+
+    def add(self, record: Record) -> None:
+        self.rows += 1
+        # Reservoir sampling: the place is drawn before the row is read, so most rows of a long run are never tokenised.
+        place = len(self.lengths) if len(self.lengths) < _LENGTHS_KEPT else self.rng.randrange(self.rows)
+        if place < _LENGTHS_KEPT:
+            self.lengths[place : place + 1] = [num_tokens(record, self.tokenizer)]
+
+    def report(self) -> dict[str, Any]:
+        import numpy as np
+
+        found = np.percentile(self.lengths, _PERCENTILES, method="higher") if self.lengths else []
+        report: dict[str, Any] = {f"p{rank}": int(length) for rank, length in zip(_PERCENTILES, found, strict=False)}
+        report["rows_measured"] = len(self.lengths)
+        if self.max_length is not None:
+            report |= {"max_length": self.max_length, "over_max_length": sum(length > self.max_length for length in self.lengths)}
+        return report
+
+
+def num_tokens(record: Record, tokenizer: Any) -> int:
+    """Tokens of a record as training writes it; a control token counts as one, whether or not the tokenizer has it yet."""
+    if not isinstance(record, Trajectory):
+        return _num_tokens(_row_text(record), tokenizer) + 1  # the end of the sequence
+    system_prompt = render_prompt("rq_rag_short_answer") if record.system_prompt is None else record.system_prompt
+    segments = trajectory_segments(record, system_prompt, tokenizer, format="consistent")
+    return sum(1 if segment.kind == "control_token" else _num_tokens(segment.text, tokenizer) for segment in segments)
+
+
+def _num_tokens(text: str, tokenizer: Any) -> int:
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _row_text(record: Any) -> str:
+    if isinstance(record, KnowledgeLabel):
+        return f"{knowledge_prompt(record.question)} {record.label}"
+    if isinstance(record, RelevanceLabel):
+        return f"{relevance_prompt(record.question, record.passage)} {record.label}"
+    if isinstance(record, Decomposition):
+        return decomposition_prompt(record.question) + render_sub_questions(record.sub_questions)
+    return record.text if isinstance(record, Question) else record.model_dump_json()
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _keep(examples: list[str], id: str) -> None:
+    if len(examples) < EXAMPLES:
+        examples.append(id)

@@ -1,0 +1,161 @@
+"""Questions from a user's own passages: the teacher writes them with their answers, and they are kept only where the passages are needed.
+
+A question is kept if the teacher finds its answer again from its passages, and neither without them nor, for two hops, from one of them
+alone; so MuSiQue (Trivedi et al., 2022) keeps out questions that a shortcut answers, with the teacher in place of its trained models.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from distill.documents import linked_pairs, read_documents
+from distill.recipe import DistillRecipe
+from distill.teacher import Asked, RejectedRow, Teacher
+from distill.workbench import Workbench
+from refinery.errors import RecipeError
+from refinery.metrics.squad import normalize_answer, token_f1
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Passage, Question, write_records
+from refinery.retrievers.base import read_passages
+
+_NAMES_ITS_PASSAGE = re.compile(r"\b(?:the|this|these|above|given) (?:passages?|paragraphs?|excerpts?)\b", re.IGNORECASE)
+
+
+class Options(Recipe):
+    """What is asked about, and how strictly answers are compared."""
+
+    documents: Path | None = Field(None, description="folder of .txt and .md files; without it, retriever.passages are asked about")
+    words_per_passage: int = Field(100, description="documents are split into passages of 100 words (DPR Sec. 4.1)", ge=10)
+    hops: Literal[1, 2] = Field(1, description="2 asks about pairs of passages, where one mentions the other's title")
+    links_per_passage: int = Field(3, description="pairs that one passage may open", ge=1)
+    questions_per_passage: int = Field(1, description="questions of one passage or pair", ge=1)
+    min_f1: float = Field(0.8, description="token F1 from which a reply that does not hold the answer counts as it", gt=0, le=1)
+
+
+def needs(options: Options) -> tuple[str, ...]:
+    """Parts of the recipe that must be there."""
+    return ("teacher",) if options.documents else ("teacher", "retriever")
+
+
+class Written(BaseModel):
+    """One question and its answer."""
+
+    question: Annotated[str, Field(min_length=1)]
+    answer: Annotated[str, Field(min_length=1)]
+
+
+class WrittenQuestions(BaseModel):
+    """The questions that a passage or pair gave."""
+
+    questions: list[Written]
+
+
+class Answer(BaseModel):
+    """An answer, empty where there is none."""
+
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One question to write: the `number`-th about a passage or a linked pair. Rows of the same passages share one call."""
+
+    id: str
+    passages: tuple[Passage, ...]
+    number: int
+    split: str = "train"
+
+
+def rows(recipe: DistillRecipe) -> Iterator[Row]:
+    """Every question that could be written, passage by passage. Raises RecordError where the passages cannot be read."""
+    options: Options = recipe.task_options()
+    passages = _passages(recipe, options)
+    pairs = linked_pairs(passages, links_per_passage=options.links_per_passage)
+    for asked_about in pairs if options.hops == 2 else ((passage,) for passage in passages):
+        for number in range(1, options.questions_per_passage + 1):
+            yield Row(f"{'+'.join(passage.id for passage in asked_about)}#{number}", asked_about, number)
+
+
+def write_inputs(recipe: DistillRecipe, output: Path) -> None:
+    """Write `passages.jsonl`, which the questions' `supporting` ids name, where the passages were cut from documents."""
+    if recipe.task_options().documents:
+        write_records(output / "passages.jsonl", _passages(recipe, recipe.task_options()))
+
+
+def _passages(recipe: DistillRecipe, options: Options) -> Sequence[Passage]:
+    if options.documents:
+        return read_documents(options.documents, words_per_passage=options.words_per_passage)
+    if recipe.retriever is None or recipe.retriever.passages is None:
+        raise RecipeError("task 'questions' needs passages to ask about: set options.documents or retriever.passages.")
+    return read_passages(recipe.retriever.passages)
+
+
+async def label(row: Row, bench: Workbench) -> list[Question]:
+    """The row's question, or RejectedRow with the reason."""
+    assert bench.teacher is not None
+    asked, options = Asked(), bench.options
+    prompt = "teacher_question" if len(row.passages) == 1 else "teacher_question_multi_hop"
+    count = options.questions_per_passage
+    reply = await bench.teacher.ask(render_prompt(prompt, passages=row.passages, count=count), WrittenQuestions, asked)
+    if len(reply.questions) < row.number:
+        raise RejectedRow("too_few_questions", f"{len(reply.questions)} of {count} questions were written about {row.id}")
+    written = reply.questions[row.number - 1]
+    _check_wording(written)
+    await _check_need(written, row, _Reader(bench.teacher, written, options.min_f1, asked))
+    return [
+        Question(
+            id=row.id,
+            text=written.question.strip(),
+            answers=[written.answer.strip()],
+            supporting=[passage.id for passage in row.passages],
+            type="single_hop" if len(row.passages) == 1 else "two_hop",
+            split=row.split,
+        )
+    ]
+
+
+def _check_wording(written: Written) -> None:
+    question, answer = (f" {normalize_answer(text)} " for text in (written.question, written.answer))
+    if not question.strip() or not answer.strip():
+        raise RejectedRow("malformed", f"no words in question {written.question!r} or answer {written.answer!r}")
+    if answer in question:
+        raise RejectedRow("question_quotes_answer", f"{written.question!r} holds its answer {written.answer!r}")
+    if _NAMES_ITS_PASSAGE.search(written.question):
+        raise RejectedRow("question_names_its_passage", f"{written.question!r} is not understood without the passage")
+
+
+async def _check_need(written: Written, row: Row, reader: "_Reader") -> None:
+    """That the passages are enough, and nothing less is; the cheapest way to be rejected comes first."""
+    if not await reader.finds_answer(row.passages):
+        raise RejectedRow("answer_not_found_again", f"{written.question!r}: {reader.last!r}, not {written.answer!r}")
+    if await reader.finds_answer(()):
+        raise RejectedRow("answered_without_passages", f"{written.question!r}: {reader.last!r}")
+    for passage in row.passages if len(row.passages) > 1 else ():
+        if await reader.finds_answer((passage,)):
+            raise RejectedRow("answered_from_one_passage", f"{written.question!r}: {reader.last!r} from {passage.id} alone")
+
+
+@dataclass
+class _Reader:
+    """The teacher answering a written question; `last` is what it said."""
+
+    teacher: Teacher
+    written: Written
+    min_f1: float
+    asked: Asked
+    last: str = ""
+
+    async def finds_answer(self, passages: Sequence[Passage]) -> bool:
+        """Whether it gives the written answer from some passages, or from its own knowledge."""
+        if passages:
+            prompt = render_prompt("teacher_question_answer", question=self.written.question, passages=passages)
+        else:
+            prompt = render_prompt("teacher_question_closed_book", question=self.written.question)
+        self.last = (await self.teacher.ask(prompt, Answer, self.asked)).answer
+        said, answer = (f" {normalize_answer(text)} " for text in (self.last, self.written.answer))
+        return answer in said or token_f1(said, [answer]) >= self.min_f1

@@ -1,0 +1,67 @@
+"""What a labelling task works with: the teacher, the target model, the retriever, and the recipe."""
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from distill.recipe import DistillRecipe
+from distill.store import EffectStore, effect_key
+from distill.teacher import Asked, Teacher
+from refinery.llms.endpoint import EndpointConfig
+from refinery.prompts.render import prompt_hash
+from refinery.recipe import recipe_hash
+from refinery.records import Passage, Provenance, Question
+from refinery.retrievers.base import Hit, Retriever
+
+
+@dataclass
+class Workbench:
+    """The parts that the recipe configured; a task's `needs` says which it uses, and `run` has checked that they are there.
+
+    `target` is a local model, or a Teacher over `target_endpoint`.
+    """
+
+    recipe: DistillRecipe
+    teacher: Teacher | None
+    target: Any | None
+    retriever: Retriever | None
+    store: EffectStore | None = None
+    options: Any = None
+
+    async def search(self, query: str, question: Question, *, k: int | None = None) -> list[Passage]:
+        """The `k` passages (the recipe's number by default) for a query, best first; kept in the store like a paid reply."""
+        assert self.retriever is not None
+        k = k or self.recipe.passages_per_query
+        # A retriever without a revision searches what the question brings; nothing outside can change under it.
+        revision = getattr(self.retriever, "revision", None) if self.store else None
+        if revision is None or self.store is None:
+            return [hit.passage for hit in await self.retriever.search(query, k=k, question=question)]
+        key = effect_key("search", self.recipe.retriever and self.recipe.retriever.name, revision, query, k)
+        found = self.store.get(key)
+        if found is None:
+            hits: list[Hit] = await self.retriever.search(query, k=k, question=question)
+            found = [hit.passage.model_dump() for hit in hits]
+            await self.store.put(key, found)
+        return [Passage.model_construct(**values) for values in found]
+
+    @cached_property
+    def _recipe_hash(self) -> str:
+        return recipe_hash(self.recipe)
+
+    def provenance(self, *prompts: str, asked: Asked | None = None, target: bool = False) -> Provenance:
+        """Where a row comes from: the prompts used, and what was asked of the teacher, or of the `target`."""
+        recipe = self.recipe
+        endpoint = recipe.target_endpoint if target else recipe.teacher
+        model = endpoint.model if endpoint and prompts else recipe.target.base if target and recipe.target else None
+        return Provenance(
+            task=recipe.task,
+            recipe_hash=self._recipe_hash,
+            prompts={prompt: prompt_hash(prompt) for prompt in prompts},
+            model=model,
+            parameters=_sampling(endpoint) if endpoint and prompts else {},
+            **asdict(asked or Asked()),
+        )
+
+
+def _sampling(endpoint: EndpointConfig) -> dict[str, Any]:
+    return {"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens}

@@ -1,0 +1,157 @@
+"""What an OpenAI-compatible endpoint is called and how it is spoken to: its configuration, a request, a reply."""
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from refinery.errors import LLMError
+from refinery.recipe import Recipe
+
+
+class Price(Recipe):
+    """What a model costs, in US dollars per million tokens."""
+
+    prompt: float = Field(ge=0)
+    completion: float = Field(ge=0)
+
+
+class EndpointConfig(Recipe):
+    """An OpenAI-compatible endpoint, or several that serve one model. The key is read from the environment and never written anywhere."""
+
+    base_url: str | list[str] | None = Field(None, description="where the endpoint is; None is OpenAI itself; several share the load")
+    model: str = Field(description="model name as the endpoint knows it")
+    api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key; unset sends no key")
+    azure_api_version: str | None = Field(None, description="set for Azure OpenAI; base_url is then the resource's address")
+    temperature: float = Field(0.0, description="RQ-RAG's curation uses 0")
+    max_tokens: int = Field(500, description="RQ-RAG's curation uses 500", ge=1)
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field("max_tokens", description="newer OpenAI models take the latter")
+    calls_in_flight: int = Field(64, description="requests open at once, at most; fewer where the endpoint refuses", ge=1)
+    requests_per_minute: float | None = Field(None, description="None: only as the endpoint's refusals tell", gt=0)
+    tokens_per_minute: float | None = Field(None, description="prompt and completion tokens", gt=0)
+    max_tries: int = Field(5, description="tries per request for errors that may pass (5xx, connection); 429 counts as none", ge=1)
+    timeout_seconds: float = Field(120.0, description="deadline of one try", gt=0)
+    deadline_seconds: float = Field(600.0, description="of a request: its tries and the waits between, not its time in the queue", gt=0)
+    price: Price | None = Field(None, description="None: from the genai-prices table (extra `prices`), if it knows the model")
+
+    @field_validator("base_url")
+    @classmethod
+    def _no_password(cls, base_url: str | list[str] | None) -> str | list[str] | None:
+        if any("@" in url or "?" in url for url in ([base_url] if isinstance(base_url, str) else base_url or [])):
+            raise ValueError("holds user information or a query; put the key into the variable that api_key_env names")
+        return base_url
+
+    @property
+    def base_urls(self) -> list[str | None]:
+        """The addresses as a list; None is OpenAI itself."""
+        return list(self.base_url) if isinstance(self.base_url, list) else [self.base_url]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One chat: its messages, and the JSON schema of the reply (None for plain text). `key` names it in a reply store."""
+
+    key: bytes
+    messages: tuple[tuple[str, str], ...]  # (role, content)
+    json_schema: dict[str, Any] | None = None
+
+    def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
+        """The request as the chat API takes it."""
+        body: dict[str, Any] = {
+            "model": config.model,
+            "messages": [{"role": role, "content": content} for role, content in self.messages],
+            "temperature": config.temperature,
+            config.max_tokens_name: config.max_tokens,
+        }
+        if self.json_schema is not None and send_schema:
+            schema = {"name": self.json_schema.get("title", "reply"), "schema": self.json_schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif self.json_schema is not None:
+            recipe = f"\n\nReply with one JSON object of this schema and nothing else:\n{json.dumps(self.json_schema)}"
+            body["messages"][-1]["content"] += recipe
+        return body
+
+    def most_prompt_tokens(self) -> int:
+        """More tokens than the prompt can have: a token is a byte at least, and a message's frame a handful."""
+        schema = len(json.dumps(self.json_schema)) + 100 if self.json_schema else 0
+        return sum(len(content.encode()) + 16 for _, content in self.messages) + schema
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One chat reply: its text, why it ended, which model wrote it, and its tokens.
+
+    `finish_reason` is the API's (`stop`, `length`, `content_filter`) or `refusal`. `max_tokens` is the limit it was written under,
+    `unseen_tries` how many tries were sent before it and never answered, which the endpoint may charge for.
+    """
+
+    text: str
+    finish_reason: str
+    request_id: str
+    num_prompt_tokens: int
+    num_completion_tokens: int
+    model: str = ""
+    max_tokens: int = 0
+    unseen_tries: int = 0
+
+
+class RefusedRequest(LLMError):
+    """This one request has no reply (400, content filter, no answer to any try); others go through. `reason` says which kind."""
+
+    def __init__(self, message: str, *, reason: str = "refused", unseen_tries: int = 0) -> None:
+        super().__init__(message)
+        self.reason, self.unseen_tries = reason, unseen_tries
+
+
+class UnusableEndpoint(LLMError):
+    """No try of a request got through; `unseen_tries` were sent and never answered."""
+
+    def __init__(self, message: str, unseen_tries: int = 0) -> None:
+        super().__init__(message)
+        self.unseen_tries = unseen_tries
+
+
+def parse_completion(completion: Any, *, max_tokens: int, unseen_tries: int = 0) -> Reply:
+    """The API's JSON as a Reply. Raises RefusedRequest when it holds none."""
+    choices = completion.get("choices") if isinstance(completion, dict) else None
+    if not choices:
+        raise RefusedRequest("the reply has no choices")
+    message, usage = choices[0].get("message") or {}, completion.get("usage") or {}
+    return Reply(
+        text=message.get("content") or message.get("refusal") or "",
+        finish_reason="refusal" if message.get("refusal") else choices[0].get("finish_reason") or "stop",
+        request_id=str(completion.get("id", "")),
+        num_prompt_tokens=int(usage.get("prompt_tokens") or 0),
+        num_completion_tokens=int(usage.get("completion_tokens") or 0),
+        model=str(completion.get("model", "")),
+        max_tokens=max_tokens,
+        unseen_tries=unseen_tries,
+    )
+
+
+def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: int = 0) -> Any:
+    """The official client for one address: it knows keys, organisations and Azure."""
+    from openai import AsyncAzureOpenAI, AsyncOpenAI
+
+    key = os.environ.get(config.api_key_env) or "none"
+    if config.azure_api_version:
+        return AsyncAzureOpenAI(
+            azure_endpoint=base_url or "",
+            azure_deployment=config.model,
+            api_version=config.azure_api_version,
+            api_key=key,
+            max_retries=max_retries,
+        )
+    return AsyncOpenAI(base_url=base_url, api_key=key, max_retries=max_retries)
+
+
+def chat_address(config: EndpointConfig, base_url: str | None) -> tuple[str, dict[str, str]]:
+    """Where chats are posted, and the headers that carry the key."""
+    client = openai_client(config, base_url)
+    url = f"{str(client.base_url).rstrip('/')}/chat/completions"
+    if config.azure_api_version:
+        return f"{url}?api-version={config.azure_api_version}", {"api-key": client.api_key, "Content-Type": "application/json"}
+    extra = {name: value for name, value in client.default_headers.items() if isinstance(value, str) and name.startswith("OpenAI-")}
+    return url, {"Content-Type": "application/json", **client.auth_headers, **extra}

@@ -1,0 +1,80 @@
+"""The Batch API's transport against a mock of it, with the faults that users of the real one report."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distill.__main__ import main
+from distill.benchmark.endpoint import Settings
+from distill.benchmark.run import endpoint, stats
+
+PROJECT = Path(__file__).parents[2]
+QUICK = {"poll_seconds": 0.05, "quiet_seconds": 0.2}
+
+
+def test_batched_rows_are_the_rows_of_a_live_run(mock_recipe, tmp_path, read_metrics):
+    with endpoint(Settings(latency_seconds=0.1)) as url:
+        path = str(mock_recipe(url, batch=QUICK))
+        assert main([path, "transport=batch"]) == 0
+        assert (stats(url)["batches"], stats(url)["requests"]) == (1, 40)
+        assert main([path, f"output_dir={tmp_path}/live", f"store={tmp_path}/run/effects.sqlite"]) == 0
+        assert stats(url)["requests"] == 40  # one store for both transports
+    labels = [[json.loads(line)["sub_questions"] for line in (tmp_path / run / "train.jsonl").open()] for run in ("run", "live")]
+    assert labels[0] == labels[1]
+    assert read_metrics()["questions_labelled"] == 40
+
+
+def test_a_wave_is_split_by_the_limits_of_a_file(mock_recipe):
+    with endpoint(Settings(latency_seconds=0.1)) as url:
+        assert main([str(mock_recipe(url, batch=QUICK | {"max_requests": 15})), "transport=batch"]) == 0
+        assert stats(url)["batches"] == 3
+    with endpoint(Settings(latency_seconds=0.1)) as url:
+        assert main([str(mock_recipe(url, batch=QUICK | {"max_bytes": 20_000})), "transport=batch", "--resume"]) == 0
+        assert stats(url)["batches"] > 1
+
+
+@pytest.mark.parametrize("stragglers", ["batch", "live"])
+def test_lines_that_a_job_left_out_are_asked_again(mock_recipe, read_metrics, stragglers):
+    with endpoint(Settings(latency_seconds=0.1, batch_omits_every=7)) as url:
+        assert main([str(mock_recipe(url, batch=QUICK | {"stragglers": stragglers})), "transport=batch"]) == 0
+        assert stats(url)["batches"] == (2 if stragglers == "batch" else 1)
+        assert stats(url)["answered"] == 40
+    assert read_metrics()["questions_labelled"] == 40
+
+
+def test_a_job_whose_lines_all_failed_has_no_output_file(mock_recipe, read_metrics):
+    with endpoint(Settings(latency_seconds=0.1, refused_share=1.0)) as url:
+        assert main([str(mock_recipe(url, batch=QUICK, max_failure_share=1)), "transport=batch"]) == 0
+    assert read_metrics()["rejected_by_reason"] == {"refused": 40}
+
+
+def test_a_job_that_the_queue_had_no_room_for_is_sent_again(mock_recipe, read_metrics):
+    with endpoint(Settings(latency_seconds=0.1, batch_fails_with="token_limit_exceeded")) as url:
+        assert main([str(mock_recipe(url, batch=QUICK)), "transport=batch"]) == 0
+        assert (stats(url)["batches"], stats(url)["answered"]) == (2, 40)
+    assert read_metrics()["questions_labelled"] == 40
+
+
+def test_a_job_that_fails_for_another_reason_ends_the_run(mock_recipe, capsys):
+    with endpoint(Settings(latency_seconds=0.1, batch_fails_with="invalid_file")) as url:
+        assert main([str(mock_recipe(url, batch=QUICK)), "transport=batch"]) == 2
+    assert "job batch_1 failed: Enqueued token limit reached" in capsys.readouterr().err
+
+
+def test_a_run_that_went_away_collects_its_jobs_when_it_comes_back(mock_recipe, tmp_path, read_metrics):
+    with endpoint(Settings(latency_seconds=3.0)) as url:
+        path = mock_recipe(url, batch=QUICK)
+        process = subprocess.Popen([sys.executable, "-m", "distill", str(path), "transport=batch"], cwd=PROJECT, stderr=subprocess.DEVNULL)
+        while not stats(url)["batches"]:
+            time.sleep(0.02)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert main([str(path), "transport=batch", "--resume"]) == 0
+        assert (stats(url)["batches"], stats(url)["requests"]) == (1, 40)
+    assert read_metrics()["questions_labelled"] == 40

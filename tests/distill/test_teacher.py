@@ -1,0 +1,126 @@
+"""What the teacher asks for, what it keeps, and what it asks for again; the transport is scripted, the store is real."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from distill.budget import Budget
+from distill.store import EffectStore
+from distill.teacher import Asked, RejectedRow, Teacher
+from refinery.llms.endpoint import ChatRequest, EndpointConfig, Reply
+
+
+class Answer(BaseModel):
+    answer: str
+
+
+class Other(BaseModel):
+    answer: str
+    reason: str = ""
+
+
+class Scripted:
+    """Answers with one text after the other, the last one again and again."""
+
+    retries = in_flight = 0
+
+    def __init__(self, *texts: str, finish_reason: str = "stop") -> None:
+        self.texts, self.finish_reason = list(texts), finish_reason
+        self.requests: list[ChatRequest] = []
+
+    async def reply(self, request: ChatRequest) -> Reply:
+        self.requests.append(request)
+        await asyncio.sleep(0)
+        text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
+        return Reply(text, self.finish_reason, f"r{len(self.requests)}", 10, 5, model="m", max_tokens=50)
+
+    async def close(self) -> None:
+        return
+
+
+def ask(folder: Path, transport: Scripted, *prompts: str, schema=Answer, rollouts=(0,), **config):
+    """Ask each prompt under each rollout, all at once, with a teacher of its own; outcomes in order."""
+    endpoint = EndpointConfig(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", "max_tokens": 50} | config)
+
+    async def run():
+        store = EffectStore(folder / "effects.sqlite")
+        with contextlib.closing(store):
+            teacher = Teacher(endpoint, store, transport, Budget(endpoint, None))
+            calls = [teacher.ask(prompt, schema, Asked(), rollout=rollout) for prompt in prompts for rollout in rollouts]
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            await teacher.close()
+        return outcomes
+
+    return asyncio.run(run())
+
+
+GOOD = '{"answer": "Lyon"}'
+
+
+def test_equal_requests_in_flight_are_sent_once(tmp_path):
+    transport = Scripted(GOOD)
+    assert ask(tmp_path, transport, "Where?", "Where?", "Where?") == [Answer(answer="Lyon")] * 3
+    assert len(transport.requests) == 1
+
+
+def test_each_rollout_is_a_sample_of_its_own(tmp_path):
+    transport = Scripted('{"answer": "Lyon"}', '{"answer": "Paris"}')
+    assert [reply.answer for reply in ask(tmp_path, transport, "Where?", rollouts=(0, 1))] == ["Lyon", "Paris"]
+    assert [reply.answer for reply in ask(tmp_path, Scripted("no"), "Where?", rollouts=(0, 1))] == ["Lyon", "Paris"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "schema", "config"),
+    [
+        ("Where is it?", Answer, {}),
+        ("Where?", Other, {}),
+        ("Where?", Answer, {"model": "n"}),
+        ("Where?", Answer, {"temperature": 0.7}),
+        ("Where?", Answer, {"base_url": "http://127.0.0.1:2/v1"}),
+    ],
+)
+def test_whatever_can_change_a_reply_is_in_its_key(tmp_path, prompt, schema, config):
+    ask(tmp_path, Scripted(GOOD), "Where?")
+    transport = Scripted(GOOD)
+    ask(tmp_path, transport, prompt, schema=schema, **config)
+    assert len(transport.requests) == 1
+
+
+@pytest.mark.parametrize("config", [{"calls_in_flight": 3}, {"max_tries": 2}, {"timeout_seconds": 5.0}, {"max_tokens": 500}])
+def test_what_cannot_change_a_whole_reply_is_not(tmp_path, config):
+    ask(tmp_path, Scripted(GOOD), "Where?")
+    transport = Scripted(GOOD)
+    assert ask(tmp_path, transport, "Where?", **config) == [Answer(answer="Lyon")]
+    assert transport.requests == []
+
+
+def test_a_reply_that_was_cut_is_asked_for_again_only_under_a_higher_limit(tmp_path):
+    cut = Scripted('{"answer": "Ly', finish_reason="length")
+    assert [type(outcome) for outcome in ask(tmp_path, cut, "Where?")] == [RejectedRow]
+    again = Scripted(GOOD)
+    assert [outcome.reason for outcome in ask(tmp_path, again, "Where?")] == ["truncated"]
+    assert again.requests == []
+    assert ask(tmp_path, again, "Where?", max_tokens=100) == [Answer(answer="Lyon")]
+
+
+def test_a_correction_turn_shows_the_reply_and_what_is_wrong_with_it(tmp_path):
+    transport = Scripted('{"anser": "Lyon"}', GOOD)
+    assert ask(tmp_path, transport, "Where?") == [Answer(answer="Lyon")]
+    roles = [role for role, _ in transport.requests[1].messages]
+    assert roles == ["user", "assistant", "user"]
+    assert transport.requests[1].messages[1][1] == '{"anser": "Lyon"}'
+    assert "field 'answer': Field required" in transport.requests[1].messages[2][1]
+
+
+def test_an_object_without_its_end_is_not_mended(tmp_path):
+    transport = Scripted('{"answer": "Ly', GOOD)
+    assert ask(tmp_path, transport, "Where?") == [Answer(answer="Lyon")]
+    assert len(transport.requests) == 2
+
+
+def test_a_prompt_can_hold_no_more_tokens_than_were_reserved_for_it():
+    request = ChatRequest(b"", (("user", "Wo liegt München? 東京 🗼"),), Answer.model_json_schema())
+    assert request.most_prompt_tokens() >= len("Wo liegt München? 東京 🗼".encode())

@@ -1,0 +1,124 @@
+"""The dataset card, as it is printed before a push and as the hub's own libraries read it."""
+
+import json
+
+import pytest
+
+from refinery.command import main
+from refinery.hub import card
+
+GUARDS = {
+    "rows": 90,
+    "label_balance": {"know": 60, "unknow": 30},
+    "duplicate_questions": {"questions": 90, "duplicates": 9},
+    "answer_in_query": {"trajectories": 0, "leaking": 0, "examples": []},
+    "evaluation_overlap": {"dev.jsonl": {"questions": 90, "same": 2, "nearly_the_same": 3, "examples": ["q1"]}},
+    "length_in_tokens": {"p50": 40, "p90": 80, "rows_measured": 90, "max_length": 64, "over_max_length": 18},
+}
+SPENT = {
+    "calls": 100,
+    "replies_from_store": 7,
+    "retries": 1,
+    "num_prompt_tokens": 1234,
+    "num_completion_tokens": 567,
+    "models": {"big-1-2024": 100},
+    "cost_usd": None,
+    "prices": None,
+}
+METRICS = {
+    "questions": 100,
+    "questions_labelled": 90,
+    "questions_rejected": 10,
+    "rejected_by_reason": {"refused": 10},
+    "rows": 90,
+    "rows_by_split": {"train": 80, "dev-small": 10},
+    "teacher": SPENT,
+    "guards": GUARDS,
+    "prompts": {"teacher_self_knowledge": "abc123"},
+}
+RECIPE = {
+    "task": "self_knowledge",
+    "output_dir": "run",
+    "licence": "CC BY-SA 4.0",
+    "teacher": {"model": "big-1", "temperature": 0.5, "max_tokens": 50, "base_url": "https://me:pass-word@host:8000/v1?api-key=sk-1234"},
+}
+
+
+def written(folder, *, metrics=METRICS, recipe=RECIPE, **record):
+    """A finished distill run as its files say it."""
+    command = ["/opt/venv/bin/refinery", "distill", "recipe.yaml", "teacher.base_url=https://me:pass-word@host:8000/v1"]
+    run = {"stage": "distill", "recipe": recipe, "commit": "c0ffee", "versions": {"refinery": "0.1.0"}, "command": command} | record
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    return folder
+
+
+def test_the_card_is_printed_before_a_push(tmp_path, capsys):
+    assert main(["push", str(written(tmp_path)), "me/mine", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    for line in (
+        "# self_knowledge",
+        "100 questions went in; 90 were labelled and 10 rejected.",
+        "| dev-small | 10 |",
+        "| know | 60 |",
+        "| refused | 10 |",
+        "- Duplicate questions: 9 of 90 (10.0%).",
+        "- Questions that are in `dev.jsonl`: 2 of 90 (2.2%); nearly the same as one there: 3 of 90 (3.3%).",
+        "- Tokens of a row: p50 40, p90 80; longer than 64: 18 of 90 (20.0%).",
+        "- Model: `big-1`; answered as `big-1-2024`.",
+        "- Sampling: temperature 0.5, at most 50 tokens.",
+        "- Tokens: 1234 in prompts, 567 in replies. Cost: unknown.",
+        "| teacher_self_knowledge | abc123 |",
+        "Licence of the questions and passages: CC BY-SA 4.0.",
+    ):
+        assert f"{line}\n" in printed
+    assert not (tmp_path / "README.md").exists()
+
+
+def test_a_known_cost_is_stated(tmp_path):
+    assert "Cost: $1.25." in card(written(tmp_path, metrics=METRICS | {"teacher": SPENT | {"cost_usd": 1.25}}))
+
+
+def test_no_secret_of_an_address_is_on_the_card(tmp_path):
+    printed = card(written(tmp_path))
+    assert "refinery distill recipe.yaml teacher.base_url=https://host:8000/v1\n" in printed
+    assert '"base_url": "https://host:8000/v1"' in printed
+    assert not any(secret in printed for secret in ("pass-word", "sk-1234", "//me"))
+
+
+def test_the_commands_of_a_merged_run_are_its_shards_and_its_own(tmp_path):
+    shards = [{"command": ["/x/distill/__main__.py", "r.yaml", f"shard={number}/2"]} for number in range(2)]
+    printed = card(written(tmp_path, shards=shards, command=["/bin/refinery", "distill", "merge", "all", "my run"]))
+    commands = ["refinery distill r.yaml shard=0/2", "refinery distill r.yaml shard=1/2", "refinery distill merge all 'my run'"]
+    assert "\n".join(["## Commands", "```", *commands, "```"]) in printed
+
+
+@pytest.mark.parametrize(
+    ("licence", "expected"),
+    [
+        ("CC BY-SA 4.0", {"license": "cc-by-sa-4.0"}),
+        ("Apache-2.0", {"license": "apache-2.0"}),
+        ("My own: terms", {"license": "other", "license_name": "my-own-terms"}),
+        (None, {"license": "unknown"}),
+    ],
+)
+def test_the_hub_reads_licence_and_splits(tmp_path, licence, expected):
+    from huggingface_hub import DatasetCard
+
+    data = DatasetCard(card(written(tmp_path, recipe=RECIPE | {"licence": licence}))).data.to_dict()
+    assert {key: data[key] for key in expected} == expected
+    files = [{"split": "train", "path": "train.parquet"}, {"split": "dev_small", "path": "dev-small.parquet"}]
+    assert data["configs"] == [{"config_name": "default", "data_files": files}]
+
+
+def test_datasets_loads_the_folder_of_a_run_by_its_card(tmp_path):
+    import datasets
+    import pyarrow
+    from pyarrow import parquet
+
+    (written(tmp_path) / "README.md").write_text(card(tmp_path))
+    for split in ("train", "dev-small"):
+        parquet.write_table(pyarrow.table({"question": [split], "label": ["know"]}), tmp_path / f"{split}.parquet")
+    (tmp_path / "failures.jsonl").write_text('{"question_id": "q"}\n')
+    loaded = datasets.load_dataset(str(tmp_path), cache_dir=str(tmp_path / "cache"))
+    assert {split: rows["question"][0] for split, rows in loaded.items()} == {"train": "train", "dev_small": "dev-small"}
