@@ -6,7 +6,8 @@ readers drop the distinction. A dict of anything, and a field that may hold one 
 
 import json
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -64,23 +65,30 @@ def _write(path: Path, schema: "pyarrow.Schema", batches: "Iterator[pyarrow.Reco
 
 
 def _batches(rows: Path, record: type[Record]) -> Iterator[list[dict[str, Any]]]:
+    convert = _converter(record) or _as_it_is
     with rows.open(encoding="utf-8", newline="\n") as lines:
         parsed = (parse_record(line, record, where=f"{rows}:{number}") for number, line in enumerate(lines, 1) if line.strip())
-        while batch := [_column_value(row.model_dump(), record) for row in islice(parsed, _ROWS_PER_BATCH)]:
+        while batch := [convert(row.model_dump()) for row in islice(parsed, _ROWS_PER_BATCH)]:
             yield batch
 
 
-def _column_value(value: Any, annotation: Any) -> Any:
-    """A dumped value as pyarrow takes it for `_column_type(annotation)`."""
+@cache
+def _converter(annotation: Any) -> Callable[[Any], Any] | None:
+    """What makes a dumped value of this type one that pyarrow takes for `_column_type(annotation)`; None where it is one already."""
     annotation = _without_none(annotation)
-    if value is None:
-        return None
     if _is_json(annotation):
-        return json.dumps(value, ensure_ascii=False)
-    if get_origin(annotation) is list:
-        return [_column_value(item, get_args(annotation)[0]) for item in value]
-    if _is_record(annotation):
-        return {name: _column_value(value[name], field.annotation) for name, field in annotation.model_fields.items()}
+        return lambda value: None if value is None else json.dumps(value, ensure_ascii=False)
+    if get_origin(annotation) is list and (of_item := _converter(get_args(annotation)[0])):
+        return lambda value: None if value is None else [of_item(item) for item in value]
+    if not _is_record(annotation):
+        return None
+    converters = {name: found for name, field in annotation.model_fields.items() if (found := _converter(field.annotation))}
+    if not converters:
+        return None
+    return lambda value: None if value is None else value | {name: convert(value[name]) for name, convert in converters.items()}
+
+
+def _as_it_is(value: Any) -> Any:
     return value
 
 

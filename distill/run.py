@@ -7,7 +7,7 @@ the files: a rerun replays the store and writes the same files again.
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import blake2b
 from itertools import islice
@@ -30,11 +30,8 @@ from refinery.llms.endpoint import EndpointConfig
 from refinery.llms.openai import ChatEndpoint
 from refinery.progress import Progress
 from refinery.questions.base import check_ids, iter_questions
-from refinery.records import Question, Record
 from refinery.retrievers.base import build_retriever
 from refinery.run_dir import check_run, open_run, read_run, write_json
-
-Label = Callable[[Question, Workbench], Coroutine[Any, Any, Sequence[Record]]]
 
 # A slow question holds back the writing of those behind it, and not their work, until this many times `rows_in_flight` are done.
 _HELD_BACK = 16
@@ -96,11 +93,8 @@ def count_rows(task: Any, recipe: DistillRecipe) -> int:
     ids = array("Q", (_hash(row.id) for row in iter_rows(task, recipe)))
     values, counts = np.unique(np.frombuffer(ids, dtype=np.uint64), return_counts=True) if ids else ([], [])
     repeated = set(np.asarray(values)[np.asarray(counts) > 1].tolist()) if len(ids) > len(values) else set()
-    check_ids(
-        recipe.questions or [recipe.output_dir],
-        len(ids),
-        next((row.id for row in iter_rows(task, recipe) if _hash(row.id) in repeated), None),
-    )
+    again = next(row.id for row in iter_rows(task, recipe) if _hash(row.id) in repeated) if repeated else None
+    check_ids(recipe.questions or [recipe.output_dir], len(ids), again)
     return len(ids)
 
 

@@ -1,6 +1,6 @@
 """What a labelling task works with: the teacher, the target model, the retriever, and the recipe."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -50,7 +50,7 @@ class Workbench:
 
     def provenance(self, *prompts: str, asked: Asked | None = None, target: bool = False) -> Provenance:
         """Where a row comes from: the prompts used, and what was asked of the teacher, or of the `target`."""
-        recipe = self.recipe
+        recipe, asked = self.recipe, asked or Asked()
         endpoint = recipe.target_endpoint if target else recipe.teacher
         model = endpoint.model if endpoint and prompts else recipe.target.base if target and recipe.target else None
         return Provenance(
@@ -59,7 +59,10 @@ class Workbench:
             prompts={prompt: prompt_hash(prompt) for prompt in prompts},
             model=model,
             parameters=_sampling(endpoint) if endpoint and prompts else {},
-            **asdict(asked or Asked()),
+            request_ids=asked.request_ids,
+            num_prompt_tokens=asked.num_prompt_tokens,
+            num_completion_tokens=asked.num_completion_tokens,
+            cost_usd=asked.cost_usd,
         )
 
 

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 _FOLDER = Path(__file__).parent
 # Autoescape is for HTML; a prompt is plain text, and outside text in it is encoded with control-token parsing off.
@@ -16,7 +16,7 @@ _rendered: set[str] = set()
 
 def render_prompt(name: str, **values: Any) -> str:
     """The text of `refinery/prompts/<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError."""
-    text = _ENVIRONMENT.get_template(f"{name}.jinja").render(**values)
+    text = _template(name).render(**values)
     _rendered.add(name)
     return text
 
@@ -24,6 +24,11 @@ def render_prompt(name: str, **values: Any) -> str:
 def rendered_prompts() -> dict[str, str]:
     """Names and hashes of the prompts that this process has rendered."""
     return {name: prompt_hash(name) for name in sorted(_rendered)}
+
+
+@cache
+def _template(name: str) -> Template:
+    return _ENVIRONMENT.get_template(f"{name}.jinja")
 
 
 @cache
