@@ -1,16 +1,17 @@
-"""The retriever protocol, its configuration, and how a corpus is read."""
+"""The retriever protocol, its configuration, and how a corpus is read into memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from refinery import plugins
 from refinery.errors import RecordError
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question, read_records
+from refinery.passages.sources import iter_passages
+from refinery.recipe import Recipe, apply_overrides, build_recipe, load_recipe
+from refinery.records import Passage, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,17 @@ class Hit:
 
 
 class Retriever(Protocol):
-    """Finds passages for a query."""
+    """Finds passages for a query.
+
+    One that searches the same for every question also has `revision`, a text that changes with anything its hits depend on: searches
+    are kept by it. One over a corpus has `corpus_hash`, the same for every retriever over that corpus.
+    """
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
-        """The `k` best hits; `question` is the one asked, for retrievers that search its own candidate passages."""
+        """The `k` best hits; `question` is the one asked, for retrievers that search its own candidate passages.
+
+        Raises RetrievalError when this search cannot be made.
+        """
         ...
 
 
@@ -33,22 +41,77 @@ class RetrieverConfig(Recipe):
     """Which retriever searches which corpus."""
 
     name: str = Field("bm25", description="a file of refinery/retrievers, or module:attribute")
-    passages: Path | None = Field(None, description="passages.jsonl; not needed where each question brings its own (candidates)")
+    passages: Path | None = Field(None, description="JSON Lines, Parquet, DPR's TSV or a folder of texts, searched in memory")
+    index: Path | None = Field(None, description="a folder that `refinery index` made, in place of `passages`")
+    options: dict[str, Any] = Field(default={}, description="the retriever's own switches")
+    cache: Path | None = Field(None, description="a file that keeps searches between runs")
+
+    @property
+    def corpus_files(self) -> list[Path]:
+        """Files that change when the corpus does."""
+        return [self.passages] if self.passages else [self.index / "index.json"] if self.index else []
+
+    @model_validator(mode="after")
+    def _one_corpus(self) -> "RetrieverConfig":
+        if self.passages and self.index:
+            raise ValueError("name the corpus by `passages` (searched in memory) or by `index` (memory-mapped), one of the two")
+        return self
+
+
+def load_retriever_config(path: Path, overrides: Sequence[str] = ()) -> RetrieverConfig:
+    """The configuration in a retriever's recipe, or that of an index folder. Raises RecipeError with one line per fault."""
+    if not path.is_dir():
+        return load_recipe(path, RetrieverConfig, overrides)
+    from refinery.retrievers.index.manifest import read_manifest
+
+    values = apply_overrides({"name": read_manifest(path).name, "index": str(path)}, overrides, where=str(path))
+    return build_recipe(values, RetrieverConfig, where=str(path))
 
 
 def build_retriever(config: RetrieverConfig) -> Retriever:
-    """The configured retriever over its corpus. Raises RecordError when the corpus cannot be read."""
-    retriever = plugins.load("refinery.retrievers", config.name)
-    build = retriever.build if hasattr(retriever, "build") else retriever
-    return build(read_passages(config.passages) if config.passages else [])
+    """The configured retriever over its corpus; equal searches are run once.
+
+    Raises RecordError when the corpus cannot be read, RetrievalError for an index that is not what it was, RecipeError for an option.
+    """
+    from refinery.retrievers.index.manifest import self_test
+    from refinery.retrievers.search.cache import CachedRetriever
+
+    retriever = plugins.load("refinery.retrievers", config.name).build(config, retriever_options(config))
+    if config.index:
+        self_test(config.index, retriever)
+    return CachedRetriever(retriever, config.cache)
+
+
+def retriever_options(config: RetrieverConfig) -> Any:
+    """The retriever's options, validated; what the recipe leaves out, an index says.
+
+    Raises RecipeError for an unknown or wrong one, PluginError for an unknown retriever, RetrievalError for another retriever's index.
+    """
+    from refinery.retrievers.index.manifest import check_name, read_manifest
+
+    plugin, values = plugins.load("refinery.retrievers", config.name), config.options
+    if config.index:
+        manifest = read_manifest(config.index)
+        check_name(config.index, manifest, config.name)
+        values = manifest.options | values
+    return build_recipe(values, plugin.Options, where=f"retriever {config.name}: options")
 
 
 def read_passages(path: Path) -> Sequence[Passage]:
-    """Read `passages.jsonl`; ids must be unique."""
-    passages = read_records(path, Passage)
+    """Read a corpus into memory; ids must be unique."""
+    passages = list(iter_passages(path))
+    if not passages:
+        raise RecordError(f"{path}: has no rows. It should hold one Passage per line.")
     seen: set[str] = set()
     for number, passage in enumerate(passages, 1):
         if passage.id in seen:
             raise RecordError(f"{path}: passage {number}: id '{passage.id}' is used twice. Ids must be unique.")
         seen.add(passage.id)
     return passages
+
+
+def corpus_in_memory(config: RetrieverConfig) -> Sequence[Passage]:
+    """The passages of a configuration without an index. Raises RecordError when it names none."""
+    if config.passages is None:
+        raise RecordError(f"retriever {config.name}: the corpus is empty. Set retriever.passages to a passages.jsonl, or retriever.index.")
+    return read_passages(config.passages)

@@ -1,26 +1,102 @@
-"""BM25 over each question's own passages, as the multi-hop datasets give them (RQ-RAG's `bm25_candidates`)."""
+"""Search within each question's own passages, as the multi-hop datasets give them (RQ-RAG's `bm25_candidates` and `openai_embed`)."""
 
-from collections.abc import Sequence
+import asyncio
+from typing import Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
 
 from refinery.errors import RecordError
+from refinery.passages.corpus import searched_text
+from refinery.recipe import Recipe
 from refinery.records import Passage, Question
-from refinery.retrievers.base import Hit
-from refinery.retrievers.bm25 import Bm25
+from refinery.retrievers import bm25
+from refinery.retrievers.base import Hit, RetrieverConfig
+from refinery.retrievers.search.batcher import Batcher, in_thread
+from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
+from refinery.retrievers.search.okapi import okapi_scores
+
+_MOST_KEPT = 1_024  # questions whose passages stay indexed
+_MOST_ENCODED = 512  # texts of one batch
+
+
+class Options(Recipe):
+    """How passages are scored."""
+
+    scoring: Literal["bm25", "okapi", "embeddings"] = Field(
+        default="bm25", description="okapi: as RQ-RAG's code scores them, by words split at spaces, case and all"
+    )
+    bm25_options: bm25.Options = bm25.Options()
+    encoder: EncoderConfig | None = Field(
+        default=None, description="for embeddings; the authors take text-embedding-3-large", validate_default=True
+    )
+
+    @field_validator("encoder")
+    @classmethod
+    def _embeddings_need_an_encoder(cls, encoder: EncoderConfig | None, info: ValidationInfo) -> EncoderConfig | None:
+        if (encoder is None) == (info.data.get("scoring") == "embeddings"):
+            raise ValueError("`encoder` goes with scoring: embeddings, and that with `encoder`")
+        return encoder
 
 
 class Candidates:
-    """One small index per question, built when it is first searched."""
+    """Ranks the passages that the question brings. What is made of them is kept for the question's next search."""
 
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        self._indexes: dict[str, Bm25] = {}
+    def __init__(self, options: Options | None = None) -> None:
+        self._options = options or Options()
+        self._kept: dict[str, Any] = {}
+        self._search = {"bm25": self._by_bm25, "okapi": self._by_okapi, "embeddings": self._by_embeddings}[self._options.scoring]
+        if self._options.encoder:
+            self._encoder = load_encoder(self._options.encoder)
+            self._encode = Batcher(in_thread(self._encode_all), max_batch=_MOST_ENCODED)
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
         """The `k` best of the question's own passages. Raises RecordError when it has none."""
         if question is None or not question.passages:
             raise RecordError("retriever candidates: the question brings no passages of its own. Use retriever bm25 with a corpus.")
-        if question.id not in self._indexes:
-            self._indexes[question.id] = Bm25(question.passages)
-        return await self._indexes[question.id].search(query, k=k)
+        return await self._search(query, k, question.id, question.passages)
+
+    async def _by_bm25(self, query: str, k: int, question_id: str, passages: list[Passage]) -> list[Hit]:
+        if question_id not in self._kept:
+            self._keep(question_id, bm25.Bm25(passages, self._options.bm25_options))
+        return await self._kept[question_id].search(query, k=k)
+
+    async def _by_okapi(self, query: str, k: int, question_id: str, passages: list[Passage]) -> list[Hit]:
+        return _best(passages, okapi_scores(query, [f"Title: {passage.title}\nText: {passage.text}" for passage in passages]), k)
+
+    async def _by_embeddings(self, query: str, k: int, question_id: str, passages: list[Passage]) -> list[Hit]:
+        import numpy as np
+
+        if question_id not in self._kept:
+            vectors = await asyncio.gather(*(self._encode(("passage", searched_text(passage))) for passage in passages))
+            self._keep(question_id, np.stack(vectors))
+        of_query = await self._encode(("query", query))
+        return _best(passages, (self._kept[question_id] @ of_query).tolist(), k)
+
+    def _keep(self, question_id: str, value: Any) -> None:
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.pop(next(iter(self._kept)))
+        self._kept[question_id] = value
+
+    def _encode_all(self, texts: list[tuple[str, str]]) -> list[Any]:
+        """A unit vector for each (kind, text)."""
+        import numpy as np
+
+        vectors: dict[tuple[str, str], Any] = {}
+        for kind, encode in (("passage", self._encoder.passages), ("query", self._encoder.queries)):
+            wanted = list(dict.fromkeys(text for text in texts if text[0] == kind))
+            if wanted:
+                encoded = encode([text for _, text in wanted])
+                encoded /= np.linalg.norm(encoded, axis=1, keepdims=True).clip(1e-12)
+                vectors |= zip(wanted, encoded, strict=True)
+        return [vectors[text] for text in texts]
 
 
-build = Candidates
+def _best(passages: list[Passage], scores: list[float], k: int) -> list[Hit]:
+    """The highest scores first, of equal ones the first, as the authors' sort has them."""
+    order = sorted(range(len(passages)), key=lambda position: -scores[position])
+    return [Hit(passages[position], scores[position]) for position in order[:k]]
+
+
+def build(config: RetrieverConfig, options: Options) -> Candidates:
+    """Over no corpus; the questions bring their passages."""
+    return Candidates(options)

@@ -1,11 +1,15 @@
 import asyncio
 
+import bm25s
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from refinery.errors import RecordError
-from refinery.records import Passage, Question, write_records
+from refinery.errors import RecipeError, RecordError
+from refinery.records import Passage, write_records
 from refinery.retrievers.base import RetrieverConfig, build_retriever
-from refinery.retrievers.bm25 import Bm25
+from refinery.retrievers.bm25 import Bm25, Options, Tokenizer, best_positions
 
 PASSAGES = [
     Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed in 1984."),
@@ -82,12 +86,43 @@ def test_an_id_used_twice_is_refused(tmp_path):
         build_retriever(RetrieverConfig(passages=tmp_path / "passages.jsonl"))
 
 
-def test_candidates_searches_only_the_questions_own_passages():
-    question = Question(id="q", text="Which city?", passages=PASSAGES[2:])
-    hits = search(build_retriever(RetrieverConfig(name="candidates")), "Maria Torvel Lyon", question=question)
-    assert [hit.passage.id for hit in hits] == ["lyon"]
+@pytest.mark.parametrize("stemmer", ["porter", "english", None])
+def test_words_are_those_that_bm25s_makes(stemmer):
+    import Stemmer
+
+    texts = ["Running shoes, don't run: U.S. cities' 1984!", "ÉCOLE naïve 日本語 日本 İstanbul", "", "a the OF"]
+    stem = Stemmer.Stemmer(stemmer) if stemmer else None
+    expected = bm25s.tokenize(texts, stopwords="en", stemmer=stem, return_ids=False, show_progress=False)
+    assert Tokenizer(Options(stemmer=stemmer))(texts) == expected
 
 
-def test_candidates_refuses_a_question_that_brings_none():
-    with pytest.raises(RecordError, match="brings no passages of its own. Use retriever bm25 with a corpus"):
-        search(build_retriever(RetrieverConfig(name="candidates")), "Lyon", question=Question(id="q", text="Which city?"))
+def test_a_word_is_found_in_another_form_of_it():
+    passages = [Passage(id="shoes", text="Running shoes"), Passage(id="hats", text="Knitted hats")]
+    assert [hit.passage.id for hit in search(Bm25(passages), "a shoe that runs")] == ["shoes"]
+    assert search(Bm25(passages, Options(stemmer=None)), "a shoe that runs") == []
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0]), min_size=1, max_size=400), st.integers(1, 30))
+def test_the_best_positions_are_those_of_a_full_sort(scores, k):
+    expected = sorted((i for i, score in enumerate(scores) if score > 0), key=lambda i: (-scores[i], i))[:k]
+    assert best_positions(np.array(scores, dtype=np.float32), k) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stemmer": "portre"}, "no stemmer 'portre'. Available: .*porter"),
+        ({"stopwords": "klingon"}, "stopwords: klingon not recognized"),
+        ({"k_1": 1.2}, "unknown key 'k_1'. Did you mean 'k1'?"),
+        ({"b": 2}, "retriever bm25: options: key 'b': Input should be less than or equal to 1"),
+    ],
+)
+def test_a_wrong_option_says_what_there_is(options, message, tmp_path):
+    write_records(tmp_path / "passages.jsonl", PASSAGES)
+    with pytest.raises(RecipeError, match=message):
+        build_retriever(RetrieverConfig(passages=tmp_path / "passages.jsonl", options=options))
+
+
+def test_a_query_of_a_million_words_is_searched_by_its_first(tmp_path):
+    query = "Norway " + "zyxw " * 1_000_000
+    assert search(Bm25(PASSAGES), query)[0].passage.id == "oslo"

@@ -1,0 +1,119 @@
+"""A corpus on disk: one JSON line a passage, and where each line begins, both memory-mapped.
+
+21 million passages take as much memory as the ones that are looked at.
+"""
+
+import hashlib
+import mmap
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from refinery.errors import RecordError
+from refinery.progress import Progress
+from refinery.records import Passage, Record
+
+_LINES, _OFFSETS = "passages.jsonl", "passages.offsets.npy"
+
+
+class Corpus(Sequence[Passage]):
+    """The passages that `write_corpus` left in a folder, read when they are asked for."""
+
+    files = (_LINES, _OFFSETS)
+
+    def __init__(self, folder: Path) -> None:
+        import numpy as np
+
+        self._offsets = np.asarray(np.load(folder / _OFFSETS, mmap_mode="r"))  # np.memmap itself is slow to index
+        with (folder / _LINES).open("rb") as file:
+            self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @overload
+    def __getitem__(self, position: int) -> Passage: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[Passage]: ...
+    def __getitem__(self, position: int | slice) -> Passage | list[Passage]:
+        if isinstance(position, slice):
+            return [self[number] for number in range(*position.indices(len(self)))]
+        if not 0 <= position < len(self):
+            raise IndexError(position)
+        return Passage.model_validate_json(self._lines[int(self._offsets[position]) : int(self._offsets[position + 1])])
+
+
+class Written(Record):
+    """What `write_corpus` wrote: its hash, how many passages, and how many `drop` left out."""
+
+    corpus_hash: str
+    num_passages: int
+    num_dropped: int
+
+
+def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop: Callable[[Passage], bool] = lambda _: False) -> Written:
+    """Write passages one by one; memory is 16 bytes each. `total` is for the progress line. Raises RecordError for an id used twice."""
+    import numpy as np
+
+    offsets, ids = array("Q", [0]), array("Q")
+    digest, dropped = hashlib.blake2b(digest_size=8), 0
+    with (folder / _LINES).open("wb") as file, Progress("read passages", total=total) as progress:
+        for passage in passages:
+            progress.advance()
+            if drop(passage):
+                dropped += 1
+                continue
+            line = passage.model_dump_json().encode()
+            digest.update(line)
+            file.write(line + b"\n")
+            offsets.append(offsets[-1] + len(line) + 1)
+            ids.append(_id_hash(passage.id))
+    if not ids:
+        raise RecordError(f"{folder}: no passages to index ({dropped} were dropped). Check the source.")
+    np.save(folder / _OFFSETS, np.frombuffer(offsets, dtype=np.uint64))
+    _check_unique(folder, np.frombuffer(ids, dtype=np.uint64))
+    return Written(corpus_hash=digest.hexdigest(), num_passages=len(ids), num_dropped=dropped)
+
+
+def corpus_hash(passages: Iterable[Passage]) -> str:
+    """16 hex digits that change with any passage, its place, or what is searched of it."""
+    digest = hashlib.blake2b(digest_size=8)
+    for passage in passages:
+        digest.update(passage.model_dump_json().encode())
+    return digest.hexdigest()
+
+
+def searched_text(passage: Passage) -> str:
+    """What every retriever searches of a passage."""
+    return f"{passage.title} {passage.text}"
+
+
+def batches(passages: Sequence[Passage], *, start: int = 0, most: int, most_characters: int = 1 << 24) -> Iterator[list[Passage]]:
+    """Consecutive passages, `most` at a time, fewer where they are long."""
+    batch: list[Passage] = []
+    characters = 0
+    for position in range(start, len(passages)):
+        batch.append(passages[position])
+        characters += len(batch[-1].text)
+        if len(batch) == most or characters > most_characters:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _check_unique(folder: Path, hashes: Any) -> None:
+    import numpy as np
+
+    values, counts = np.unique(hashes, return_counts=True)
+    if len(values) == len(hashes):
+        return
+    repeated, seen = set(values[counts > 1].tolist()), {}
+    for number, passage in enumerate(Corpus(folder), 1):
+        if _id_hash(passage.id) in repeated and seen.setdefault(passage.id, number) != number:
+            raise RecordError(f"{folder / _LINES}:{number}: passage id '{passage.id}' is used twice. Ids must be unique.")
+
+
+def _id_hash(passage_id: str) -> int:
+    return int.from_bytes(hashlib.blake2b(passage_id.encode(), digest_size=8).digest(), "big")

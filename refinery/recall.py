@@ -1,0 +1,70 @@
+"""How many of the passages that answer a question a retriever finds, by the question's own text."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from pydantic import BaseModel, ConfigDict
+
+from refinery.errors import RecordError
+from refinery.questions.base import json_rows, parse_row
+from refinery.records import Question
+from refinery.retrievers.base import Retriever
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A question with its supporting paragraphs, each as the ids of the passages it was cut into."""
+
+    question: Question
+    gold: list[list[str]]
+
+
+class _GoldRow(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    id: str
+    gold: list[list[str]]
+
+
+def judged_questions(questions: Sequence[Question], gold: Path | None) -> list[Judged]:
+    """The questions whose supporting passages are known: from `gold` (rows of `id` and `gold`), or each question's own `supporting`.
+
+    Raises RecordError where there are none.
+    """
+    if gold:
+        groups = _read_gold(gold)
+    else:
+        groups = {question.id: [[passage_id] for passage_id in question.supporting or []] for question in questions}
+    judged = [Judged(question, groups[question.id]) for question in questions if groups.get(question.id)]
+    if not judged:
+        raise RecordError(f"{gold or 'the questions'}: no supporting passages for any of {len(questions)} questions. Give --gold.")
+    return judged
+
+
+async def measure(retriever: Retriever, judged: Sequence[Judged], ks: Sequence[int]) -> tuple[dict[str, dict[int, float]], float]:
+    """({dataset: {k: recall}}, queries a second).
+
+    Recall is the mean over questions of the share of supporting paragraphs of which a passage is among the first k.
+    """
+    started = time.perf_counter()
+    found = await asyncio.gather(*(retriever.search(one.question.text, k=max(ks), question=one.question) for one in judged))
+    speed = len(judged) / (time.perf_counter() - started)
+    shares: dict[str, dict[int, list[float]]] = {}
+    for one, hits in zip(judged, found, strict=True):
+        of_dataset = shares.setdefault(one.question.dataset, {k: [] for k in ks})
+        for k in ks:
+            first = {hit.passage.id for hit in hits[:k]}
+            of_dataset[k].append(fmean(not first.isdisjoint(group) for group in one.gold))
+    return {dataset: {k: fmean(values) for k, values in by_k.items()} for dataset, by_k in shares.items()}, speed
+
+
+def _read_gold(path: Path) -> dict[str, list[list[str]]]:
+    rows: dict[str, list[list[str]]] = {}
+    for where, values in json_rows(path):
+        row = parse_row(values, _GoldRow, where=where)
+        rows[row.id] = row.gold
+    return rows

@@ -1,0 +1,102 @@
+"""Dense retrieval: passages and queries as vectors of one encoder, compared by inner product (faiss).
+
+Contriever-MS-MARCO, RA-ISF's retriever, is a bare encoder and is mean-pooled; models with a pooling of their own keep it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from refinery.errors import RecipeError
+from refinery.fingerprint import text_fingerprint
+from refinery.passages.corpus import batches, corpus_hash, searched_text
+from refinery.recipe import Recipe
+from refinery.records import Passage, Question
+from refinery.retrievers.base import Hit, RetrieverConfig, corpus_in_memory
+from refinery.retrievers.index.manifest import open_index
+from refinery.retrievers.search.batcher import Batcher, in_thread
+from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
+
+_MOST_QUERIES = 256  # encoded and searched at once
+_ENCODED_AT_ONCE = 2_048
+
+
+class Options(Recipe):
+    """The encoder, and the index of its vectors."""
+
+    SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset({"search_parameters", "encoder"})
+
+    encoder: EncoderConfig
+    faiss: str = Field("Flat", description="Flat (exact), HNSW32 or IVF4096,PQ64", pattern=r"^(Flat|HNSW\d+|IVF\d+,PQ\d+(x4)?)$")
+    search_parameters: str | None = Field(None, description="faiss's own, such as nprobe=64 (IVF, the default) or efSearch=128 (HNSW)")
+
+
+class Dense:
+    """Searches the vectors of a corpus."""
+
+    def __init__(self, passages: Sequence[Passage], vectors: Any, options: Options, corpus: str) -> None:
+        self._passages, self._vectors = passages, vectors
+        self._encoder = load_encoder(options.encoder)
+        self._batcher = Batcher(in_thread(self.search_all), max_batch=_MOST_QUERIES)
+        self.corpus_hash = corpus
+        self.revision = text_fingerprint(["dense", corpus, options.model_dump_json()])
+
+    async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
+        """The `k` passages with the highest inner products. Queries asked for together are encoded together."""
+        return await self._batcher((query, k))
+
+    def search_all(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
+        """The hits of each (query, k)."""
+        if not searches:
+            return []
+        encoded = self._encoder.queries([query for query, _ in searches])
+        scores, positions = self._vectors.search(encoded, max(k for _, k in searches))
+        return [
+            [Hit(self._passages[int(i)], float(score)) for score, i in zip(row[:k], found[:k], strict=True) if i >= 0]
+            for (_, k), row, found in zip(searches, scores, positions, strict=True)
+        ]
+
+
+def build(config: RetrieverConfig, options: Options) -> Dense:
+    """Over the configuration's index, or its passages, encoded now and kept in memory."""
+    vectors = _vectors_module()
+    if config.index:
+        passages, manifest = open_index(config.index, "dense", options)
+        opened = vectors.open_vectors(config.index, options.faiss, options.search_parameters)
+        return Dense(passages, opened, options, manifest.corpus_hash)
+    import numpy as np
+
+    passages = corpus_in_memory(config)
+    encode = load_encoder(options.encoder).passages
+    embeddings = np.concatenate(
+        [encode([searched_text(passage) for passage in batch]) for batch in batches(passages, most=_ENCODED_AT_ONCE)]
+    )
+    if options.faiss == "Flat":
+        found = vectors.Vectors(embeddings=embeddings)
+    else:
+        found = vectors.Vectors(
+            index=vectors.tuned(vectors.build_index(embeddings, options.faiss), options.faiss, options.search_parameters)
+        )
+    return Dense(passages, found, options, corpus_hash(passages))
+
+
+def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> None:
+    """Write the vectors of `passages` into `folder`, going on where an earlier call stopped."""
+    _vectors_module().build_vectors(passages, folder, load_encoder(options.encoder).passages, options.faiss)
+
+
+def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
+    """(memory, disk) that `build_index` takes, the encoder's own memory aside."""
+    dimensions = load_encoder(options.encoder).passages([searched_text(sample[0])]).shape[1]
+    memory, disk = _vectors_module().bytes_per_vector(options.faiss, dimensions)
+    return num_passages * memory + (1 << 28), num_passages * disk
+
+
+def _vectors_module() -> Any:
+    try:
+        from refinery.retrievers.index import vectors
+    except ImportError:
+        raise RecipeError('retriever dense: needs the extra: pip install "rag-refinery[dense]".') from None
+    return vectors

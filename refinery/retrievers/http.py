@@ -1,0 +1,99 @@
+"""A retriever behind Search-R1's `/retrieve` contract: its own server, or `refinery serve-retriever`."""
+
+import asyncio
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from refinery.errors import RetrievalError
+from refinery.fingerprint import text_fingerprint
+from refinery.recipe import Recipe
+from refinery.records import Passage, Question
+from refinery.retrievers.base import Hit, RetrieverConfig
+from refinery.retrievers.search.batcher import Batcher
+
+
+class Options(Recipe):
+    """Where the server is, and how long it is waited for."""
+
+    url: str = Field(description="such as http://127.0.0.1:8000/retrieve", pattern=r"^https?://")
+    revision: str | None = Field(None, description="your name for what the server searches; with it, searches can be kept between runs")
+    timeout_seconds: float = Field(60, gt=0)
+    tries: int = Field(3, description="of a request; each further one waits twice as long", ge=1)
+    queries_per_request: int = Field(64, ge=1)
+
+
+class _Document(BaseModel):
+    """A passage as the server gives it: with title and text, or with both in `contents`, the title first and in quotes."""
+
+    id: str | int | None = None
+    title: str | None = None
+    text: str | None = None
+    contents: str | None = None
+
+
+class _Scored(BaseModel):
+    document: _Document
+    score: float
+
+
+class _Reply(BaseModel):
+    result: list[list[_Scored]]
+
+
+class Http:
+    """Sends queries that are asked for together in one request."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._searches: Batcher[tuple[str, int], list[Hit]] = Batcher(self._post, max_batch=options.queries_per_request)
+        self.revision = text_fingerprint(["http", options.url, options.revision]) if options.revision else None
+
+    async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
+        """The server's hits. Raises RetrievalError when it does not answer, or not by the contract."""
+        return await self._searches((query, k))
+
+    async def _post(self, searches: list[tuple[str, int]]) -> list[list[Hit]]:
+        body = {"queries": [query for query, _ in searches], "topk": max(k for _, k in searches), "return_scores": True}
+        try:
+            reply = _Reply.model_validate_json(await self._reply(body))
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise RetrievalError(f"{self._options.url}: does not reply as /retrieve does ({fault['loc']}: {fault['msg']}).") from None
+        if len(reply.result) != len(searches):
+            raise RetrievalError(f"{self._options.url}: gave {len(reply.result)} results for {len(searches)} queries.")
+        return [[_hit(scored) for scored in found[:k]] for found, (_, k) in zip(reply.result, searches, strict=True)]
+
+    async def _reply(self, body: dict[str, Any]) -> bytes:
+        import aiohttp
+
+        reason = ""
+        for attempt in range(self._options.tries):
+            if attempt:
+                await asyncio.sleep(2 ** (attempt - 1))
+            try:
+                timeout = aiohttp.ClientTimeout(total=self._options.timeout_seconds)
+                async with aiohttp.ClientSession(timeout=timeout) as session, session.post(self._options.url, json=body) as response:
+                    if response.status == 200:
+                        return await response.read()
+                    reason = f"status {response.status}: {(await response.text(errors='replace'))[:200]}"
+                    if response.status < 500 and response.status != 429:
+                        break
+            except (aiohttp.ClientError, TimeoutError) as error:
+                reason = str(error) or type(error).__name__
+        raise RetrievalError(f"{self._options.url}: search failed ({reason}). Check that the server runs: refinery serve-retriever RECIPE.")
+
+
+def _hit(scored: _Scored) -> Hit:
+    document = scored.document
+    title, text = document.title, document.text
+    if text is None:
+        first, _, rest = (document.contents or "").partition("\n")
+        title, text = first.strip('"'), rest
+    passage_id = text_fingerprint([title or "", text]) if document.id is None else str(document.id)
+    return Hit(Passage(id=passage_id, title=title or "", text=text), scored.score)
+
+
+def build(config: RetrieverConfig, options: Options) -> Http:
+    """Over whatever the server searches."""
+    return Http(options)

@@ -1,0 +1,54 @@
+"""Several retrievers over one corpus, joined by reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from refinery.fingerprint import text_fingerprint
+from refinery.recipe import Recipe
+from refinery.records import Passage, Question
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, build_retriever
+
+
+class Options(Recipe):
+    """Which retrievers, and how their hits are joined."""
+
+    of: list[RetrieverConfig] = Field(description="the retrievers, each with its own corpus or index", min_length=2)
+    pool: int = Field(100, description="hits taken of each; MIGRES takes 50 of two", ge=1)
+    constant: int = Field(60, description="the k of reciprocal rank fusion; 60 in its paper", ge=0)
+
+
+class Hybrid:
+    """A passage's score is the sum, over the retrievers that found it, of 1 / (constant + its position)."""
+
+    def __init__(self, retrievers: Sequence[Retriever], options: Options) -> None:
+        self._retrievers, self._options = retrievers, options
+        revisions: list[Any] = [getattr(retriever, "revision", None) for retriever in retrievers]
+        self.revision = None if None in revisions else text_fingerprint(["hybrid", *revisions, f"{options.pool} {options.constant}"])
+        hashes = {getattr(retriever, "corpus_hash", None) for retriever in retrievers}
+        self.corpus_hash = hashes.pop() if len(hashes) == 1 else None
+
+    async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
+        """The `k` best of what the retrievers found together."""
+        pool = max(k, self._options.pool)
+        found = await asyncio.gather(*(retriever.search(query, k=pool, question=question) for retriever in self._retrievers))
+        passages: dict[str, Passage] = {}
+        scores: dict[str, float] = {}
+        for hits in found:
+            for position, hit in enumerate(hits, 1):
+                passages.setdefault(hit.passage.id, hit.passage)
+                scores[hit.passage.id] = scores.get(hit.passage.id, 0.0) + 1 / (self._options.constant + position)
+        best = sorted(scores, key=lambda passage_id: -scores[passage_id])[:k]  # of equal ones, the first retriever's come first
+        return [Hit(passages[passage_id], scores[passage_id]) for passage_id in best]
+
+
+def build(config: RetrieverConfig, options: Options) -> Hybrid:
+    """Over the retrievers that the options name; a part without a corpus searches the one that `passages` names."""
+    return Hybrid([build_retriever(part_of(config, part)) for part in options.of], options)
+
+
+def part_of(config: RetrieverConfig, part: RetrieverConfig) -> RetrieverConfig:
+    """A retriever inside another: over its own corpus, or else over that of the other."""
+    return part if part.passages or part.index else part.model_copy(update={"passages": config.passages})

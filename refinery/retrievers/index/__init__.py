@@ -1,0 +1,1 @@
+"""Indexes on disk: built part by part, resumable, checked when they are opened."""

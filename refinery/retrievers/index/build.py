@@ -1,0 +1,128 @@
+"""Build an index folder: first the corpus, then what its retriever searches, then the manifest that says it is whole.
+
+A stopped build goes on where it was; memory and disk are estimated before it starts.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from refinery import plugins
+from refinery.errors import RecipeError, RetrievalError, RunDirError
+from refinery.fingerprint import text_fingerprint
+from refinery.passages.corpus import Corpus, Written, write_corpus
+from refinery.passages.decontaminate import contamination_check
+from refinery.passages.sources import estimate_count, iter_passages, source_bytes
+from refinery.records import Record, write_records
+from refinery.retrievers.base import RetrieverConfig, retriever_options
+from refinery.retrievers.index.manifest import MANIFEST_FILE, Manifest, make_checks, read_manifest, sampled_checksum
+
+_logger = logging.getLogger(__name__)
+_WORKING_FILES = _PLAN_FILE, _CORPUS_FILE = "plan.json", "corpus.json"  # of a build under way
+_SAMPLE = 1_000
+_MIB = 1 << 20
+
+
+class _Plan(Record):
+    """What a build does; one that goes on must do the same."""
+
+    source: str
+    source_bytes: int
+    name: str
+    options: dict[str, Any]
+    questions: str
+
+
+def build_index(
+    source: Path, folder: Path, config: RetrieverConfig, *, resume: bool = False, questions: Sequence[str] | None = None
+) -> Manifest:
+    """Index the passages of `source` for the configured retriever, without those that hold one of `questions`.
+
+    Raises RecipeError for a retriever that keeps no index, RunDirError for a folder in use, RecordError for passages that cannot be read,
+    RetrievalError where there is not enough disk or memory.
+    """
+    plugin = plugins.load("refinery.retrievers", config.name)
+    if not hasattr(plugin, "build_index"):
+        raise RecipeError(
+            f"retriever {config.name}: keeps no index of its own. Index for bm25 or dense, and name the index in its options."
+        )
+    options = retriever_options(config)
+    sample = list(islice(iter_passages(source), _SAMPLE))
+    plan = _Plan(
+        source=str(source),
+        source_bytes=source_bytes(source),
+        name=config.name,
+        options=options.model_dump(),
+        questions=text_fingerprint(questions or []),
+    )
+    if finished := _open_folder(folder, plan, resume=resume):
+        return finished
+    total = estimate_count(source)
+    if sample:
+        _check_room(folder, plugin.estimate_bytes(total, sample, options), source_bytes(source), total)
+    written = _written_corpus(source, folder, total, questions or [])
+    plugin.build_index(Corpus(folder), folder, options)
+    return _finish(folder, plan, written, plugin, config)
+
+
+def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> Manifest | None:
+    """Make the folder, or go on with it. Returns the manifest of an index that is whole."""
+    plan_file = folder / _PLAN_FILE
+    if folder.exists() and any(folder.iterdir()):
+        if not resume:
+            raise RunDirError(f"{folder}: is not empty. Choose another --output, or go on with it by --resume.")
+        if not plan_file.exists():
+            return read_manifest(folder)
+        if _Plan.model_validate_json(plan_file.read_text(encoding="utf-8")) != plan:
+            raise RunDirError(f"{folder}: was begun with other passages or options (see {_PLAN_FILE}). Choose another --output.")
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    write_records(plan_file, [plan])
+    return None
+
+
+def _check_room(folder: Path, needed: tuple[int, int], corpus_bytes: int, total: int) -> None:
+    memory, disk = needed[0] + 16 * total, needed[1] + corpus_bytes * 11 // 10
+    _logger.info("%s: about %s passages, %d MiB of memory and %d MiB of disk", folder, f"{total:,}", memory // _MIB + 1, disk // _MIB + 1)
+    if disk > (free := shutil.disk_usage(folder).free):
+        raise RetrievalError(
+            f"{folder}: the index takes about {disk // _MIB:,} MiB and {free // _MIB:,} MiB are free. Choose another disk."
+        )
+    if memory > (there := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
+        raise RetrievalError(
+            f"{folder}: the index takes about {memory // _MIB:,} MiB of memory and this machine has {there // _MIB:,}. "
+            "Choose an index that takes less (bm25; for dense: faiss=Flat or an IVF,PQ)."
+        )
+
+
+def _written_corpus(source: Path, folder: Path, total: int, questions: Sequence[str]) -> Written:
+    """The corpus in the folder, written unless an earlier build did."""
+    marker = folder / _CORPUS_FILE
+    if not marker.exists():
+        written = write_corpus(iter_passages(source), folder, total=total, drop=contamination_check(questions))
+        write_records(marker, [written])
+    return Written.model_validate_json(marker.read_text(encoding="utf-8"))
+
+
+def _finish(folder: Path, plan: _Plan, written: Written, plugin: Any, config: RetrieverConfig) -> Manifest:
+    """Write the manifest, open the index by it, and note what the index finds."""
+    manifest = Manifest(
+        name=plan.name,
+        options=plan.options,
+        source=plan.source,
+        files={path.name: sampled_checksum(path) for path in sorted(folder.iterdir()) if path.name not in (*_WORKING_FILES, MANIFEST_FILE)},
+        checks=[],
+        **written.model_dump(),
+    )
+    write_records(folder / MANIFEST_FILE, [manifest])
+    opened = config.model_copy(update={"passages": None, "index": folder})
+    retriever = plugin.build(opened, retriever_options(opened))
+    manifest = manifest.model_copy(update={"checks": make_checks(Corpus(folder), retriever)})
+    write_records(folder / MANIFEST_FILE, [manifest])
+    for name in _WORKING_FILES:
+        (folder / name).unlink()
+    return manifest

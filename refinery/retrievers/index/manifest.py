@@ -1,0 +1,123 @@
+"""What an index folder says about itself, and the check that it is still so."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from refinery.errors import RetrievalError
+from refinery.passages.corpus import Corpus, searched_text
+from refinery.records import Passage, Record
+from refinery.retrievers.base import Hit
+
+MANIFEST_FILE = "index.json"
+_CHECKS, _CHECKED_HITS = 8, 3
+_CHECK_WORDS = 12
+_SCORE_TOLERANCE = 0.02  # relative; encoders differ that much between devices and number formats, a wrong id map by far more
+_BLOCK, _BLOCKS = 1 << 16, 64
+
+
+class Check(Record):
+    """A query, and what it found when the index was built."""
+
+    query: str
+    passage_id: str
+    retrieval_score: float
+
+
+class Manifest(Record):
+    """Which retriever searches the index with which options, what it was built of, and by what to know it again."""
+
+    name: str
+    options: dict[str, Any]
+    source: str
+    num_passages: int
+    num_dropped: int
+    corpus_hash: str
+    files: dict[str, str]
+    checks: list[Check]
+
+
+class IndexedRetriever(Protocol):
+    """A retriever over an index folder: it can be searched without an event loop."""
+
+    def search_all(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
+        """The hits of each (query, k)."""
+        ...
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a finished index. Raises RetrievalError where there is none."""
+    try:
+        return Manifest.model_validate_json((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+    except OSError:
+        raise RetrievalError(f"{folder}: holds no finished index. Build it: refinery index PASSAGES --output {folder}.") from None
+    except (ValidationError, UnicodeDecodeError):
+        raise RetrievalError(f"{folder / MANIFEST_FILE}: is not the manifest of an index. Build the index again.") from None
+
+
+def open_index(folder: Path, name: str, options: Any) -> tuple[Corpus, Manifest]:
+    """The passages and the manifest of an index, once its files and options are as they were when it was built.
+
+    Raises RetrievalError when they are not; options that only say how to search may differ.
+    """
+    manifest = read_manifest(folder)
+    check_name(folder, manifest, name)
+    for key, built in manifest.options.items():
+        if key not in options.SEARCH_ONLY and getattr(options, key) != built:
+            raise RetrievalError(
+                f"{folder}: was built with {key}={built!r}, the recipe says {getattr(options, key)!r}. Take the key out, or build again."
+            )
+    for file, checksum in manifest.files.items():
+        if not (folder / file).is_file() or sampled_checksum(folder / file) != checksum:
+            raise RetrievalError(
+                f"{folder / file}: is missing or not what it was when the index was built. Copy the index again, or rebuild."
+            )
+    return Corpus(folder), manifest
+
+
+def check_name(folder: Path, manifest: Manifest, name: str) -> None:
+    """Raise RetrievalError for an index that another retriever searches."""
+    if manifest.name != name:
+        raise RetrievalError(
+            f"{folder}: is an index for retriever '{manifest.name}', the recipe names '{name}'. Set name: {manifest.name}."
+        )
+
+
+def sampled_checksum(path: Path) -> str:
+    """Of a file's length and of 64 blocks of 64 KiB spread over it: all of a file up to 4 MiB, and quick for any."""
+    size = path.stat().st_size
+    digest = hashlib.blake2b(str(size).encode(), digest_size=8)
+    with path.open("rb") as file:
+        for number in range(_BLOCKS):
+            file.seek(max(number * _BLOCK, number * (size - _BLOCK) // (_BLOCKS - 1)) if size > _BLOCK * _BLOCKS else number * _BLOCK)
+            digest.update(file.read(_BLOCK))
+    return digest.hexdigest()
+
+
+def make_checks(passages: Sequence[Passage], retriever: IndexedRetriever) -> list[Check]:
+    """Queries made of passages spread over the corpus, and the hit that each finds."""
+    step = max(len(passages) // _CHECKS, 1)
+    queries = [" ".join(searched_text(passages[i]).split()[:_CHECK_WORDS]) for i in range(0, len(passages), step)][:_CHECKS]
+    found = retriever.search_all([(query, 1) for query in queries])
+    return [
+        Check(query=query, passage_id=hits[0].passage.id, retrieval_score=hits[0].retrieval_score)
+        for query, hits in zip(queries, found, strict=True)
+        if hits
+    ]
+
+
+def self_test(folder: Path, retriever: IndexedRetriever) -> None:
+    """Search what was searched when the index was built. Raises RetrievalError when something else is found."""
+    checks = read_manifest(folder).checks
+    for check, hits in zip(checks, retriever.search_all([(check.query, _CHECKED_HITS) for check in checks]), strict=True):
+        scores = {hit.passage.id: hit.retrieval_score for hit in hits}
+        score = scores.get(check.passage_id)
+        if score is None or abs(score - check.retrieval_score) > _SCORE_TOLERANCE * abs(check.retrieval_score):
+            raise RetrievalError(
+                f"{folder}: query {check.query!r} found passage '{check.passage_id}' with {check.retrieval_score:.4f} when the index was "
+                f"built, and now {json.dumps({key: round(value, 4) for key, value in scores.items()})}. Check the encoder, or build again."
+            )

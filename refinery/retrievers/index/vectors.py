@@ -1,0 +1,121 @@
+"""Vectors of a corpus, and what faiss makes of them: Flat (exact), HNSW, or IVF with product quantisation."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from refinery.errors import RetrievalError
+from refinery.passages.corpus import batches, searched_text
+from refinery.progress import Progress
+from refinery.records import Passage, Record, write_records
+
+_EMBEDDINGS_FILE, _FAISS_FILE, _DONE_FILE = "embeddings.npy", "vectors.faiss", "encoded.json"
+_PASSAGES_PER_BATCH = 2_048
+_ADDED_AT_ONCE = 1 << 16
+_TRAINED_ON = 256  # vectors for each cell, the most that faiss uses
+# faiss's own (one cell, 16 candidates) find too little; these are what searches of Wikipedia commonly take.
+_SEARCH_PARAMETERS = {"I": "nprobe=64", "H": "efSearch=128"}
+
+
+class _Encoded(Record):
+    done: int
+
+
+class Vectors:
+    """Finds the vectors with the highest inner products: those of `embeddings` one by one, or through a faiss `index` of them."""
+
+    def __init__(self, *, embeddings: Any = None, index: Any = None) -> None:
+        self._embeddings, self._index = embeddings, index
+
+    def search(self, queries: Any, k: int) -> tuple[Any, Any]:
+        """(scores, positions), each (queries, k), best first; position -1 where there are no more."""
+        if self._index is None:
+            return faiss.knn(queries, self._embeddings, min(k, len(self._embeddings)), metric=faiss.METRIC_INNER_PRODUCT)
+        return self._index.search(queries, min(k, self._index.ntotal))
+
+
+def build_vectors(
+    passages: Sequence[Passage], folder: Path, encode: Callable[[list[str]], Any], factory: str, *, batch: int = _PASSAGES_PER_BATCH
+) -> None:
+    """Write what `open_vectors` reads, going on after the passages that an earlier call encoded.
+
+    `factory` is faiss's description of an index: Flat, HNSW32, IVF4096,PQ64. Raises RetrievalError for one that these vectors do not fit.
+    """
+    embeddings = _encode_all(passages, folder, encode, batch)
+    if factory != "Flat":
+        faiss.write_index(build_index(embeddings, factory), str(folder / _FAISS_FILE))
+        (folder / _EMBEDDINGS_FILE).unlink()
+    (folder / _DONE_FILE).unlink()
+
+
+def open_vectors(folder: Path, factory: str, search_parameters: str | None) -> Vectors:
+    """Memory-mapped vectors of a folder."""
+    if factory == "Flat":
+        return Vectors(embeddings=np.load(folder / _EMBEDDINGS_FILE, mmap_mode="r"))
+    index = faiss.read_index(str(folder / _FAISS_FILE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+    return Vectors(index=tuned(index, factory, search_parameters))
+
+
+def build_index(embeddings: Any, factory: str) -> Any:
+    """A faiss index of vectors (passages, dimensions) for inner products. Raises RetrievalError when they do not fit `factory`."""
+    count, dimensions = embeddings.shape
+    cells = int(match[1]) if (match := re.match(r"IVF(\d+)", factory)) else 0
+    if count < cells:
+        raise RetrievalError(
+            f"faiss={factory}: {cells} cells need at least {cells} passages, and there are {count}. Take Flat or fewer cells."
+        )
+    try:
+        index = faiss.index_factory(dimensions, factory, faiss.METRIC_INNER_PRODUCT)
+        if not index.is_trained:
+            rows = np.random.default_rng(0).permutation(count)[: _TRAINED_ON * max(cells, 256)]
+            index.train(np.ascontiguousarray(embeddings[np.sort(rows)]))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1]
+        raise RetrievalError(f"faiss={factory}: does not fit {count} vectors of {dimensions} dimensions ({reason}).") from None
+    for start in range(0, count, _ADDED_AT_ONCE):
+        index.add(np.ascontiguousarray(embeddings[start : start + _ADDED_AT_ONCE]))
+    return index
+
+
+def tuned(index: Any, factory: str, search_parameters: str | None) -> Any:
+    """The index, set to search as `search_parameters` says. Raises RetrievalError for one that faiss does not know."""
+    try:
+        faiss.ParameterSpace().set_index_parameters(index, search_parameters or _SEARCH_PARAMETERS[factory[0]])
+    except RuntimeError:
+        raise RetrievalError(f"search_parameters={search_parameters!r}: not a parameter of faiss={factory}. Such as nprobe=64.") from None
+    return index
+
+
+def bytes_per_vector(factory: str, dimensions: int) -> tuple[int, int]:
+    """(memory, disk) of one vector while an index is built."""
+    encoded = 4 * dimensions
+    if factory == "Flat":
+        return 0, encoded
+    links = 8 * int(match[1]) + encoded if (match := re.match(r"HNSW(\d+)", factory)) else 0
+    codes = int(match[1]) // (2 if match[2] else 1) + 8 if (match := re.search(r"PQ(\d+)(x4)?", factory)) else 0
+    return links + codes, encoded + links + codes
+
+
+def _encode_all(passages: Sequence[Passage], folder: Path, encode: Callable[[list[str]], Any], batch: int) -> Any:
+    """Every passage's vector in one file; how many are done stands beside it."""
+    done_file = folder / _DONE_FILE
+    done = _Encoded.model_validate_json(done_file.read_text(encoding="utf-8")).done if done_file.exists() else 0
+    embeddings = open_memmap(folder / _EMBEDDINGS_FILE, mode="r+") if done else None
+    with Progress("encode passages", total=len(passages)) as progress:
+        progress.advance(done)
+        for some in batches(passages, start=done, most=batch):
+            vectors = encode([searched_text(passage) for passage in some])
+            if embeddings is None:
+                shape = (len(passages), vectors.shape[1])
+                embeddings = open_memmap(folder / _EMBEDDINGS_FILE, mode="w+", dtype=np.float32, shape=shape)
+            embeddings[done : done + len(some)] = vectors
+            embeddings.flush()
+            done += len(some)
+            write_records(done_file, [_Encoded(done=done)])
+            progress.advance(len(some))
+    return embeddings

@@ -1,0 +1,117 @@
+"""Equal searches are run once: those under way are waited for, those done are remembered, and a file keeps them between runs."""
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from refinery.errors import RecipeError, RetrievalError
+from refinery.records import Passage, Question
+from refinery.retrievers.base import Hit, Retriever
+
+_MOST_REMEMBERED = 10_000
+# Nothing longer is a query: what a model wrote without end, or a page pasted as a question, would cost seconds and find no more.
+_MOST_CHARACTERS = 8_192
+_Key = tuple[str, int, str | None]
+
+
+def search_key(revision: str, query: str, k: int) -> bytes:
+    """16 bytes that name a search by everything its hits depend on; `revision` is the retriever's."""
+    return hashlib.blake2b(json.dumps(["search", revision, query, k]).encode(), digest_size=16).digest()
+
+
+class CachedRetriever:
+    """A retriever, and what it has found.
+
+    A search that fails is an error for each that waits for it, and is made anew when it is next asked for. Raises RecipeError for a
+    `cache` beside a retriever without a revision, RetrievalError for one that is no cache.
+    """
+
+    def __init__(self, retriever: Retriever, cache: Path | None = None) -> None:
+        self.retriever = retriever
+        self.revision: str | None = getattr(retriever, "revision", None)
+        self.corpus_hash: str | None = getattr(retriever, "corpus_hash", None)
+        self._found: dict[_Key, list[Hit]] = {}
+        self._under_way: dict[_Key, asyncio.Future[list[Hit] | None]] = {}
+        if cache and self.revision is None:
+            raise RecipeError(
+                f"retriever.cache {cache}: this retriever does not say what it searches, or it depends on the question. Remove it."
+            )
+        self._file = _SearchFile(cache) if cache else None
+
+    async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
+        """See `Retriever.search`. Only the first 8,192 characters of a query are searched."""
+        query = query[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
+        key = (query, k, question.id if question and self.revision is None else None)
+        while key not in self._found:
+            if key not in self._under_way:
+                return await self._search(key, question)
+            # None when the one that searched was cancelled: then this one searches.
+            if (hits := await asyncio.shield(self._under_way[key])) is not None:
+                return hits
+        return self._found[key]
+
+    async def _search(self, key: _Key, question: Question | None) -> list[Hit]:
+        """Search, and tell those that wait for the same. No task of its own: a search that needs no waiting returns at once."""
+        future = self._under_way[key] = asyncio.get_running_loop().create_future()
+        try:
+            hits = await self._read_or_search(key, question)
+            if len(self._found) >= _MOST_REMEMBERED:
+                self._found.pop(next(iter(self._found)))
+            self._found[key] = hits
+            future.set_result(hits)
+            return hits
+        except RetrievalError as error:
+            future.set_exception(error)
+            future.exception()  # seen, whether or not another waits for it
+            raise
+        finally:
+            del self._under_way[key]
+            if not future.done():
+                future.set_result(None)
+
+    async def _read_or_search(self, key: _Key, question: Question | None) -> list[Hit]:
+        query, k, _ = key
+        if self._file is None or self.revision is None:
+            return await self.retriever.search(query, k=k, question=question)
+        name = search_key(self.revision, query, k)
+        if (hits := self._file.get(name)) is None:
+            hits = await self.retriever.search(query, k=k, question=question)
+            self._file.put(name, hits)
+        return hits
+
+
+class _SearchFile:
+    """Hits by search key in a SQLite file that several processes may share."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
+            self._run("PRAGMA journal_mode=WAL")
+            self._run("PRAGMA synchronous=NORMAL")  # survives kill -9; a power cut may lose the last searches, which are made again
+            self._run("CREATE TABLE IF NOT EXISTS searches (key BLOB PRIMARY KEY, hits TEXT NOT NULL)")
+        except (sqlite3.Error, OSError) as error:
+            raise RetrievalError(f"{path}: cannot keep searches ({error}). Choose another file for retriever.cache.") from None
+
+    def get(self, key: bytes) -> list[Hit] | None:
+        rows = self._run("SELECT hits FROM searches WHERE key = ?", key)
+        return [Hit(Passage.model_validate(passage), score) for score, passage in json.loads(rows[0][0])] if rows else None
+
+    def put(self, key: bytes, hits: list[Hit]) -> None:
+        self._run(
+            "INSERT OR REPLACE INTO searches VALUES (?, ?)",
+            key,
+            json.dumps([[hit.retrieval_score, hit.passage.model_dump()] for hit in hits]),
+        )
+
+    def _run(self, statement: str, *values: Any) -> list[Any]:
+        try:
+            return self._database.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise RetrievalError(
+                f"{self._path}: cannot keep searches ({error}). Free some space, or choose another retriever.cache."
+            ) from None

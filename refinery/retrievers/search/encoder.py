@@ -1,0 +1,108 @@
+"""Texts to vectors: a sentence-transformers model on this machine, or an embeddings endpoint (OpenAI's, or one that speaks like it)."""
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import Field
+
+from refinery.errors import CheckpointError, RecipeError, RetrievalError
+from refinery.recipe import Recipe
+
+_CHARACTERS_PER_TOKEN = 32  # more than any text has; what lies beyond is not read, and is not worth tokenizing
+_ENDPOINT_TOKENS = 8_191  # text-embedding-3's limit
+_ENDPOINT_BATCH = 256
+
+
+class EncoderConfig(Recipe):
+    """Which model encodes, and how."""
+
+    model: str = Field(description="a sentence-transformers model or a bare encoder (then mean-pooled, as Contriever is), or an endpoint's")
+    base_url: str | None = Field(None, description="an OpenAI-compatible embeddings endpoint; without it, the model runs here")
+    api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the endpoint's key")
+    query_prompt: str = Field("", description="what the model wants before a query, such as e5's 'query: '")
+    passage_prompt: str = Field("", description="the same before a passage, such as 'passage: '")
+    max_length: int | None = Field(None, description="tokens read of a text; the model's own limit by default", ge=1)
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the model; bfloat16 is twice as fast on newer CPUs")
+    device: str | None = Field(None, description="cpu, cuda, cuda:1; by default a GPU where there is one")
+    batch_size: int = Field(64, description="texts encoded at once", ge=1)
+
+
+def load_encoder(config: EncoderConfig) -> "Encoder":
+    """The encoder of a configuration, loaded once. Raises CheckpointError for a model that cannot be loaded."""
+    return _loaded(config.model_dump_json())
+
+
+@cache
+def _loaded(config: str) -> "Encoder":
+    return Encoder(EncoderConfig.model_validate_json(config))
+
+
+class Encoder:
+    """Encodes queries and passages to rows of one float32 array, whose inner products are the scores.
+
+    Raises RetrievalError when an endpoint does not answer.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self._config = config
+        self._encode = _endpoint_encode(config) if config.base_url else _local_encode(config)
+
+    def queries(self, texts: Sequence[str]) -> Any:
+        """(texts, dimensions)"""
+        return self._encode([self._config.query_prompt + text for text in texts])
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        """(texts, dimensions)"""
+        return self._encode([self._config.passage_prompt + text for text in texts])
+
+
+def _local_encode(config: EncoderConfig) -> Any:
+    try:
+        import torch
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise RecipeError('an encoder on this machine needs the extra: pip install "rag-refinery[dense]".') from None
+
+    kwargs = {"dtype": getattr(torch, config.dtype), "use_safetensors": True}
+    try:
+        model = SentenceTransformer(config.model, device=config.device, model_kwargs=kwargs, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"encoder '{config.model}': cannot be loaded ({str(error).splitlines()[0]}). Name a model or a folder."
+        ) from None
+    if config.max_length:
+        model.max_seq_length = config.max_length
+    most_characters = _CHARACTERS_PER_TOKEN * (model.max_seq_length or 512)
+
+    def encode(texts: list[str]) -> Any:
+        clipped = [text[:most_characters] for text in texts]
+        return model.encode(clipped, batch_size=config.batch_size, convert_to_numpy=True, show_progress_bar=False).astype("float32")
+
+    return encode
+
+
+def _endpoint_encode(config: EncoderConfig) -> Any:
+    import numpy as np
+    import openai
+
+    client = openai.OpenAI(base_url=config.base_url, api_key=os.environ.get(config.api_key_env, "none"), max_retries=5)
+    most_characters = _CHARACTERS_PER_TOKEN // 8 * (config.max_length or _ENDPOINT_TOKENS)
+
+    def encode(texts: list[str]) -> Any:
+        # An endpoint refuses an empty text.
+        clipped = [text[:most_characters] or " " for text in texts]
+        try:
+            rows = [
+                row.embedding
+                for start in range(0, len(clipped), _ENDPOINT_BATCH)
+                for row in client.embeddings.create(model=config.model, input=clipped[start : start + _ENDPOINT_BATCH]).data
+            ]
+        except openai.OpenAIError as error:
+            raise RetrievalError(
+                f"{config.base_url}: no embeddings from '{config.model}' ({error}). Check the endpoint and its key."
+            ) from None
+        return np.asarray(rows, dtype=np.float32)
+
+    return encode

@@ -1,0 +1,90 @@
+"""The web, through ddgs: titles and snippets, as RQ-RAG searches for its single-hop questions.
+
+What the web says changes; with `retriever.cache` a run can be repeated. Nothing that comes back is trusted: it is text, like any passage.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from refinery.errors import RecipeError, RetrievalError
+from refinery.fingerprint import text_fingerprint
+from refinery.recipe import Recipe
+from refinery.records import Passage, Question
+from refinery.retrievers.base import Hit, RetrieverConfig
+from refinery.retrievers.search.batcher import Batcher, in_thread
+
+_MOST_CHARACTERS = 300  # of a query (data_curation/tools/duckduckgo_rapidapi.py)
+_NOTHING_FOUND = "No results found."  # ddgs raises it like an outage
+
+# (query, most results) to ddgs's dictionaries of title, href and body.
+Find = Callable[[str, int], Sequence[dict[str, Any]]]
+
+
+class Options(Recipe):
+    """How politely the web is asked."""
+
+    seconds_between_searches: float = Field(1.0, description="the authors wait as long", ge=0)
+    tries: int = Field(3, description="of a search; each further one waits twice as long", ge=1)
+    backend: str = Field("auto", description="ddgs's engines: auto, or duckduckgo, brave, ...")
+    region: str = Field("us-en", description="ddgs's region")
+    timeout_seconds: int = Field(10, ge=1)
+
+
+class Web:
+    """Searches one at a time. The n-th hit scores 1 / n; its passage's id is the page's address."""
+
+    def __init__(self, options: Options, find: Find | None = None) -> None:
+        self._options, self._find = options, find or _ddgs(options)
+        self._searches: Batcher[tuple[str, int], list[Hit]] = Batcher(in_thread(self._search), max_batch=1)
+        self._next = 0.0
+        self.revision = text_fingerprint(["web", options.backend, options.region])
+
+    async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
+        """The first `k` results. Raises RetrievalError when the web does not answer after `tries`."""
+        return await self._searches((query[:_MOST_CHARACTERS], k)) if query.strip() else []
+
+    def _search(self, searches: list[tuple[str, int]]) -> list[list[Hit]]:
+        [(query, k)] = searches
+        reason = ""
+        for attempt in range(self._options.tries):
+            time.sleep(max(0.0, self._next - time.monotonic()))
+            try:
+                found = self._find(query, k)
+            except Exception as error:
+                # ddgs lets its engines' own errors through, so that no list of classes would be whole.
+                if str(error) == _NOTHING_FOUND:
+                    found = []
+                else:
+                    reason = f"{type(error).__name__}: {error}"
+                    self._next = time.monotonic() + self._options.seconds_between_searches * 2 ** (attempt + 1)
+                    continue
+            self._next = time.monotonic() + self._options.seconds_between_searches
+            return [_hits(found, k)]
+        raise RetrievalError(
+            f"retriever web: query {query[:80]!r} failed {self._options.tries} times ({reason[:200]}). Search again later."
+        )
+
+
+def _hits(found: Sequence[dict[str, Any]], k: int) -> list[Hit]:
+    pages = {str(page["href"]): page for page in reversed(found) if page.get("href")}  # the first of a page that comes twice
+    ordered = [page for page in found if pages.get(str(page.get("href"))) is page][:k]
+    return [
+        Hit(Passage(id=str(page["href"]), title=str(page.get("title") or ""), text=str(page.get("body") or "")), 1 / position)
+        for position, page in enumerate(ordered, 1)
+    ]
+
+
+def _ddgs(options: Options) -> Find:
+    try:
+        from ddgs import DDGS
+    except ImportError:
+        raise RecipeError('retriever web: needs the extra: pip install "rag-refinery[web]".') from None
+    return lambda query, k: DDGS(timeout=options.timeout_seconds).text(query, region=options.region, backend=options.backend, max_results=k)
+
+
+def build(config: RetrieverConfig, options: Options) -> Web:
+    """Over the web."""
+    return Web(options)

@@ -1,0 +1,160 @@
+"""Search-R1's /retrieve contract, from both sides, over a loopback server."""
+
+import asyncio
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from refinery.errors import RetrievalError
+from refinery.records import write_records
+from refinery.retrievers.bm25 import Bm25
+from refinery.retrievers.fake import FakeRetriever
+from refinery.retrievers.http import Http, Options
+from refinery.retrievers.search.server import retrieve_app
+
+ASKED = web.AppKey("asked", list)
+
+
+def post(retriever, body, *, topk=3):
+    """(status, JSON) of one request; `body` may be bytes."""
+
+    async def run():
+        async with TestClient(TestServer(retrieve_app(retriever, topk=topk))) as client:
+            sent = {"data": body} if isinstance(body, bytes) else {"json": body}
+            async with client.post("/retrieve", **sent) as response:
+                return response.status, await response.json()
+
+    return asyncio.run(run())
+
+
+def through(app, *searches, **options):
+    """What a client finds behind a server; exceptions in place of hits where it finds none."""
+
+    async def run():
+        async with TestServer(app) as server:
+            client = Http(Options(url=str(server.make_url("/retrieve")), **options))
+            return await asyncio.gather(*(client.search(query, k=k) for query, k in searches), return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def replying(*replies):
+    """A server that gives (status, text) in turn, and remembers the requests."""
+    app, waiting = web.Application(client_max_size=1 << 26), list(replies)
+    app[ASKED] = []
+
+    async def retrieve(request):
+        app[ASKED].append(await request.json())
+        status, text = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        return web.Response(status=status, text=text, content_type="application/json")
+
+    app.add_routes([web.post("/retrieve", retrieve)])
+    return app
+
+
+def test_documents_come_with_scores_or_without(passages):
+    asked = {"queries": ["Norway", "zyxw"], "topk": 2}
+    status, plain = post(Bm25(passages), asked)
+    _, scored = post(Bm25(passages), asked | {"return_scores": True})
+    document = {"id": "oslo", "title": "Oslo", "text": "Oslo is a city in Norway.", "contents": '"Oslo"\nOslo is a city in Norway.'}
+    assert (status, plain) == (200, {"result": [[document], []]})
+    assert scored["result"][0][0]["document"] == document
+    assert scored["result"][0][0]["score"] > 0
+
+
+def test_a_request_without_a_number_gets_the_servers(passages):
+    for topk in (None, 0):
+        assert len(post(Bm25(passages), {"queries": ["city film born"], "topk": topk}, topk=1)[1]["result"][0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"not json", "body: Invalid JSON"),
+        (b'{"queries": ["\xff"]}', "body: Invalid JSON"),
+        ({"queries": "Lyon"}, "queries: Input should be a valid array"),
+        ({"queries": ["Lyon"], "topk": 100_000}, "topk: Input should be less than or equal to 1000"),
+        ({}, "queries: Field required"),
+    ],
+)
+def test_a_request_outside_the_contract_says_what_is_wrong(passages, body, message):
+    status, reply = post(Bm25(passages), body)
+    assert status == 422
+    assert reply["error"].startswith(message)
+
+
+def test_a_search_that_fails_is_a_status_and_not_the_end_of_the_server():
+    def script(query):
+        raise RetrievalError("the web is down")
+
+    assert post(FakeRetriever(script), {"queries": ["Lyon"]}) == (502, {"error": "the web is down"})
+
+
+def test_the_client_finds_what_the_server_searches(passages, search):
+    searches = [("Norway", 1), ("a city in France", 3), ("zyxw", 2)]
+    found = through(retrieve_app(Bm25(passages), topk=3), *searches)
+    assert found == [search(Bm25(passages), query, k=k) for query, k in searches]
+
+
+def test_queries_asked_for_together_are_sent_together():
+    app = replying((200, '{"result": [[], [], []]}'))
+    assert through(app, ("a", 1), ("b", 5), ("c", 2)) == [[], [], []]
+    assert app[ASKED] == [{"queries": ["a", "b", "c"], "topk": 5, "return_scores": True}]
+
+
+def test_search_r1s_own_documents_are_passages():
+    reply = '{"result": [[{"document": {"id": "7", "contents": "\\"Lyon\\"\\nA city\\nin France."}, "score": 0.5}]]}'
+    [[hit]] = through(replying((200, reply)), ("Lyon", 3))
+    assert (hit.passage.id, hit.passage.title, hit.passage.text, hit.retrieval_score) == ("7", "Lyon", "A city\nin France.", 0.5)
+
+
+def test_a_server_that_stumbles_is_asked_again():
+    app = replying((503, "busy"), (200, '{"result": [[]]}'))
+    assert through(app, ("Lyon", 1)) == [[]]
+    assert len(app[ASKED]) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "requests", "message"),
+    [
+        (422, "no", 1, "search failed \\(status 422: no\\)"),
+        (500, "oops", 2, "search failed \\(status 500: oops\\)"),
+        (200, "<html>", 1, "does not reply as /retrieve does"),
+        (200, '{"result": [[{"document": {}}]]}', 1, "does not reply as /retrieve does"),
+        (200, '{"result": [[], []]}', 1, "gave 2 results for 1 queries"),
+    ],
+)
+def test_a_server_that_does_not_answer_by_the_contract_is_an_error_of_the_query(status, text, requests, message):
+    app = replying((status, text))
+    [error] = through(app, ("Lyon", 1), tries=2)
+    with pytest.raises(RetrievalError, match=message):
+        raise error
+    assert len(app[ASKED]) == requests
+
+
+def test_a_server_that_is_not_there_is_an_error_of_the_query(search):
+    with pytest.raises(RetrievalError, match=r"http://127.0.0.1:9/retrieve: search failed .* refinery serve-retriever RECIPE"):
+        search(Http(Options(url="http://127.0.0.1:9/retrieve", tries=1)), "Lyon")
+
+
+def test_the_command_serves_a_recipe(tmp_path, passages):
+    write_records(tmp_path / "passages.jsonl", passages)
+    (tmp_path / "bm25.yaml").write_text("name: bm25\n", encoding="utf-8")
+    command = [sys.executable, "-u", "-m", "refinery.command", "serve-retriever", str(tmp_path / "bm25.yaml"), "--port", "0"]
+    options = ["--set", f"passages={tmp_path / 'passages.jsonl'}"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = next(line.split()[-2] for line in server.stdout if "Running on" in line)
+            body = urllib.request.Request(
+                f"{address}/retrieve", data=b'{"queries": ["Norway"]}', headers={"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(body) as reply:
+                assert b'"id": "oslo"' in reply.read()
+            with urllib.request.urlopen(f"{address}/health") as reply:
+                assert Bm25(passages).corpus_hash.encode() in reply.read()
+        finally:
+            server.terminate()
