@@ -1,39 +1,82 @@
 """Build the LLM that a recipe names."""
 
+import asyncio
+import os
 from typing import Any, Literal
 
 from pydantic import Field
 
-from refinery.llms.endpoint import EndpointConfig
+from refinery.errors import CheckpointError
+from refinery.llms.endpoint import EndpointConfig, ServedModelConfig
+from refinery.llms.families import FamilyName, checkpoint_family
 from refinery.recipe import Recipe
 
 
 class ModelConfig(Recipe):
-    """A causal model on this machine: a whole checkpoint or adapter, or several adapters on one base."""
+    """A model on this machine, of the family that its checkpoint is of: a whole checkpoint or adapter, or several adapters on one base."""
 
     base: str = Field(description="hub name or folder of a model, or of an adapter, which is then merged into its base")
     adapters: dict[str, str] = Field(default={}, description="adapters by role, kept apart and mixed in one batch")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device: str = Field("auto", description="'auto' is the first GPU where there is one, else the CPU")
-    kv_token_budget: int = Field(65_536, description="bounds rows x length of a micro-batch; small is slower, never different", ge=1)
+    device: str = Field("auto", description="'auto' is a GPU where there is one, each process its own, else the CPU")
+    kv_tokens: int = Field(65_536, description="tokens whose keys and values are held at most; small is slower, never different", ge=1)
     seed: int = Field(633, description="for sampling; RQ-RAG's inference uses 633")
 
 
 def build_llm(config: ModelConfig | EndpointConfig) -> Any:
-    """The Hugging Face engine over the configured model, or chats with the endpoint. Raises CheckpointError when the parts disagree."""
+    """The engine for the configured model's family, or an endpoint, by chat or for completions.
+
+    Raises CheckpointError when the parts disagree, UnusableEndpoint when an endpoint for completions does not answer.
+    """
+    if isinstance(config, ServedModelConfig) and config.tokenizer:
+        return _served(config, config.tokenizer)
     if isinstance(config, EndpointConfig):
         from refinery.llms.remote import RemoteLLM
 
         return RemoteLLM(config)
-    import torch
-
     from refinery.llms.checkpoint import load_checkpoint, load_with_adapters
-    from refinery.llms.huggingface import HuggingFaceLLM
 
+    family = checkpoint_family(next(iter(config.adapters.values()), config.base))
+    if family == "classifier" and config.adapters:
+        raise CheckpointError(f"{config.base}: an encoder has no adapters by role. Name each role's checkpoint as the base of a model.")
     if config.adapters:
         model, tokenizer = load_with_adapters(config.base, config.adapters, dtype=config.dtype)
     else:
         model, tokenizer = load_checkpoint(config.base, dtype=config.dtype)
-    automatic = "cuda" if torch.cuda.is_available() else "cpu"
-    model = model.to(automatic if config.device == "auto" else config.device)
-    return HuggingFaceLLM(model, tokenizer, adapters=tuple(config.adapters), kv_token_budget=config.kv_token_budget, seed=config.seed)
+    model = model.to(_own_device() if config.device == "auto" else config.device)
+    if family == "classifier":
+        return llm_over(model, tokenizer, family, kv_tokens=config.kv_tokens)
+    return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=config.kv_tokens, seed=config.seed)
+
+
+def llm_over(model: Any, tokenizer: Any, family: FamilyName, **settings: Any) -> Any:
+    """The engine for a model of a family that is loaded already; `settings` are the engine's own."""
+    if family == "seq2seq":
+        from refinery.llms.seq2seq import Seq2SeqLLM
+
+        return Seq2SeqLLM(model, tokenizer, **settings)
+    if family == "classifier":
+        from refinery.llms.classifier import ClassifierLLM
+
+        return ClassifierLLM(model, tokenizer, **settings)
+    from refinery.llms.huggingface import HuggingFaceLLM
+
+    return HuggingFaceLLM(model, tokenizer, **settings)
+
+
+def _own_device() -> str:
+    """This process's GPU: by its number on the machine where a launcher started several (`accelerate launch`)."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
+
+
+def _served(config: ServedModelConfig, tokenizer: str) -> Any:
+    from refinery.llms.capabilities import probe
+    from refinery.llms.checkpoint import load_tokenizer
+    from refinery.llms.completions import CompletionsLLM
+
+    loaded = load_tokenizer(tokenizer)
+    return CompletionsLLM(config, loaded, asyncio.run(probe(config, loaded)))

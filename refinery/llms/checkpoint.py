@@ -6,11 +6,23 @@ read and no code from a repository is run.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from refinery.errors import CheckpointError
+from refinery.llms.embeddings import check_adapter_fits, check_bundle, extend_vocabulary
+from refinery.llms.families import (
+    FamilyName,
+    auto_class,
+    checkpoint_family,
+    checkpoint_labels,
+    keep_special_tokens_special,
+    label_arguments,
+    share_embedding,
+    tell_true_tying,
+)
+from refinery.llms.hub_files import small_files, split_revision
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
@@ -21,39 +33,75 @@ def load_checkpoint(path: str, *, dtype: str = "auto") -> tuple[Any, Any]:
     if adapter is None:
         return load_base(path, dtype=dtype)
     model, tokenizer = load_with_adapters(adapter["base_model_name_or_path"], {"default": path}, dtype=dtype)
-    return model.merge_and_unload(), tokenizer
+    if adapter.get("alora_invocation_tokens"):
+        return model, tokenizer  # an activated adapter acts on a part of the tokens, so no weight can hold it
+    merged = model.merge_and_unload()
+    if adapter["task_type"] == "SEQ_2_SEQ_LM":
+        share_embedding(merged)
+    return merged, tokenizer
 
 
-def load_base(path: str, *, dtype: str = "auto") -> tuple[Any, Any]:
-    """(model, tokenizer) of a whole causal checkpoint."""
-    from transformers import AutoModelForCausalLM
+def load_base(
+    path: str, *, dtype: str = "auto", family: FamilyName | None = None, labels: Sequence[str] = (), quantization: Any = None
+) -> tuple[Any, Any]:
+    """(model, tokenizer) of a whole checkpoint, of the family that it says it is unless one is named.
 
+    `labels` are those of a classifier that is to be trained: its head is new where the checkpoint has none. `quantization` is a
+    transformers quantization configuration.
+    """
     tokenizer = load_tokenizer(path)
+    name, revision = split_revision(path)
+    family = family or checkpoint_family(path)
+    arguments = {"revision": revision or "main", "dtype": dtype, "use_safetensors": True, "trust_remote_code": False}
     try:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+        model = auto_class(family).from_pretrained(name, quantization_config=quantization, **arguments, **label_arguments(labels))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: no causal model can be loaded ({_first_line(error)}).") from None
+        raise CheckpointError(f"{path}: no {family} model can be loaded ({_first_line(error)}).") from None
     _check_vocabulary(path, model, tokenizer)
+    if family == "seq2seq":
+        tell_true_tying(model)
+    model.name_or_path = path  # what an adapter trained on it will name as its base, revision included
     return model, tokenizer
 
 
 def load_with_adapters(base: str, adapters: Mapping[str, str], *, dtype: str = "auto") -> tuple[Any, Any]:
-    """(PEFT model, tokenizer) with every adapter loaded under its name, ready for mixed batches."""
+    """(PEFT model, tokenizer) with every adapter loaded under its name, ready for mixed batches.
+
+    Raises CheckpointError when an adapter was not trained on such a base, or cannot share a batch with the others.
+    """
     from peft import PeftModel
 
-    model, tokenizer = load_base(base, dtype=dtype)
+    configs = {path: _adapter_config(path) for path in adapters.values()}
+    if len(configs) > 1:
+        check_bundle(configs)
+    first = next(iter(configs))
+    family = checkpoint_family(first)
+    model, tokenizer = load_base(base, dtype=dtype, family=family, labels=checkpoint_labels(first))
+    rows = model.get_input_embeddings().weight.shape[0]
     for name, path in adapters.items():
-        config = read_adapter_config(path)
-        if config is None:
-            raise CheckpointError(f"{path}: no adapter_config.json, so it is not an adapter. Name the output_dir of a LoRA run.")
-        if (Path(path) / "tokenizer_config.json").exists():
+        folder = small_files(path)
+        check_adapter_fits(path, folder, configs[path], base=base, rows=rows)
+        if (Path(folder) / "tokenizer_config.json").exists():
             tokenizer = load_tokenizer(path)
             extend_vocabulary(model, len(tokenizer))
-        if isinstance(model, PeftModel):
-            model.load_adapter(path, adapter_name=name)
-        else:
-            model = PeftModel.from_pretrained(model, path, adapter_name=name)
+        try:
+            if isinstance(model, PeftModel):
+                model.load_adapter(folder, adapter_name=name)
+            else:
+                model = PeftModel.from_pretrained(model, folder, adapter_name=name)
+        except (RuntimeError, ValueError) as error:  # a weight of another shape, or a layer that the base does not have
+            trained_on = configs[path]["base_model_name_or_path"]
+            raise CheckpointError(f"{path}: does not fit {base} ({_first_line(error)}). It was trained on {trained_on}.") from None
+    if family == "seq2seq":
+        share_embedding(model.get_base_model())
     return model, tokenizer
+
+
+def _adapter_config(path: str) -> dict[str, Any]:
+    config = read_adapter_config(path)
+    if config is None:
+        raise CheckpointError(f"{path}: no adapter_config.json, so it is not an adapter. Name the output_dir of a LoRA run.")
+    return config
 
 
 def load_tokenizer(path: str) -> Any:
@@ -62,23 +110,19 @@ def load_tokenizer(path: str) -> Any:
 
     from refinery.control_tokens import check_manifest
 
+    folder = small_files(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: no tokenizer can be loaded ({_first_line(error)}).") from None
-    check_manifest(path, tokenizer)
+    check_manifest(folder, tokenizer)
+    keep_special_tokens_special(tokenizer)
     return tokenizer
 
 
-def extend_vocabulary(model: Any, tokens: int) -> None:
-    """Resize the embeddings to hold `tokens` rows, rounded up to a multiple of 64; never shrinks."""
-    if tokens > model.get_input_embeddings().weight.shape[0]:
-        model.resize_token_embeddings(-(-tokens // 64) * 64, mean_resizing=False)
-
-
 def read_adapter_config(path: str) -> dict[str, Any] | None:
-    """The adapter's configuration, or None where `path` holds a whole model."""
-    file = Path(path) / "adapter_config.json"
+    """The adapter's configuration, or None where `path` (a folder, or `owner/name[@revision]` on the hub) holds a whole model."""
+    file = Path(small_files(path)) / "adapter_config.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 

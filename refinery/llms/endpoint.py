@@ -3,9 +3,9 @@
 import json
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from refinery.errors import LLMError
 from refinery.recipe import Recipe
@@ -49,10 +49,53 @@ class EndpointConfig(Recipe):
         return list(self.base_url) if isinstance(self.base_url, list) else [self.base_url]
 
 
+class ServedModelConfig(EndpointConfig):
+    """A model behind an endpoint that decoders use: asked by chat, or for completions of token ids."""
+
+    tokenizer: str | None = Field(
+        None, description="hub name or folder of the served model's tokenizer: the endpoint is asked for completions; None asks by chat"
+    )
+    adapters: dict[str, str] = Field(default={}, description="model names by role, as the endpoint serves its adapters; needs `tokenizer`")
+
+    @field_validator("adapters")
+    @classmethod
+    def _by_completions(cls, adapters: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        if adapters and info.data.get("tokenizer") is None:
+            raise ValueError("adapters are asked for completions; name the model's `tokenizer` too")
+        return adapters
+
+
+R = TypeVar("R", bound="Reply", covariant=True)
+
+
+class EndpointRequest(Protocol[R]):
+    """What an endpoint is asked, whichever of its routes takes it."""
+
+    path: ClassVar[str]
+
+    @property
+    def json_schema(self) -> dict[str, Any] | None:
+        """The schema of the reply, or None for plain text."""
+        ...
+
+    def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
+        """The request as its route takes it."""
+        ...
+
+    def likely_prompt_tokens(self) -> float:
+        """What the prompt is expected to count against a limit of tokens a minute."""
+        ...
+
+    def parse(self, reply: Any, *, max_tokens: int, unseen_tries: int) -> R:
+        """The route's JSON as a Reply. Raises RefusedRequest when it holds none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One chat: its messages, and the JSON schema of the reply (None for plain text). `key` names it in a reply store."""
 
+    path: ClassVar[str] = "/chat/completions"
     key: bytes
     messages: tuple[tuple[str, str], ...]  # (role, content)
     json_schema: dict[str, Any] | None = None
@@ -78,6 +121,14 @@ class ChatRequest:
         schema = len(json.dumps(self.json_schema)) + 100 if self.json_schema else 0
         return sum(len(content.encode()) + 16 for _, content in self.messages) + schema
 
+    def likely_prompt_tokens(self) -> float:
+        """Four characters a token, roughly."""
+        return self.most_prompt_tokens() / 4
+
+    def parse(self, reply: Any, *, max_tokens: int, unseen_tries: int) -> "Reply":
+        """See `parse_completion`."""
+        return parse_completion(reply, max_tokens=max_tokens, unseen_tries=unseen_tries)
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -95,6 +146,10 @@ class Reply:
     model: str = ""
     max_tokens: int = 0
     unseen_tries: int = 0
+
+    def stored(self) -> list[Any]:
+        """The fields in order, as a store keeps them: `Reply(*stored)` is this reply."""
+        return [getattr(self, name) for name in self.__slots__]
 
 
 class RefusedRequest(LLMError):
@@ -120,7 +175,7 @@ def parse_completion(completion: Any, *, max_tokens: int, unseen_tries: int = 0)
         raise RefusedRequest("the reply has no choices")
     message, usage = choices[0].get("message") or {}, completion.get("usage") or {}
     return Reply(
-        text=message.get("content") or message.get("refusal") or "",
+        text=whole_text(message.get("content") or message.get("refusal") or ""),
         finish_reason="refusal" if message.get("refusal") else choices[0].get("finish_reason") or "stop",
         request_id=str(completion.get("id", "")),
         num_prompt_tokens=int(usage.get("prompt_tokens") or 0),
@@ -129,6 +184,11 @@ def parse_completion(completion: Any, *, max_tokens: int, unseen_tries: int = 0)
         max_tokens=max_tokens,
         unseen_tries=unseen_tries,
     )
+
+
+def whole_text(text: str) -> str:
+    """The text with half a surrogate pair, which JSON can spell and no file can hold, replaced."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: int = 0) -> Any:
@@ -147,11 +207,11 @@ def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: 
     return AsyncOpenAI(base_url=base_url, api_key=key, max_retries=max_retries)
 
 
-def chat_address(config: EndpointConfig, base_url: str | None) -> tuple[str, dict[str, str]]:
-    """Where chats are posted, and the headers that carry the key."""
+def server_address(config: EndpointConfig, base_url: str | None) -> tuple[str, str, dict[str, str]]:
+    """What stands before and after a route's path in the address of its requests, and the headers that carry the key."""
     client = openai_client(config, base_url)
-    url = f"{str(client.base_url).rstrip('/')}/chat/completions"
+    base = str(client.base_url).rstrip("/")
     if config.azure_api_version:
-        return f"{url}?api-version={config.azure_api_version}", {"api-key": client.api_key, "Content-Type": "application/json"}
+        return base, f"?api-version={config.azure_api_version}", {"api-key": client.api_key, "Content-Type": "application/json"}
     extra = {name: value for name, value in client.default_headers.items() if isinstance(value, str) and name.startswith("OpenAI-")}
-    return url, {"Content-Type": "application/json", **client.auth_headers, **extra}
+    return base, "", {"Content-Type": "application/json", **client.auth_headers, **extra}

@@ -31,11 +31,12 @@ class FakeLLM:
     """An `LLM` that replies `script(text)`, where `text` is the whole context with its control tokens written out.
 
     For `generate` the script gives the text to write, for `choose` a label or a share per label. Every token it writes has
-    `token_logprob`. `calls` remembers what it was asked, in order.
+    `token_logprob`, and so has every token it scores but the control tokens in `scores`. `calls` remembers what it was asked, in order.
     """
 
     script: Script
     token_logprob: float = -0.1
+    scores: Mapping[str, float] = field(default_factory=dict)
     tokenizer: "FakeTokenizer" = field(default_factory=lambda: FakeTokenizer())
     calls: list[Call] = field(default_factory=list)
 
@@ -91,10 +92,12 @@ class FakeContext:
         return {label: shares.get(label, 0.0) for label in labels}
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
-        """`token_logprob` for every token; the script is not asked."""
+        """A log-probability for every token; the script is not asked."""
         self._llm.calls.append(Call("score", self._text(), adapter))
         self._usage.calls += 1
-        return [self._llm.token_logprob] * (len(self.extend(segments).token_ids) - len(self._token_ids))
+        tokenizer, default = self._llm.tokenizer, self._llm.token_logprob
+        scored = self.extend(segments).token_ids[len(self._token_ids) :]
+        return [self._llm.scores.get(tokenizer.convert_ids_to_tokens(token_id), default) for token_id in scored]
 
     def _ask(self, call: Call) -> str | Mapping[str, float]:
         self._llm.calls.append(call)

@@ -90,6 +90,11 @@ class MinuteBudget:
         self._level, self._at = self._most, time.monotonic()
         self._turn = asyncio.Lock()
 
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit at all."""
+        return self._per_second is not None
+
     async def take(self, amount: float) -> None:
         """Wait until `amount` may be spent."""
         if self._per_second is None:

@@ -1,44 +1,89 @@
 """The Hugging Face engine: thousands of contexts wait, one micro-batch serves them, adapters mix in it.
 
-A request joins a queue; when no further request arrives (every live decoder waits for something), the queue is served as one
-micro-batch. Prefix sharing and batching proper live in `kv.py`, loading in `checkpoint.py`.
+A request joins a queue; when no further request arrives (every live decoder waits for something), as many requests as the budget
+allows are served as one micro-batch, the longest contexts first: these are nearest to their end, and what has ended needs no memory.
+Prefix sharing is in `prefix_tree.py`, batching proper in `kv.py` and `decoding.py`, loading in `checkpoint.py`.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
-from refinery.llms.kv import Adapter, KvModel, Node, Row
+from refinery.llms.decoding import Branch, decode
+from refinery.llms.kv import KvModel, Wanted
+from refinery.llms.prefix_tree import Adapter, Node
 from refinery.segments import Segment, control_token_id, encode_segment, encode_text
 
-_SETTLE_TURNS = 3
+_SETTLE_TURNS = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Request:
-    """What a decoder waits for: `node` computed under `adapter`, then decoded from if `max_new_tokens` is positive."""
+    """What a decoder waits for: text written after `context`, or the log-probabilities of `targets` there.
 
-    node: Node
+    `targets` are either the tokens by which `context` continues `after`, or alternatives for what follows `context`. `branch` is the
+    text as far as it is written.
+    """
+
+    context: "HuggingFaceContext"
     adapter: Adapter
     future: asyncio.Future[Any]
+    targets: tuple[int, ...] = ()
+    after: "HuggingFaceContext | None" = None
     max_new_tokens: int = 0
     stop_ids: frozenset[int] = frozenset()
     temperature: float = 0.0
+    branch: Branch | None = None
+
+    def end(self) -> Node:
+        """The last node of what there is so far."""
+        return self.branch.node if self.branch else self.context.node()
+
+    def node(self) -> Node:
+        """The node that must be computed. A generation feeds the context's last token itself, and what is scored last is not fed."""
+        node = self.end()
+        if self.max_new_tokens or self.after is not None:
+            assert node.parent is not None, "the engine's root has no tokens to begin with"
+            return node.parent
+        return node
+
+    def begin(self) -> Branch:
+        """The text before anything of it is written."""
+        usage = self.context.usage
+        return Branch(self.end(), self.adapter, self.max_new_tokens, self.stop_ids, self.temperature, usage)
+
+    def text_key(self) -> object:
+        """The same for requests whose text is the same: greedy ones after equal contexts, written once from the first token on."""
+        if self.branch or self.temperature > 0:
+            return id(self.branch or self)
+        return id(self.end()), self.adapter, self.max_new_tokens, self.stop_ids
+
+    @property
+    def length(self) -> int:
+        """Tokens of the context with all that may be written."""
+        return self.context.length + self.max_new_tokens
 
 
 class HuggingFaceLLM:
     """An `LLM` over a transformers model, with named PEFT adapters mixed in one batch.
 
-    `kv_token_budget` bounds rows x length of a batch: a small one is slower and gives the same answers.
+    `kv_tokens` bounds the tokens whose keys and values are held at any time, kept prefixes and the running batch together: a small
+    one is slower (what does not fit is computed again) and gives the same answers. `peak_kv_tokens` is the most that were held.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, adapters: Sequence[str] = (), kv_token_budget: int = 65_536, seed: int = 0) -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, adapters: Sequence[str] = (), kv_tokens: int = 65_536, seed: int = 0) -> None:
         self.tokenizer = tokenizer
-        self._kv = KvModel(model, adapters=adapters, kv_token_budget=kv_token_budget, seed=seed)
+        self._kv = KvModel(model, adapters=adapters, kv_tokens=kv_tokens, seed=seed)
+        self.root = self._kv.tree.root
+        self.kv_tokens = kv_tokens
+        self.context_limit: int | None = getattr(self._kv.base.config, "max_position_embeddings", None)
         self._queue: list[_Request] = []
         self._server: asyncio.Task[None] | None = None
         # One thread of its own: torch keeps one OpenMP pool per calling thread.
@@ -49,41 +94,63 @@ class HuggingFaceLLM:
         """Forward passes and tokens so far."""
         return self._kv.counters
 
+    def release(self) -> None:
+        """Leave the model as it was given, for one that is trained on."""
+        self._kv.release()
+
+    @property
+    def peak_kv_tokens(self) -> int:
+        """The most tokens whose keys and values were held at once."""
+        return self._kv.tree.peak
+
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "HuggingFaceContext":
         """A fresh context, BOS first where the tokenizer has one."""
         segments = [Segment(prompt, "prompt")] if isinstance(prompt, str) else prompt
         bos = [] if self.tokenizer.bos_token_id is None else [self.tokenizer.bos_token_id]
-        return HuggingFaceContext(self, Node(bos + self.token_ids(segments), None, usage or Usage()))
+        return HuggingFaceContext(self, None, (*bos, *self.token_ids(segments)), usage or Usage())
 
     def token_ids(self, segments: Sequence[Segment]) -> list[int]:
         """Token ids of segments, without BOS."""
         return [token for segment in segments for token in encode_segment(segment, self.tokenizer)]
 
-    async def submit(self, node: Node, adapter: Adapter, **decoding: Any) -> Any:
-        """Wait until the node is computed, and decoded from if `max_new_tokens` is given."""
+    async def submit(self, context: "HuggingFaceContext", adapter: Adapter, **wanted: Any) -> Any:
+        """Wait for what a request asks. Raises LLMError for a context that the model, or the budget, cannot hold."""
         loop = asyncio.get_running_loop()
-        request = _Request(node, adapter, loop.create_future(), **decoding)
+        request = _Request(context, adapter, loop.create_future(), **wanted)
+        self._check_length(request)
         self._queue.append(request)
-        node.usage.calls += 1
+        context.usage.calls += 1
         if self._server is None or self._server.done():
             self._server = loop.create_task(self._serve())
         return await request.future
+
+    def _check_length(self, request: _Request) -> None:
+        if self.context_limit is not None and request.length > self.context_limit:
+            raise LLMError(
+                f"a context of {request.context.length:,} tokens and {request.max_new_tokens:,} to write exceed the model's "
+                f"{self.context_limit:,} positions. Give fewer or shorter passages."
+            )
+        if 2 * request.length > self.kv_tokens:
+            raise LLMError(
+                f"kv_tokens: {self.kv_tokens:,} cannot hold one sequence of {request.length:,} tokens, which needs twice its length: once "
+                "kept and once in the batch. Raise it, or give fewer passages."
+            )
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         while self._queue:
             await self._settled()
-            batch, self._queue = self._queue, []
-            try:
-                results = await loop.run_in_executor(self._thread, self._process, batch)
-            except Exception as error:
-                for request in batch:
-                    if not request.future.done():
-                        request.future.set_exception(error)
-                continue
-            for request, result in zip(batch, results, strict=True):
-                if not request.future.done():  # a decoder that gave up has cancelled its own
-                    request.future.set_result(result)
+            waiting, self._queue = self._queue, []
+            waiting = [request for request in waiting if not request.future.done()]  # a decoder that gave up has cancelled its own
+            served, later = await loop.run_in_executor(self._thread, self._process, waiting)
+            for request, outcome in served:
+                if request.future.done():
+                    continue
+                if isinstance(outcome, Exception):
+                    request.future.set_exception(outcome)
+                else:
+                    request.future.set_result(outcome)
+            self._queue = later + self._queue
 
     async def _settled(self) -> None:
         """Return once a few turns of the event loop have brought no further request."""
@@ -93,40 +160,90 @@ class HuggingFaceLLM:
             for _ in range(_SETTLE_TURNS):
                 await asyncio.sleep(0)
 
-    def _process(self, batch: Sequence[_Request]) -> list[Any]:
-        """Serve one micro-batch on the engine's thread: compute every prefix, then decode where asked."""
-        self._kv.compute([(request.node, request.adapter) for request in batch])
-        decoding = [request for request in batch if request.max_new_tokens]
-        decoded = iter(
-            self._kv.decode(
-                [Row(request.node, request.adapter) for request in decoding],
-                max_new_tokens=[request.max_new_tokens for request in decoding],
-                stop_ids=[request.stop_ids for request in decoding],
-                temperatures=[request.temperature for request in decoding],
-            )
-        )
-        return [next(decoded) if request.max_new_tokens else None for request in batch]
+    def _process(self, waiting: Sequence[_Request]) -> tuple[list[tuple[_Request, Any]], list[_Request]]:
+        """Serve one micro-batch on the engine's thread. Returns what came of its requests, and the requests that must wait."""
+        # Reads first: what follows from them may join the others in writing, and writing many takes little longer than writing one.
+        reading = [request for request in waiting if not request.max_new_tokens]
+        writing = [request for request in waiting if request.max_new_tokens]
+        admitted, later, room = self._admit(reading or writing)
+        later += writing if reading else []
+        try:
+            served = self._answer(admitted, room)
+        except Exception as error:
+            return [(request, error) for request in admitted], later
+        unfinished = [request for request in admitted if request.branch and not request.branch.ended]
+        return [(request, outcome) for request, outcome in served if request not in unfinished], unfinished + later
 
-    def read(self, of: Callable[[KvModel], Any]) -> Any:
-        """Read from what is computed already."""
-        return of(self._kv)
+    def _admit(self, waiting: Sequence[_Request]) -> tuple[list[_Request], list[_Request], int]:
+        """As many requests as half of the budget can keep, longest first; those that wait; the room for a batch."""
+        tree, half = self._kv.tree, self.kv_tokens // 2
+        tree.begin()
+        admitted: list[_Request] = []
+        later: list[_Request] = []
+        kept: set[tuple[int, Adapter]] = set()
+        tokens, unwritten = 0, 0
+        for request in sorted(waiting, key=lambda request: -request.length):
+            chain = request.end().chain()
+            new = [node for node in chain if (id(node), request.adapter) not in kept]
+            needed = sum(len(node.token_ids) for node in new) + request.max_new_tokens
+            if admitted and tokens + needed > half:
+                later.append(request)
+                continue
+            admitted.append(request)
+            tokens += needed
+            unwritten += request.max_new_tokens + sum(len(node.token_ids) for node in new if request.adapter not in node.states)
+            kept |= {(id(node), request.adapter) for node in new}
+            tree.use(chain[-1])
+        later.sort(key=waiting.index)
+        # What is kept for later is only given up where batches would otherwise become small.
+        return admitted, later, max(tree.free - unwritten, half // 2, self.kv_tokens - tokens if len(admitted) == 1 else 0)
+
+    def _answer(self, requests: Sequence[_Request], room: int) -> list[tuple[_Request, Any]]:
+        """Compute every prefix, read the log-probabilities asked for, and write where asked."""
+        self._kv.compute([Wanted(request.node(), request.adapter, request.context.usage) for request in requests], room=room)
+        reading = [request for request in requests if not request.max_new_tokens]
+        found = self._kv.read([_hidden(r) for r in reading], [r.targets for r in reading]) if reading else []
+        writing = [request for request in requests if request.max_new_tokens]
+        branches: dict[Any, Branch] = {}
+        for request in writing:
+            request.branch = branches.setdefault(request.text_key(), request.branch or request.begin())
+        decode(self._kv, list(branches.values()), room=room)
+        return [*zip(reading, found, strict=True), *((request, request.branch) for request in writing)]
+
+
+def _hidden(request: _Request) -> torch.Tensor:
+    """The states (tokens, hidden) that the targets follow, or the one (1, hidden) that all of them may follow."""
+    if request.after is None:
+        return request.context.node().states[request.adapter].hidden[-1:]
+    before = request.after.node()
+    scored = [node for node in request.node().chain() if node.end > before.end]
+    states = [before.states[request.adapter].hidden[-1:], *(node.states[request.adapter].hidden for node in scored)]
+    return torch.cat(states)
 
 
 class HuggingFaceContext:
     """A prefix of the engine; immutable."""
 
-    def __init__(self, llm: HuggingFaceLLM, node: Node) -> None:
-        self._llm, self._node = llm, node
+    def __init__(self, llm: HuggingFaceLLM, parent: "HuggingFaceContext | None", new_ids: Sequence[int], usage: Usage) -> None:
+        self._llm, self._parent, self._new_ids, self.usage = llm, parent, tuple(new_ids), usage
+        self.length: int = (parent.length if parent else 0) + len(self._new_ids)
+        self._node: Node | None = None
 
     @property
     def token_ids(self) -> list[int]:
         """Every token of the context, BOS included."""
-        return [token for node in self._node.chain() for token in node.token_ids]
+        return [*(self._parent.token_ids if self._parent else ()), *self._new_ids]
+
+    def node(self) -> Node:
+        """Where the context ends in the engine's tree; held, and so kept in it, as long as the context lives. Engine thread only."""
+        if self._node is None:
+            self._node = (self._parent.node() if self._parent else self._llm.root).extend(self._new_ids)
+        return self._node
 
     def extend(self, segments: Sequence[Segment]) -> "HuggingFaceContext":
         """The context that continues this one; equal extensions share their work."""
         token_ids = self._llm.token_ids(segments)
-        return HuggingFaceContext(self._llm, self._node.child(token_ids)) if token_ids else self
+        return HuggingFaceContext(self._llm, self, token_ids, self.usage) if token_ids else self
 
     async def generate(
         self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
@@ -134,22 +251,23 @@ class HuggingFaceContext:
         """See `Context.generate`. Raises CheckpointError when a stop token is not in the tokenizer."""
         tokenizer = self._llm.tokenizer
         stop_ids = frozenset({tokenizer.eos_token_id, *(control_token_id(token, tokenizer) for token in stop)})
-        decoded = await self._llm.submit(self._node, adapter, max_new_tokens=max_new_tokens, stop_ids=stop_ids, temperature=temperature)
+        written = await self._llm.submit(self, adapter, max_new_tokens=max_new_tokens, stop_ids=stop_ids, temperature=temperature)
+        context = HuggingFaceContext(self._llm, self, written.token_ids, self.usage)
+        context._node = written.node
         return Generation(
-            text=tokenizer.decode(decoded.token_ids, skip_special_tokens=True).strip(),
-            token_ids=decoded.token_ids,
-            logprobs=decoded.logprobs,
-            stopped_by="stop" if decoded.stopped else "length",
-            context=HuggingFaceContext(self._llm, decoded.node),
+            text=tokenizer.decode(written.token_ids, skip_special_tokens=True).strip(),
+            token_ids=written.token_ids,
+            logprobs=written.logprobs,
+            stopped_by="stop" if written.stopped else "length",
+            context=context,
         )
 
     async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
         """See `Context.choose`. Reads the labels' first tokens where these differ, else scores the labels whole."""
         encoded = [encode_text(label, self._llm.tokenizer) for label in labels]
-        if len({ids[0] for ids in encoded}) == len(labels):
-            await self._llm.submit(self._node, adapter)
-            logprobs = self._llm.read(lambda kv: kv.next_logprobs(self._node, adapter))
-            scores = [float(logprobs[ids[0]]) for ids in encoded]
+        first = tuple(ids[0] for ids in encoded)
+        if len(set(first)) == len(labels):
+            scores = await self._llm.submit(self, adapter, targets=first)
         else:
             scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in labels))]
         weights = [math.exp(score - max(scores)) for score in scores]
@@ -158,5 +276,4 @@ class HuggingFaceContext:
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """See `Context.score`. What is scored stays computed for a context that extends this one by the same segments."""
         child = self.extend(segments)
-        await self._llm.submit(child._node, adapter)
-        return self._llm.read(lambda kv: kv.token_logprobs(child._node, adapter))
+        return await self._llm.submit(child, adapter, targets=child._new_ids, after=self)

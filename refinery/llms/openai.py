@@ -1,4 +1,6 @@
-"""Chat with OpenAI-compatible endpoints: one request, its tries, and what it took. Knows nothing of labels, stores or money.
+"""Ask OpenAI-compatible endpoints, by chat or for completions: one request, its tries, and what it took.
+
+Knows nothing of labels, stores or money.
 
 The `openai` client names the endpoint, the key, the organisation or Azure; requests are posted with aiohttp, which takes a fifth of the
 client's CPU time for each.
@@ -8,16 +10,15 @@ import asyncio
 import json
 import random
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from refinery.llms.endpoint import (
-    ChatRequest,
     EndpointConfig,
+    EndpointRequest,
     RefusedRequest,
     Reply,
     UnusableEndpoint,
-    chat_address,
-    parse_completion,
+    server_address,
 )
 from refinery.llms.gate import Gate, MinuteBudget
 
@@ -27,9 +28,13 @@ _BACKOFF_SECONDS, _BACKOFF_CAP_SECONDS = 0.5, 30.0
 _DEAD_AFTER, _DEAD_SECONDS = 3, 30.0
 _TOO_BUSY = frozenset((429, 503, 529))
 
+R = TypeVar("R", bound=Reply)
+
 
 class ChatEndpoint:
     """Sends chats to the least loaded of its servers, each under its own gate; `retries` counts repeated tries."""
+
+    keeps_replies = False
 
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
@@ -44,10 +49,10 @@ class ChatEndpoint:
         """Requests open now."""
         return sum(server.gate.in_flight for server in self._servers)
 
-    async def reply(self, request: ChatRequest) -> Reply:
+    async def reply(self, request: EndpointRequest[R]) -> R:
         """One reply. Raises RefusedRequest for this request's own fault, UnusableEndpoint when the endpoint does not answer."""
         left, failures, unseen, began = self.config.deadline_seconds, 0, 0, time.monotonic()
-        reserved = request.most_prompt_tokens() / 4 + self.config.max_tokens  # four characters a token, roughly
+        reserved = request.likely_prompt_tokens() + self.config.max_tokens if self._tokens.limited else 0.0
         await self._requests.take(1)
         await self._tokens.take(reserved)
         while True:
@@ -116,7 +121,7 @@ class _Server:
     def __init__(self, config: EndpointConfig, base_url: str | None) -> None:
         self.config = config
         self.gate = Gate(config.calls_in_flight)
-        self.url, self.headers = chat_address(config, base_url)
+        self.base, self._query, self.headers = server_address(config, base_url)
         self._send_schema = True
         self._failures, self._dead_until = 0, 0.0
 
@@ -129,12 +134,13 @@ class _Server:
         """Whether it is left alone for now."""
         return self._dead_until > time.monotonic()
 
-    async def send(self, request: ChatRequest, session: Any, seconds: float, unseen: int) -> Reply:
+    async def send(self, request: EndpointRequest[R], session: Any, seconds: float, unseen: int) -> R:
         """One try. Raises _MayPass, RefusedRequest or UnusableEndpoint."""
-        status, headers, content = await self._post(request.body(self.config, send_schema=self._send_schema), session, seconds)
+        body = request.body(self.config, send_schema=self._send_schema)
+        status, headers, content = await self._post(f"{self.base}{request.path}{self._query}", body, session, seconds)
         if status == 200:
             try:
-                return parse_completion(json.loads(content), max_tokens=self.config.max_tokens, unseen_tries=unseen)
+                return request.parse(json.loads(content), max_tokens=self.config.max_tokens, unseen_tries=unseen)
             except ValueError:
                 raise _MayPass("the reply is not JSON") from None
         message = _error_message(content)
@@ -148,12 +154,12 @@ class _Server:
             raise UnusableEndpoint(f"{self.unusable(f'status {status}: {message}')} {check}", unseen)
         raise RefusedRequest(f"status {status}: {message}")
 
-    async def _post(self, body: dict[str, Any], session: Any, seconds: float) -> tuple[int, Any, bytes]:
+    async def _post(self, url: str, body: dict[str, Any], session: Any, seconds: float) -> tuple[int, Any, bytes]:
         import aiohttp
 
         try:
             async with session.post(
-                self.url, data=json.dumps(body).encode(), headers=self.headers, timeout=aiohttp.ClientTimeout(total=seconds)
+                url, data=json.dumps(body).encode(), headers=self.headers, timeout=aiohttp.ClientTimeout(total=seconds)
             ) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -169,8 +175,7 @@ class _Server:
 
     def unusable(self, why: str) -> str:
         """The line that says which endpoint failed, and how."""
-        where = self.url.removesuffix("/chat/completions")
-        return f"endpoint {where} (model '{self.config.model}') cannot be used: {why}"
+        return f"endpoint {self.base} (model '{self.config.model}') cannot be used: {why}"
 
 
 def _error_message(content: bytes) -> str:

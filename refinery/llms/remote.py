@@ -5,6 +5,7 @@ tokens) is refused with a line that says which kind of model has them.
 """
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import logging
@@ -14,6 +15,7 @@ from typing import Any
 
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
+from refinery.llms.capabilities import NO_CAPABILITIES, Need
 from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
 from refinery.llms.openai import ChatEndpoint
 from refinery.segments import Segment
@@ -74,12 +76,21 @@ class RemoteLLM:
         if not task.cancelled():
             task.exception()
 
-    def lacks(self, what: str) -> LLMError:
+    def lacks(self, what: str, *, for_whom: str = "This decoder") -> LLMError:
         """The error for what a chat cannot give."""
         return LLMError(
-            f"endpoint model '{self.config.model}' is asked by chat, which has no {what}. This decoder needs a causal model on this"
-            " machine: name it by `llm` in the recipe, in place of `endpoint`."
+            f"endpoint model '{self.config.model}' is asked by chat, which has no {what}. {for_whom} needs a causal model on this machine,"
+            " named by `llm` in place of `endpoint`, or behind a completions server (vLLM): then name its `tokenizer` in `endpoint`."
         )
+
+    def require(self, decoder: str, needs: frozenset[Need]) -> None:
+        """Raises LLMError when the decoder needs what no chat gives."""
+        if lacking := NO_CAPABILITIES.lacking(needs):
+            raise self.lacks(" and no ".join(lacking), for_whom=f"Decoder '{decoder}'")
+
+    def record(self) -> dict[str, Any]:
+        """What the endpoint can do, for the run's record."""
+        return dataclasses.asdict(NO_CAPABILITIES)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -144,7 +144,10 @@ def test_an_endpoint_that_fails_every_try_ends_the_run(chat):
     ],
 )
 def test_what_a_chat_cannot_give_names_the_model_that_can(use, what):
-    needed = "This decoder needs a causal model on this machine: name it by `llm` in the recipe, in place of `endpoint`."
+    needed = (
+        "This decoder needs a causal model on this machine, named by `llm` in place of `endpoint`,"
+        " or behind a completions server (vLLM): then name its `tokenizer` in `endpoint`."
+    )
     with pytest.raises(LLMError) as raised:
         use(RemoteLLM(EndpointConfig(base_url="http://127.0.0.1:9/v1", model="scripted")))
     assert str(raised.value) == f"endpoint model 'scripted' is asked by chat, which has no {what}. {needed}"
