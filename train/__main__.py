@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from refinery.errors import CheckpointError
 from refinery.stage import run_stage
 from train.recipe import TrainRecipe
 
@@ -13,24 +14,45 @@ DESCRIPTION = "Fine-tune a model on what distill wrote: an adapter or a whole ch
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage from the command line."""
-    return run_stage("train", DESCRIPTION, TrainRecipe, preview=_preview, run=_run, report=_report, argv=argv)
+    return run_stage(
+        "train", DESCRIPTION, TrainRecipe, preview=_preview, run=_run, report=_report, show_rows=_show_rows, plan=_plan, argv=argv
+    )
 
 
 def _run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
-    from train.causal import run
+    from train.run import run
 
     return run(recipe, resume=resume)
 
 
 def _preview(recipe: TrainRecipe) -> None:
-    """The first rows as segments; what is trained stands between ⟦ and ⟧. Loads the tokenizer only."""
+    """The first rows as segments; what is trained stands between ⟦ and ⟧. Loads the tokenizer only; without it the plan must do."""
     from refinery.llms.checkpoint import load_tokenizer
     from train.data import row_segments, training_records
 
-    tokenizer = load_tokenizer(recipe.base)
+    try:
+        tokenizer = load_tokenizer(recipe.base)
+    except CheckpointError:
+        return
     for number, record in enumerate(training_records(recipe)[:3], 1):
         text = "".join(f"⟦{s.text}⟧" if s.trained else s.text for s in row_segments(record, recipe, tokenizer))
         print(f"--- example {number}\n{text}\n")
+
+
+def _plan(recipe: TrainRecipe, config_file: str | None, num_processes: int | None) -> None:
+    from train.launch import asked, launch_of, read_accelerate_config
+    from train.plan import plan_lines
+
+    named = config_file and launch_of(read_accelerate_config(config_file), source=config_file, processes=num_processes)
+    print("\n".join(plan_lines(recipe, named or asked())))
+
+
+def _show_rows(recipe: TrainRecipe, count: int) -> None:
+    from rich.console import Console
+
+    from train.preview import preview
+
+    preview(recipe, count, Console())
 
 
 def _report(metrics: dict[str, Any]) -> None:

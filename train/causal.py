@@ -1,97 +1,60 @@
-"""Train a causal model on encoded rows with TRL's SFTTrainer, and write the checkpoint."""
+"""The causal family (Llama 2 and 3): TRL's SFTTrainer on our own ids and labels."""
 
-import os
+from importlib.util import find_spec
 from typing import Any
 
 from refinery.errors import RecipeError
-from refinery.run_dir import RunDir, check_run, open_run
-from train.data import encode_rows, training_records
-from train.evaluate import evaluate
+from refinery.segments import EncodedRow
+from train.adapter import keep_trained_in_float32
+from train.arguments import trainer_arguments
+from train.data import encode_rows, held_out_records
 from train.model import build_model, save_model
 from train.recipe import TrainRecipe
 
-
-def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
-    """Train, save to `output_dir`, evaluate on the validation files. Returns what `metrics.json` holds."""
-    # Under `accelerate launch` every process runs this; the first one owns the run directory.
-    main_process = os.environ.get("RANK", "0") == "0"
-    if main_process and (finished := check_run(recipe, recipe.output_dir, resume=resume)) is not None:
-        return finished
-    records = training_records(recipe)
-    model, tokenizer = build_model(recipe)
-    rows, dropped = encode_rows(records, recipe, tokenizer)
-    output = open_run(recipe, recipe.output_dir, stage="train", resume=resume) if main_process else RunDir(recipe.output_dir)
-    trainer = build_trainer(model, tokenizer, rows, recipe)
-    result = trainer.train(resume_from_checkpoint=_last_checkpoint(recipe) if resume else None)
-    train_loss = _mean_over_processes(trainer.accelerator, result.training_loss)
-    if not main_process:
-        return {}
-    save_model(trainer.accelerator.unwrap_model(trainer.model), tokenizer, recipe, recipe.output_dir)
-    metrics = {
-        "rows": len(rows),
-        "rows_dropped_overlong": dropped,
-        "tokens": sum(len(row.input_ids) for row in rows),
-        "tokens_trained": sum(label != -100 for row in rows for label in row.labels),
-        "steps": trainer.state.global_step,
-        "train_loss": train_loss,
-        "trainable_parameters": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-    }
-    metrics |= evaluate(recipe) if recipe.validation else {}
-    output.write_metrics(metrics)
-    return metrics
+__all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
 
-def build_trainer(model: Any, tokenizer: Any, rows: list[Any], recipe: TrainRecipe) -> Any:
-    """The SFTTrainer over our own ids and labels, checked to run on as many processes as were launched."""
-    import torch
-    from datasets import Dataset
+def build_trainer(model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
+    """The trainer over our own ids and labels. Raises RecipeError when the recipe asks for GPU kernels that this machine cannot run."""
     from trl import SFTConfig
 
+    from train.packing import Collator, build_dataset
     from train.supervised_head import SupervisedHeadTrainer
 
-    on_gpu = torch.cuda.is_available()
+    joined = recipe.packing or recipe.padding_free
+    _prepare_layers(model, recipe, joined=joined)
     arguments = SFTConfig(
-        output_dir=str(recipe.output_dir / "checkpoints"),
-        num_train_epochs=recipe.epochs,
-        max_steps=recipe.max_steps,
-        learning_rate=recipe.learning_rate,
-        lr_scheduler_type=recipe.lr_scheduler_type,
-        warmup_steps=recipe.warmup_steps,
-        weight_decay=recipe.weight_decay,
-        per_device_train_batch_size=recipe.per_device_train_batch_size,
-        gradient_accumulation_steps=recipe.gradient_accumulation_steps,
-        train_sampling_strategy=recipe.train_sampling_strategy,
-        max_length=None,  # rows are cut to length by encode_rows, which counts what it drops; TRL would cut the end silently
-        bf16=recipe.dtype == "bfloat16",
-        gradient_checkpointing=recipe.gradient_checkpointing,
-        use_cpu=not on_gpu,
-        dataloader_pin_memory=on_gpu,
-        logging_steps=10,
-        save_steps=recipe.save_steps,
-        save_total_limit=1,
-        report_to="none",
-        seed=recipe.seed,
+        **trainer_arguments(recipe),
+        max_length=None,  # rows were fitted by train/overlong.py, which counts what it drops; TRL would cut the end silently
         dataset_kwargs={"skip_prepare_dataset": True},
-        disable_tqdm=None if on_gpu else False,
+        remove_unused_columns=False,  # TRL would drop the kinds
     )
-    dataset = Dataset.from_dict({"input_ids": [row.input_ids for row in rows], "labels": [row.labels for row in rows]})
-    trainer = SupervisedHeadTrainer(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
-    if trainer.accelerator.num_processes != launched:
-        raise RecipeError(
-            f"{launched} processes were launched but training would run on {trainer.accelerator.num_processes}. See accelerate_configs/."
-        )
+    held_out = held_out_records(recipe)
+    trainer = SupervisedHeadTrainer(
+        model=model,
+        recipe=recipe,
+        args=arguments,
+        data_collator=Collator(tokenizer.pad_token_id, joined),
+        train_dataset=build_dataset(rows, bin_length=recipe.max_length if recipe.packing else None),
+        eval_dataset=build_dataset(encode_rows(held_out, recipe, tokenizer)[0]) if held_out else None,
+        processing_class=tokenizer,
+        loss_weights=recipe.loss_weights,
+    )
+    if recipe.strategy == "qlora":
+        keep_trained_in_float32(model)  # SFTTrainer has cast it down
     return trainer
 
 
-def _mean_over_processes(accelerator: Any, loss: float) -> float:
-    """The trainer's own figure holds only this process's share of the steps after the last log; the mean is the loss of all rows."""
+def _prepare_layers(model: Any, recipe: TrainRecipe, *, joined: bool) -> None:
+    """The attention that joined rows need, and the kernels that the recipe asks for."""
     import torch
 
-    return float(accelerator.reduce(torch.tensor(loss, device=accelerator.device), reduction="mean"))
+    from train.document_attention import register
 
-
-def _last_checkpoint(recipe: TrainRecipe) -> str | None:
-    """The newest whole checkpoint: the trainer writes trainer_state.json last, so one without it was cut short."""
-    whole = [state.parent for state in (recipe.output_dir / "checkpoints").glob("checkpoint-*/trainer_state.json")]
-    return str(max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]))) if whole else None
+    if joined and recipe.attn_implementation == "sdpa":
+        model.set_attn_implementation(register())
+    if recipe.kernels:
+        if find_spec("kernels") is None or not torch.cuda.is_available():
+            raise RecipeError("key 'kernels': they need a CUDA GPU and the package `kernels`. Install it, or set kernels: false.")
+        model.train()  # kernels are chosen for the mode that the model is in
+        model.set_use_kernels(True)

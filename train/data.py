@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from refinery.errors import RecordError
-from refinery.formats import trajectory_segments
+from refinery.formats import train_evidence, trajectory_segments
 from refinery.messages import read_trajectories
 from refinery.prompts.render import render_prompt
 from refinery.records import Decomposition, KnowledgeLabel, Record, RelevanceLabel, read_records
 from refinery.segments import EncodedRow, Segment, encode
 from refinery.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, render_sub_questions
+from train.overlong import fit_rows
 from train.recipe import TrainRecipe
 
 RECORD_TYPES: dict[str, type[Record]] = {
@@ -35,13 +35,14 @@ def training_records(recipe: TrainRecipe) -> list[Any]:
     return _balanced(records, random.Random(recipe.seed)) if recipe.label_balance else records
 
 
-def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], int]:
-    """Rows within `max_length`, and how many longer ones were dropped. Raises RecordError when none is left."""
-    rows = [encode(row_segments(record, recipe, tokenizer), tokenizer) for record in records]
-    kept = [row for row in rows if len(row.input_ids) <= recipe.max_length]
-    if not kept:
-        raise RecordError(f"{recipe.data[0]}: every row is longer than max_length {recipe.max_length}. Raise it.")
-    return kept, len(rows) - len(kept)
+def held_out_records(recipe: TrainRecipe) -> list[Any]:
+    """The validation records that are answered while training; none where nothing is evaluated before the end."""
+    return read_rows(recipe.validation, recipe)[: recipe.eval_rows] if recipe.eval_steps else []
+
+
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, int]]:
+    """Rows within `max_length`, and what was done with longer ones. Raises RecordError when none is left."""
+    return fit_rows(records, recipe, lambda record: encode(row_segments(record, recipe, tokenizer), tokenizer))
 
 
 def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segment]:
@@ -54,7 +55,7 @@ def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segme
         prompt, reply = decomposition_prompt(record.question), render_sub_questions(record.sub_questions)
         return [Segment(prompt, "prompt"), Segment(reply, "query", True), _end(tokenizer)]
     system_prompt = render_prompt(recipe.system_prompt) if record.system_prompt is None else record.system_prompt
-    return trajectory_segments(record, system_prompt, tokenizer, format=recipe.format)
+    return train_evidence(trajectory_segments(record, system_prompt, tokenizer, format=recipe.format), recipe.evidence_loss)
 
 
 def _labelled(prompt: str, label: str, tokenizer: Any) -> list[Segment]:

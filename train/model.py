@@ -1,85 +1,70 @@
-"""The model to train: control tokens added and initialised, adapter wrapped around it, and how it is saved.
+"""The model to train, of any family: loaded for its strategy, control tokens added, adapter wrapped around it; and how it is saved."""
 
-What the installed stack gets wrong and this file works around is said where it happens.
-"""
-
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from refinery.control_tokens import RQ_RAG, ControlToken, write_manifest
-from refinery.llms.checkpoint import extend_vocabulary, load_base
-from refinery.segments import encode_text
+from refinery.control_tokens import write_manifest
+from refinery.errors import RecipeError
+from refinery.llms.checkpoint import load_base
+from refinery.sub_models import JUDGE_LABELS
+from train.adapter import check_four_bit_layers, four_bit, keep_trained_in_float32, with_adapter
+from train.launch import asked
 from train.recipe import TrainRecipe
-
-
-def control_tokens_of(recipe: TrainRecipe) -> tuple[ControlToken, ...]:
-    """The control tokens that the recipe's task needs."""
-    return RQ_RAG if recipe.task == "refinement" else ()
+from train.vocabulary import add_control_tokens, control_tokens_of
 
 
 def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
-    """(model, tokenizer) ready for the trainer: for `lora` a PEFT model that trains the adapter and the control tokens' rows."""
-    model, tokenizer = load_base(recipe.base, dtype=recipe.dtype)
-    if tokenizer.pad_token is None:
-        tokenizer.add_special_tokens({"pad_token": "<pad>"})
-    new_rows = add_control_tokens(model, tokenizer, control_tokens_of(recipe))
+    """(model, tokenizer) of any family, ready for the trainer: the whole model under `full`, else a PEFT model over frozen weights.
+
+    The vocabulary is extended here, before ZeRO-3 or FSDP splits the embeddings, which cannot be resized afterwards; so each process
+    holds the whole model in host memory until the trainer wraps it. Raises CheckpointError when the base cannot be loaded, RecipeError
+    when QLoRA's library is missing.
+    """
+    if recipe.strategy == "qlora" and find_spec("bitsandbytes") is None:
+        raise RecipeError("strategy qlora needs the package bitsandbytes. Install rag-refinery[gpu], or use strategy: lora.")
+    quantization = four_bit(recipe) if recipe.strategy == "qlora" else None
+    dtype = "float32" if recipe.strategy == "full" else recipe.dtype
+    model, tokenizer = load_base(recipe.base, dtype=dtype, family=recipe.family, labels=labels_of(recipe), quantization=quantization)
+    if recipe.strategy == "qlora":
+        check_four_bit_layers(model, recipe.base)
+    base_rows = model.get_input_embeddings().weight.shape[0]
+    tokenizer, token_rows = add_control_tokens(model, tokenizer, control_tokens_of(recipe))
     model.config.use_cache = False
     model.set_attn_implementation(recipe.attn_implementation)
-    if recipe.strategy == "lora":
-        model = _with_adapter(model, recipe, new_rows)
+    if recipe.strategy != "full":
+        model = with_adapter(model, tokenizer, recipe, token_rows)
+        model.base_rows = base_rows
+        # ZeRO-3 gathers parameters into buffers of one dtype, so there all keep the base's; its optimizer has float32 copies of its own.
+        if asked().sharding != "zero3":
+            keep_trained_in_float32(model)
     return model, tokenizer
 
 
-def add_control_tokens(model: Any, tokenizer: Any, tokens: tuple[ControlToken, ...]) -> list[int]:
-    """Add the tokens, resize the embeddings, and start each new row at the mean of its description's rows. Returns the new row ids."""
-    rows = model.get_input_embeddings().weight.shape[0]
-    tokenizer.add_special_tokens({"additional_special_tokens": [token.token for token in tokens]})
-    extend_vocabulary(model, len(tokenizer))
-    for embedding in _embeddings(model):
-        weight = embedding.weight.data
-        weight[rows:] = weight[:rows].mean(dim=0)
-        for token in tokens:
-            described = encode_text(token.init_text, tokenizer)
-            weight[tokenizer.convert_tokens_to_ids(token.token)] = weight[described].mean(dim=0)
-    return list(range(rows, model.get_input_embeddings().weight.shape[0]))
+def labels_of(recipe: TrainRecipe) -> tuple[str, ...]:
+    """The classes of a classifier's head; none in the other families, which write their labels."""
+    return tuple(label.strip() for label in JUDGE_LABELS[recipe.task]) if recipe.family == "classifier" else ()
 
 
-def _embeddings(model: Any) -> list[Any]:
-    """Input and output embeddings; one where they are tied."""
-    both = [model.get_input_embeddings(), model.get_output_embeddings()]
-    return both[:1] if both[0].weight is both[1].weight else both
+def save_model(model: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path, state_dict: dict[str, Any] | None = None) -> None:
+    """Save the checkpoint with its tokenizer and control-token manifest; an adapter holds its token rows, not two whole embeddings.
 
+    `state_dict` holds the weights of a model that is split over processes (train/gather.py). A whole model is saved in the recipe's
+    dtype; the float32 that it is trained in stays in the trainer's own checkpoints.
+    """
+    if recipe.strategy == "full":
+        import torch
 
-def _with_adapter(model: Any, recipe: TrainRecipe, new_rows: list[int]) -> Any:
-    import torch
-    from peft import LoraConfig, get_peft_model
-
-    # PEFT draws lora_A here, before the trainer sets its seed.
-    torch.manual_seed(recipe.seed)
-    # Listing only the input embedding of an untied model would lose the new output rows on reload; a tied one takes a plain list.
-    tied = len(_embeddings(model)) == 1
-    token_rows = (new_rows if tied else {"embed_tokens": new_rows, "lm_head": new_rows}) if new_rows else None
-    config = LoraConfig(
-        r=recipe.lora_rank,
-        lora_alpha=recipe.lora_alpha,
-        lora_dropout=recipe.lora_dropout,
-        target_modules="all-linear",
-        trainable_token_indices=token_rows,
-        task_type="CAUSAL_LM",
-    )
-    model = get_peft_model(model, config)
-    # TRL's fused head reads `lm_head.bias`, which PEFT's wrapper for trained token rows lacks (trl 1.16, peft 0.21).
-    if new_rows:
-        model.get_base_model().get_output_embeddings().bias = None
-    return model
-
-
-def save_model(model: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path) -> None:
-    """Save the checkpoint with its tokenizer and control-token manifest; an adapter holds its token rows, not two whole embeddings."""
-    if recipe.strategy == "lora":
-        model.save_pretrained(folder, save_embedding_layers=False)
-    else:
+        weights = model.state_dict() if state_dict is None else state_dict
         model.config.use_cache = True
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, state_dict={name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items()})
+        model.config.dtype = recipe.dtype  # save_pretrained writes that of the model in memory
+        model.config.save_pretrained(folder)
+        model.config.use_cache = False
+    else:
+        model.save_pretrained(folder, state_dict=state_dict)
+        if recipe.family == "classifier":
+            model.config.save_pretrained(folder)  # an adapter's own configuration does not name the labels
     tokenizer.save_pretrained(folder)
-    write_manifest(folder, control_tokens_of(recipe), tokenizer)
+    base_rows = None if recipe.strategy == "full" else model.base_rows
+    write_manifest(folder, control_tokens_of(recipe), tokenizer, base_rows=base_rows)

@@ -3,28 +3,59 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat, ValidationInfo, field_validator, model_validator
 
-from refinery.formats import FormatName
+from refinery.formats import EvidenceLoss, FormatName
+from refinery.llms.families import FamilyName
 from refinery.recipe import Recipe
+from train.support import check_support
 
+StrategyName = Literal["full", "lora", "qlora", "dora", "alora"]
 TaskName = Literal["self_knowledge", "relevance", "decomposition", "refinement"]
+# What train/evaluate.py scores a model of each task by.
+SCORES: dict[TaskName, tuple[str, ...]] = {
+    "self_knowledge": ("accuracy", "f1", "auc", "ece"),
+    "relevance": ("accuracy", "f1", "auc", "ece"),
+    "decomposition": ("accuracy", "f1"),
+    "refinement": ("action_validity", "stop_f1", "query_exact_match", "answer_exact_match"),
+}
+LossKind = Literal["control_token", "query", "answer", "label", "evidence"]
+
+
+class HubConfig(Recipe):
+    """A hub repository that gets every checkpoint, each as a revision of its own, and at the end the model."""
+
+    to: str = Field(description="owner/name; made where there is none", pattern=r"^[\w.-]+/[\w.-]+$")
+    private: bool = True
 
 
 class TrainRecipe(Recipe):
-    """Fine-tune one causal model on the rows of one task."""
+    """Fine-tune one model on the rows of one task."""
 
+    family: FamilyName = Field("causal", description="causal: Llama; seq2seq: T5; classifier: an encoder that judges by a label")
     task: TaskName = Field(description="which records the data holds, and how they become rows")
-    base: str = Field(description="hub name or folder of the causal model to start from")
+    base: str = Field(description="hub name or folder of the model to start from")
     data: list[Path] = Field(min_length=1, description="files that distill wrote")
     validation: list[Path] = Field(default=[], description="held-out files of the same kind, for metrics after training")
     output_dir: Path
-    strategy: Literal["lora", "full"] = "lora"
+    strategy: StrategyName = Field(
+        "lora",
+        description="qlora: LoRA on a 4-bit base; dora: LoRA with learned magnitudes; alora: LoRA that acts from the end of the prompt on, "
+        "so that sub-models share the base's cache (RA-ISF's judges only)",
+    )
     lora_rank: int = Field(8, description="RA-ISF trains 8, RQ-RAG's script 64", ge=1)
     lora_alpha: int = Field(16, description="both papers' scripts use 16", ge=1)
     lora_dropout: float = Field(0.05, description="RA-ISF's LoRA script uses 0.05", ge=0, lt=1)
     format: FormatName = Field("consistent", description="how trajectories are written (refinement only)")
     system_prompt: str = Field("rq_rag_short_answer", description="a file of refinery/prompts, for rows that bring none (refinement only)")
+    evidence_loss: EvidenceLoss = Field(
+        "masked",
+        description="what trains of the evidence that the runtime inserts: nothing; its two markers, as with RQ-RAG's "
+        "--mask_retrieved_paragraph (inside_markers); or markers and text, that script's default (all)",
+    )
+    loss_weights: dict[LossKind, PositiveFloat] = Field(
+        {}, description="weight of a token's loss by kind, such as {control_token: 2.0}; 1 where not named"
+    )
     label_balance: bool = Field(False, description="repeat rows of the rarer label until both are equally frequent")
     epochs: float = Field(3, description="RA-ISF trains 3, RQ-RAG 1", gt=0)
     learning_rate: float = Field(description="RQ-RAG full: 2e-5; RA-ISF full: 2e-5, LoRA: 1e-4", gt=0)
@@ -36,11 +67,48 @@ class TrainRecipe(Recipe):
     )
     per_device_train_batch_size: int = Field(4, ge=1)
     gradient_accumulation_steps: int = Field(8, ge=1)
-    max_length: int = Field(4096, description="longer rows are dropped and counted; RQ-RAG trains 4,096", ge=8)
+    max_length: int = Field(4096, description="tokens of the longest row, and of a packed sequence; RQ-RAG trains 4,096", ge=8)
+    overlong: Literal["drop", "raise", "shorten_evidence"] = Field(
+        "drop", description="longer rows: drop and count, stop, or cut passages at their ends (counted; dropped if that is not enough)"
+    )
+    packing: bool = Field(
+        False, description="fill sequences of max_length with whole rows that do not see each other; a batch then counts sequences"
+    )
+    padding_free: bool = Field(False, description="join a batch's rows instead of padding them; they do not see each other either")
     max_steps: int = Field(-1, description="stop after so many steps; -1 trains all epochs")
-    dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="weights are loaded so, and training runs in it")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "bfloat16", description="frozen weights are held and everything is computed in it; what is trained is kept in float32"
+    )
     gradient_checkpointing: bool = True
     attn_implementation: str = Field("sdpa", description="as transformers names them")
+    kernels: bool = Field(False, description="the Hub's fused GPU kernels for norm, rotary embedding and MLP (package `kernels`)")
     save_steps: int = Field(200, description="steps between checkpoints that --resume can go on from; the newest is kept", ge=1)
+    eval_steps: int | None = Field(None, description="steps between evaluations on the validation files; None: once, at the end", ge=1)
+    eval_rows: int = Field(200, description="validation rows that the model answers at each of them; all of them at the end", ge=1)
+    metric_for_best_model: str | None = Field(None, description="keep the checkpoint that is best by this score, not the last one")
+    hub: HubConfig | None = Field(None, description="where checkpoints are pushed to; the hub's client finds its token itself")
+    logging_steps: int = Field(10, description="steps between lines of history.jsonl", ge=1)
     limit: int | None = Field(None, description="train on the first rows only", ge=1)
     seed: int = 42
+
+    @field_validator("eval_steps")
+    @classmethod
+    def _has_held_out_rows(cls, steps: int | None, info: ValidationInfo) -> int | None:
+        if steps is not None and not info.data.get("validation", True):
+            raise ValueError("evaluation needs held-out rows: name them by `validation`")
+        return steps
+
+    @field_validator("metric_for_best_model")
+    @classmethod
+    def _is_measured(cls, metric: str | None, info: ValidationInfo) -> str | None:
+        scores = SCORES.get(info.data.get("task", ""), ())
+        if metric is not None and scores and metric not in scores:
+            raise ValueError(f"a model of this task is scored by {', '.join(scores)}")
+        if metric is not None and info.data.get("eval_steps", 1) is None:
+            raise ValueError("choosing the best checkpoint needs evaluations: set `eval_steps`")
+        return metric
+
+    @model_validator(mode="after")
+    def _supported(self) -> "TrainRecipe":
+        check_support(self)
+        return self

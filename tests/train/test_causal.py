@@ -16,10 +16,11 @@ from infer.decoders.rq_rag import CONTROL_TOKENS
 from refinery.control_tokens import check_manifest
 from refinery.llms.checkpoint import load_base, load_checkpoint, load_with_adapters
 from refinery.records import KnowledgeLabel, Passage, Step, Trajectory, write_records
-from train.causal import build_trainer, run
+from train.causal import build_trainer
 from train.data import encode_rows, training_records
 from train.model import build_model, save_model
 from train.recipe import TrainRecipe
+from train.run import run
 
 PROJECT = Path(__file__).parents[2]
 NAMES = ("Dune", "Golden Harbor", "The Iron Raven", "Silent Valley")

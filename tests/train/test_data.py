@@ -127,14 +127,14 @@ def test_a_trained_decomposition_parses_to_the_sub_questions(control_tokenizer):
 
 def test_rows_that_are_too_long_are_dropped_and_counted(control_tokenizer):
     long = KNOWN.model_copy(update={"question": "Who? " * 100})
-    rows, dropped = encode_rows([KNOWN, long, UNKNOWN], recipe(max_length=100), control_tokenizer)
-    assert (len(rows), dropped) == (2, 1)
+    rows, counts = encode_rows([KNOWN, long, UNKNOWN], recipe(max_length=100), control_tokenizer)
+    assert (len(rows), counts) == (2, {"rows_dropped_overlong": 1})
     assert all(row.input_ids[-1] == control_tokenizer.eos_token_id for row in rows)
 
 
 def test_a_row_of_exactly_max_length_is_kept(control_tokenizer):
     length = len(encoded(KNOWN, control_tokenizer).input_ids)
-    assert encode_rows([KNOWN], recipe(max_length=length), control_tokenizer)[1] == 0
+    assert encode_rows([KNOWN], recipe(max_length=length), control_tokenizer)[1] == {"rows_dropped_overlong": 0}
 
 
 def test_rows_that_are_all_too_long_are_an_error(control_tokenizer):
@@ -162,6 +162,10 @@ def test_balanced_labels_are_equally_frequent_and_keep_every_row(tmp_path):
         ),
         ("x", ["learning_rat=1"], "unknown key 'learning_rat'. Did you mean 'learning_rate'?"),
         ("x", ["warmup_ratio=0.1"], "unknown key 'warmup_ratio'. It is called 'warmup_steps' here."),
+        ("x", ["loss_weights.evidnce=2"], "key 'loss_weights.evidnce"),
+        ("x", ["loss_weights.query=-1"], "key 'loss_weights.query': Input should be greater than 0"),
+        ("x", ["evidence_loss=none"], "key 'evidence_loss': Input should be 'masked', 'inside_markers' or 'all'"),
+        ("x", ["overlong=truncate"], "key 'overlong': Input should be 'drop', 'raise' or 'shorten_evidence'"),
         ("x", ["task=critic"], "key 'task': Input should be 'self_knowledge', 'relevance', 'decomposition' or 'refinement'"),
     ],
 )

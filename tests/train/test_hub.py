@@ -1,0 +1,150 @@
+"""A training run that pushes itself: what the hub then holds, and what a stranger does with it."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from refinery.records import Passage, Step, Trajectory, write_records
+
+REPOSITORY = "me/refiner"
+NAMES = ("Dune", "Golden Harbor", "The Iron Raven", "Silent Valley")
+ROWS = [
+    Trajectory(
+        question_id=str(i),
+        question=f"Who directed {name}?",
+        steps=[
+            Step(action="rewrite", text=f"director of {name}", passages=[Passage(id="1", title=name, text=f"{name} is a film.")]),
+            Step(action="answer", text=f"Maria {name}"),
+        ],
+    )
+    for i, name in enumerate(NAMES)
+]
+DISTILLED = {
+    "run.json": {"stage": "distill", "commit": "c0ffee", "recipe": {"task": "refinement", "licence": "CC BY-SA 4.0"}},
+    "metrics.json": {
+        "questions": 5,
+        "questions_labelled": 4,
+        "questions_rejected": 1,
+        "teacher": {"models": {"big-1-2024": 9}},
+        "prompts": {"teacher_rewrite": "abc123"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def trained(hub, tiny_bases, tmp_path_factory):
+    """The folder of a run whose recipe names the hub, and what its process printed."""
+    folder = tmp_path_factory.mktemp("pushed")
+    (folder / "labels").mkdir()
+    write_records(folder / "labels" / "train.jsonl", ROWS)
+    for name, values in DISTILLED.items():
+        (folder / "labels" / name).write_text(json.dumps(values))
+    recipe = {
+        "task": "refinement",
+        "base": str(tiny_bases["untied"]),
+        "data": [str(folder / "labels" / "train.jsonl")],
+        "output_dir": str(folder / "run"),
+        "learning_rate": 1e-2,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "max_steps": 4,
+        "save_steps": 2,
+        "dtype": "float32",
+        "gradient_checkpointing": False,
+        "hub": {"to": REPOSITORY},
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    done = hub.run("refinery", "train", str(folder / "recipe.yaml"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, done
+
+
+def card(hub):
+    return hub.text(f"{REPOSITORY}/resolve/main/README.md")
+
+
+def test_the_repository_is_private_and_holds_the_model_and_each_checkpoint(hub, trained):
+    held = hub.repositories()[f"models/{REPOSITORY}"]
+    assert held["private"]
+    assert set(held["branches"]) == {"main", "step-000000002", "step-000000004"}
+    needed = {"README.md", "adapter_model.safetensors", "adapter_config.json", "tokenizer.json", "control_tokens.json", "recipe.yaml"}
+    for files in held["branches"].values():
+        assert needed <= set(files)
+        assert not [name for name in files if name.endswith((".bin", ".pt", ".pth")) or "optimizer" in name]
+    assert {"metrics.json", "run.json", "data.json", "examples.jsonl"} <= set(held["branches"]["main"])
+
+
+def test_the_push_says_what_it_reproduced(trained):
+    assert re.search(rf"{REPOSITORY}: \d+ files, 3 outputs reproduced from what the hub gave back", trained[1].stderr)
+
+
+def test_the_token_is_written_nowhere(hub, trained):
+    folder, done = trained
+    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    held = [
+        hub.text(f"{REPOSITORY}/resolve/{branch}/{name}").encode()
+        for branch, names in hub.repositories()[f"models/{REPOSITORY}"]["branches"].items()
+        for name in names
+        if not name.endswith(".safetensors")
+    ]
+    assert len(files) > 10
+    assert not [text for text in (*files, *held, done.stdout.encode(), done.stderr.encode()) if hub.token.encode() in text]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# refiner",
+        "| strategy | lora |",
+        "| learning_rate | 0.01 |",
+        "| steps | 4 |",
+        "Models asked: teacher: `big-1-2024`.",
+        "| teacher_rewrite | abc123 |",
+        "questions and passages under CC BY-SA 4.0.",
+        "the terms of their provider on training with outputs apply.",
+        "| `[A_Response]` | 1856 | answer | model |",
+        "| `[R_Evidences]` | 1860 | evidence_start | environment |",
+        "## Outputs to expect",
+        "refinery infer loop.yaml",
+    ],
+)
+def test_the_card_tells_a_stranger(hub, trained, line):
+    assert line in card(hub)
+
+
+def test_the_card_gives_the_data_with_its_hash_and_counts(hub, trained):
+    assert re.search(r"\| `\S+/labels/train.jsonl` \| 4 \| `[0-9a-f]{16}` \|", card(hub))
+    assert "(task `refinement`, 5 questions, 4 labelled, 1 rejected)" in card(hub)
+
+
+def test_the_hub_reads_the_cards_front_matter(hub, trained):
+    data = ModelCard(card(hub)).data.to_dict()
+    assert data["library_name"] == "peft"
+    assert {"rag-refinery", "refinement"} <= set(data["tags"])
+
+
+def test_a_stranger_runs_the_loop_with_the_cards_commands(hub, trained, tmp_path):
+    commands = re.search(r"```bash\n(.*?)```", card(hub), flags=re.DOTALL)[1].replace("pip install rag-refinery\n", "")
+    (tmp_path / "refinery").write_text(f'#!/bin/sh\nexec {sys.executable} -m refinery.command "$@"\n')
+    (tmp_path / "refinery").chmod(0o755)
+    environment = hub.environment | {"PATH": f"{tmp_path}:/usr/bin:/bin", "HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run(["bash", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    predictions = (tmp_path / "runs" / "loop" / "predictions.jsonl").read_text().splitlines()
+    assert len(json.loads(predictions[0])["paths"]) == 13  # the whole tree of Sec. 2.3 at depth 2
+
+
+@pytest.mark.slow
+def test_a_checkpoints_revision_loads_by_its_name(hub, trained, tmp_path):
+    code = (
+        "from refinery.llms.checkpoint import load_checkpoint; "
+        f"model, tokenizer = load_checkpoint('{REPOSITORY}@step-000000002'); "
+        "print(len(tokenizer), model.name_or_path)"
+    )
+    done = hub.run("python", "-c", code, HF_HOME=str(tmp_path))
+    assert done.stdout.startswith("1864 "), done.stderr[-2000:]

@@ -1,0 +1,127 @@
+"""A run that was killed, or told to stop, ends with the very weights of one that went straight through: bit for bit, on one process."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from refinery.llms.checkpoint import load_checkpoint
+from refinery.records import Passage, Step, Trajectory, write_records
+from train.recipe import TrainRecipe
+from train.run import _last_checkpoint, run
+
+PROJECT = Path(__file__).parents[2]
+STEPS = 12
+ROWS = [
+    Trajectory(
+        question_id=f"{name} {action}",
+        question=f"Who directed {name}?",
+        steps=[
+            Step(action=action, text=f"director of {name}", passages=[Passage(id="1", title=name, text=f"{name} is a film.")]),
+            Step(action="answer", text=f"Maria {name}"),
+        ],
+    )
+    for name in ("Dune", "Golden Harbor", "The Iron Raven")
+    for action in ("rewrite", "decompose")
+]
+
+
+@pytest.fixture
+def recipe_of(tiny_bases, tmp_path):
+    """A recipe by strategy, in a folder by name: dropout, token rows, accumulated batches, four epochs in random order."""
+    write_records(tmp_path / "rows.jsonl", ROWS)
+
+    def build(strategy: str, name: str) -> TrainRecipe:
+        values = {
+            "task": "refinement",
+            "base": str(tiny_bases["untied"]),
+            "data": [str(tmp_path / "rows.jsonl")],
+            "output_dir": str(tmp_path / name),
+            "strategy": strategy,
+            "lora_dropout": 0.2,
+            "learning_rate": 1e-2,
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": 2,
+            "max_steps": STEPS,
+            "save_steps": 1,
+            "dtype": "float32",
+            "gradient_checkpointing": False,
+        }
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values))
+        return TrainRecipe.model_validate(values)
+
+    return build
+
+
+def interrupt(recipe: TrainRecipe, number: signal.Signals, step: int, *launcher: str) -> subprocess.CompletedProcess[str]:
+    """Train in a process of its own and send it a signal when it begins to save the checkpoint of `step`."""
+    command = [sys.executable, *launcher, "-m", "train", str(recipe.output_dir.with_suffix(".yaml"))]
+    process = subprocess.Popen(command, cwd=PROJECT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    awaited = recipe.output_dir / "checkpoints" / f"checkpoint-{step}"
+    while not awaited.exists() and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(number)
+    stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def assert_equal_weights(one: TrainRecipe, other: TrainRecipe, note: str) -> None:
+    (first, _), (second, _) = load_checkpoint(str(one.output_dir)), load_checkpoint(str(other.output_dir))
+    for (name, ours), theirs in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(ours, theirs), f"{name}, {note}"
+
+
+@pytest.mark.parametrize("strategy", ["lora", pytest.param("full", marks=pytest.mark.slow)])
+def test_a_run_killed_at_any_step_and_resumed_ends_with_the_weights_of_a_straight_one(recipe_of, strategy):
+    straight, killed, step = recipe_of(strategy, "straight"), recipe_of(strategy, "killed"), random.randint(1, STEPS - 1)
+    done = interrupt(killed, signal.SIGKILL, step)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    assert not (killed.output_dir / "metrics.json").exists()
+    assert run(killed, resume=True)["steps"] == run(straight, resume=False)["steps"] == STEPS
+    assert_equal_weights(straight, killed, f"killed at step {step}")
+
+
+def test_sigterm_saves_a_checkpoint_and_says_how_to_go_on(recipe_of):
+    stopped, step = recipe_of("full", "stopped"), random.randint(1, STEPS - 4)
+    done = interrupt(stopped, signal.SIGTERM, step)
+    assert done.returncode == 143
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line.startswith(f"{stopped.output_dir}: stopped by SIGTERM after step ")
+    assert last_line.endswith("the checkpoint is saved. Go on with the same command and --resume.")
+    assert "Traceback" not in done.stderr
+    reached = int(last_line.split("after step ")[1].split()[0])
+    assert step <= reached < STEPS
+    assert Path(_last_checkpoint(stopped)).name == f"checkpoint-{reached}"
+
+
+@pytest.mark.slow
+def test_two_processes_stop_at_the_same_step(recipe_of):
+    stopped = recipe_of("lora", "stopped")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    launcher = ("-m", "accelerate.commands.launch", "--config_file", "accelerate_configs/ddp_cpu.yaml", "--main_process_port", port)
+    done = interrupt(stopped, signal.SIGTERM, 2, *launcher)
+    said = [line for line in done.stderr.splitlines() if "stopped by SIGTERM after step" in line]
+    assert len(said) == 1, done.stderr[-3000:]
+    reached = int(said[0].split("after step ")[1].split()[0])
+    assert Path(_last_checkpoint(stopped)).name == f"checkpoint-{reached}"
+    assert done.returncode != 0
+    assert {path.name for path in Path(_last_checkpoint(stopped)).glob("rng_state*")} == {"rng_state_0.pth", "rng_state_1.pth"}
+
+
+def test_a_checkpoint_whose_last_file_was_cut_short_is_not_resumed_from(recipe_of):
+    recipe = recipe_of("lora", "run")
+    for step, state in {3: '{"global_step": 3}\n', 4: '{"global_step'}.items():
+        folder = recipe.output_dir / "checkpoints" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text(state)
+    assert Path(_last_checkpoint(recipe)).name == "checkpoint-3"

@@ -1,0 +1,35 @@
+"""Rows as long as RQ-RAG's trajectories, of random tokens.
+
+RQ-RAG App. A (Fig. 7) says of its search-augmented rows that most have 150 to 2,000 tokens, and cuts them at 4,096: mostly short with a
+long tail, here a log-normal with those as its 10th and 90th percentiles (median 548). A row opens with its prompt; then come searches,
+each a query that trains and about 250 tokens of evidence that do not, and at the end an answer that trains.
+"""
+
+import math
+import random
+
+from refinery.segments import IGNORED_LABEL, EncodedRow, SegmentKind
+
+_SHORTEST, _SHORT, _LONG, _LONGEST = 50, 150, 2000, 4096
+_MEDIAN = math.sqrt(_SHORT * _LONG)
+_SIGMA = math.log(_LONG / _SHORT) / 2 / 1.2816  # from the 10th and the 90th percentile of a normal
+_PROMPT, _QUERY, _EVIDENCE, _ANSWER = 0.15, 16, 250, 0.1  # share of the row, tokens, tokens, share of the row
+
+
+def trajectory_rows(count: int, *, vocabulary: int, scale: float, seed: int) -> list[EncodedRow]:
+    """`count` rows of at most `scale` x 4,096 tokens; the scale shortens every part alike, as a small model is narrower than a 7B."""
+    rng = random.Random(seed)
+    lengths = (int(rng.lognormvariate(math.log(_MEDIAN), _SIGMA)) for _ in range(count))
+    return [_row(min(max(length, _SHORTEST), _LONGEST), vocabulary, scale, rng) for length in lengths]
+
+
+def _row(length: int, vocabulary: int, scale: float, rng: random.Random) -> EncodedRow:
+    answer = max(int(_ANSWER * length), 3)
+    kinds: list[SegmentKind] = ["prompt"] * max(int(_PROMPT * length), 10)
+    while len(kinds) + answer < length:
+        kinds += ["query"] * _QUERY + ["evidence"] * _EVIDENCE
+    kinds = kinds[: length - answer] + ["answer"] * answer
+    kinds = [kinds[int((place + 1) / scale) - 1] for place in range(int(length * scale))]
+    ids = [rng.randrange(10, vocabulary) for _ in kinds]
+    labels = [token if kind in ("query", "answer") else IGNORED_LABEL for token, kind in zip(ids, kinds, strict=True)]
+    return EncodedRow(ids, [IGNORED_LABEL, *labels[1:]], kinds)

@@ -1,0 +1,54 @@
+"""Scaled dot-product attention within each row of a joined sequence, for machines without FlashAttention.
+
+transformers' `sdpa` builds a mask over the whole sequence and pays for all of it: (sum of lengths) squared. One call per row pays the
+sum of squares, needs no mask, and so keeps the causal kernel.
+"""
+
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "document_sdpa"
+
+
+def register() -> str:
+    """Make the attention known to transformers; returns the name to set on a model."""
+    AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, _mask)
+    return NAME
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,  # (batch, heads, tokens, head_dim); so are key and value, of as many or fewer heads
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    document_lengths: list[int] | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """As `sdpa`, whatever the batch; a joined one without a mask is attended row by row. Returns (batch, tokens, heads, head_dim)."""
+    if document_lengths is None or attention_mask is not None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    documents = zip(*(states.split(document_lengths, dim=2) for states in (query, key, value)), strict=True)
+    return torch.cat([sdpa_attention_forward(module, *states, None, **options)[0] for states in documents], dim=1), None
+
+
+def _mask(
+    *,
+    attention_mask: torch.Tensor | None = None,
+    allow_is_causal_skip: bool = True,
+    local_size: int | None = None,
+    **options: Any,
+) -> torch.Tensor | None:
+    """None for a joined batch, which transformers marks by forbidding the causal shortcut though nothing is padded; else sdpa's mask.
+
+    A sliding window (`local_size`) still needs its mask.
+    """
+    if attention_mask is None and not allow_is_causal_skip and local_size is None:
+        return None
+    return sdpa_mask(attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip, local_size=local_size, **options)

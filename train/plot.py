@@ -1,0 +1,48 @@
+"""What train runs have to plot: their loss, what evaluation measured, and the learning rate, step by step."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from refinery.errors import RunDirError
+from refinery.figures import Panel, draw_lines
+
+_Curve = list[tuple[float, float]]
+# What an evaluation reports about itself, and not about the model.
+_NOT_MEASURES = ("eval_loss", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_num_tokens", "eval_entropy")
+
+
+def panels(paths: Sequence[Path]) -> list[Panel]:
+    """The panels that these runs have. Raises RunDirError for a run without a history of its steps."""
+    histories = {path.name: _history(path) for path in paths}
+    names = dict.fromkeys(name for rows in histories.values() for row in rows for name in row)
+    losses = [name for name in names if name in ("loss", "eval_loss") or name.startswith("loss_")]
+    measures = [name for name in names if name.startswith("eval_") and name not in _NOT_MEASURES]
+    found = [
+        _panel("loss", "Loss", losses, histories, "loss"),
+        _panel("evaluation", "Evaluation", measures, histories, "measure"),
+        _panel("learning_rate", "Learning rate", ["learning_rate"], histories, "learning rate"),
+    ]
+    return [panel for panel in found if panel]
+
+
+def _panel(name: str, title: str, wanted: Sequence[str], histories: dict[str, list[dict[str, Any]]], label: str) -> Panel | None:
+    lines: dict[str, _Curve] = {}
+    for run, rows in histories.items():
+        for key in wanted:
+            if points := [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]:
+                lines[key if len(histories) == 1 else f"{run}: {key}"] = points
+    if not lines:
+        return None
+    return Panel(name, title, lambda axes: draw_lines(axes, lines, across="step", label=label))
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    """What the trainer logged: the run's `history.jsonl`, and before a run has ended what its newest checkpoint holds."""
+    if (path / "history.jsonl").exists():
+        return [json.loads(line) for line in (path / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+    states = sorted((path / "checkpoints").glob("checkpoint-*/trainer_state.json"), key=lambda state: int(state.parent.name.split("-")[1]))
+    if not states:
+        raise RunDirError(f"{path}: has no history of its steps yet. Plot it once its first checkpoint is saved.")
+    return json.loads(states[-1].read_text(encoding="utf-8"))["log_history"]

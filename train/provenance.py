@@ -1,0 +1,48 @@
+"""What a training run leaves for its model card: where its data came from, and three prompts that a copy of the model is tried on."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from refinery.fingerprint import file_fingerprint
+from refinery.hub.model_card import DATA_FILE
+from refinery.hub.reproduce import EXAMPLES_FILE, NUM_EXAMPLES
+from refinery.prompts.render import rendered_prompts
+from refinery.run_dir import write_json
+from refinery.segments import IGNORED_LABEL, EncodedRow
+from train.recipe import TrainRecipe
+
+
+def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer: Any) -> None:
+    """Write `data.json` and `examples.jsonl`. Called when training starts: the data may be gone when it ends."""
+    write_json(recipe.output_dir / DATA_FILE, {"files": [_data_file(path) for path in recipe.data], "prompts": rendered_prompts()})
+    prompts = [_prompt(row) if recipe.family == "causal" else row.input_ids for row in rows[:NUM_EXAMPLES]]
+    lines = [json.dumps({"text": tokenizer.decode(ids), "input_ids": ids}, ensure_ascii=False) + "\n" for ids in prompts]
+    (recipe.output_dir / EXAMPLES_FILE).write_text("".join(lines), encoding="utf-8")
+
+
+def _data_file(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        rows = sum(1 for line in file if line.strip())
+    return {"path": str(path), "rows": rows, "fingerprint": file_fingerprint(path), "made_by": _made_by(path.parent)}
+
+
+def _made_by(folder: Path) -> dict[str, Any] | None:
+    """The finished distill run that the folder is, in what matters to a model trained on it."""
+    if not (folder / "run.json").exists() or not (folder / "metrics.json").exists():
+        return None
+    record, metrics = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("run.json", "metrics.json"))
+    if record["stage"] != "distill":
+        return None
+    asked = {role: sorted(metrics[role]["models"]) for role in ("teacher", "target_endpoint") if metrics.get(role)}
+    target = {"target": [record["recipe"]["target"]["base"]]} if record["recipe"].get("target") else {}
+    counts = {name: metrics[name] for name in ("questions", "questions_labelled", "questions_rejected")}
+    made = {"task": record["recipe"]["task"], "licence": record["recipe"].get("licence"), "commit": record["commit"]}
+    return made | counts | {"models": asked | target, "prompts": metrics.get("prompts", {})}
+
+
+def _prompt(row: EncodedRow) -> list[int]:
+    """A causal row up to what the model must write."""
+    trained = next(i for i, label in enumerate(row.labels) if label != IGNORED_LABEL)
+    return row.input_ids[:trained]

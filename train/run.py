@@ -1,0 +1,141 @@
+"""The story that every model family shares: rows, model, trainer, checkpoint, metrics."""
+
+import importlib
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from refinery.hub.push import open_repository, push
+from refinery.run_dir import RunDir, check_run, open_run
+from refinery.segments import EncodedRow
+from train.data import training_records
+from train.evaluate import evaluate
+from train.gather import whole_weights
+from train.launch import asked, check_started, on_its_own, prepare
+from train.provenance import write_provenance
+from train.recipe import TrainRecipe
+from train.support import check_support
+
+
+class Family(Protocol):
+    """What train/causal.py, train/seq2seq.py and train/classifier.py each give."""
+
+    def build_model(self, recipe: TrainRecipe) -> tuple[Any, Any]:
+        """(model, tokenizer) ready for the trainer."""
+        ...
+
+    def encode_rows(self, records: Any, recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, int]]:
+        """The rows to train on, and what was done with longer ones (train/overlong.py)."""
+        ...
+
+    def build_trainer(self, model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
+        """The transformers Trainer over the rows."""
+        ...
+
+    def save_model(self, model: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path, state_dict: dict[str, Any] | None = None) -> None:
+        """Write the checkpoint that inference loads by itself; `state_dict` holds the weights where the model is split over processes."""
+        ...
+
+
+def load_family(recipe: TrainRecipe) -> Family:
+    """The module of the recipe's model family."""
+    return cast(Family, importlib.import_module(f"train.{recipe.family}"))
+
+
+def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
+    """Train, save to `output_dir`, evaluate on the validation files. Returns what `metrics.json` holds."""
+    # Under `accelerate launch` every process runs this; the first one owns the run directory.
+    main_process = os.environ.get("RANK", "0") == "0"
+    # A resumed run that came to its end is seen by all, so that none waits for the first.
+    if (main_process or resume) and (finished := check_run(recipe, recipe.output_dir, resume=resume)) is not None:
+        return finished
+    launch = asked()
+    check_support(recipe, launch={launch.sharding, *launch.traits})
+    prepare(launch)
+    family = load_family(recipe)
+    records = training_records(recipe)
+    model, tokenizer = family.build_model(recipe)
+    rows, overlong = family.encode_rows(records, recipe, tokenizer)
+    output = open_run(recipe, recipe.output_dir, stage="train", resume=resume) if main_process else RunDir(recipe.output_dir)
+    if main_process:
+        if recipe.hub:  # a refusal should not wait for the first checkpoint
+            open_repository(recipe.hub.to, kind="model", private=recipe.hub.private)
+        write_provenance(recipe, rows, tokenizer)
+    trainer = family.build_trainer(model, tokenizer, rows, recipe)
+    check_started(trainer)
+    save = partial(_save, family, trainer, tokenizer, recipe)
+    result = train(trainer, rows, recipe, save=save, resume=resume)
+    train_loss = _mean_over_processes(trainer.accelerator, result.training_loss)
+    save(recipe.output_dir)
+    if not main_process:
+        return {}
+    _write_history(output, trainer.state.log_history)
+    metrics = {
+        "rows": len(rows),
+        **overlong,
+        "tokens": sum(len(row.input_ids) for row in rows),
+        "tokens_trained": sum(label != -100 for row in rows for label in row.labels),
+        "steps": trainer.state.global_step,
+        "train_loss": train_loss,
+        **{name: value for name, value in result.metrics.items() if name.startswith("train_loss_")},  # by kind of token
+        "trainable_parameters": sum(getattr(p, "ds_numel", p.numel()) for p in trainer.model.parameters() if p.requires_grad),
+    }
+    if recipe.metric_for_best_model:
+        metrics |= {"best_step": trainer.state.best_global_step, "best_score": trainer.state.best_metric}
+    with on_its_own():
+        metrics |= evaluate(recipe) if recipe.validation else {}
+        output.write_metrics(metrics)
+        if recipe.hub:
+            push(recipe.output_dir, recipe.hub.to, private=recipe.hub.private)
+    return metrics
+
+
+def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Callable[[Path], Any], resume: bool) -> Any:
+    """Train under watch, from the newest whole checkpoint where `resume` is on and there is one. Returns the trainer's result.
+
+    `save` writes the model in training to a folder. Raises Stopped after a SIGTERM, and TrainingError for a save that is broken or a
+    loss that is no number.
+    """
+    from train.callbacks import CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
+
+    signals = SaveOnSignal(trainer.accelerator)
+    for callback in (CheckFirstSave(recipe, save), PushCheckpoints(recipe, save), signals):
+        trainer.add_callback(callback)
+    watch_loss(trainer, rows, recipe)
+    with signals.listening():
+        result = trainer.train(resume_from_checkpoint=_last_checkpoint(recipe) if resume else None)
+    signals.raise_if_stopped(recipe, trainer.state)
+    return result
+
+
+def _save(family: Family, trainer: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path) -> dict[str, Any]:
+    """Every process must call it; the first one writes. Returns the trained weights by name, which are whole in the first process."""
+    weights, model = whole_weights(trainer), trainer.accelerator.unwrap_model(trainer.model)
+    if trainer.is_world_process_zero():
+        family.save_model(model, tokenizer, recipe, folder, weights)
+    return weights or {name: parameter.data for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def _write_history(output: RunDir, logs: list[dict[str, Any]]) -> None:
+    """`history.jsonl`: one row per step that logged anything, with its losses and, where the model was evaluated, its scores."""
+    rows: dict[int, dict[str, Any]] = {}
+    for log in logs:
+        rows.setdefault(log["step"], {"step": log["step"]}).update(log)
+    (output / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows.values()), encoding="utf-8")
+
+
+def _mean_over_processes(accelerator: Any, loss: float) -> float:
+    """The trainer's own figure holds only this process's share of the steps after the last log; the mean is the loss of all rows."""
+    import torch
+
+    return float(accelerator.reduce(torch.tensor(loss, device=accelerator.device), reduction="mean"))
+
+
+def _last_checkpoint(recipe: TrainRecipe) -> str | None:
+    """The newest whole checkpoint: the trainer writes trainer_state.json last, so one that lacks it or its end was cut short."""
+    states = (recipe.output_dir / "checkpoints").glob("checkpoint-*/trainer_state.json")
+    whole = [state.parent for state in states if state.read_bytes().endswith(b"}\n")]
+    return str(max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]))) if whole else None

@@ -1,0 +1,26 @@
+"""The steps of a refinement row: what the model writes at one go, and what stands before it."""
+
+from collections.abc import Sequence
+
+from refinery.control_tokens import RQ_RAG
+from refinery.formats import END
+from refinery.segments import Segment
+
+_OPENING = {token.token for token in RQ_RAG if token.writer == "model" and token.role != "end"}
+
+
+def split_steps(segments: Sequence[Segment]) -> list[tuple[list[Segment], list[Segment]]]:
+    """(what came since the last step, the step) of each step in order; a step runs from its action token to `[EOS]`."""
+    steps: list[tuple[list[Segment], list[Segment]]] = []
+    before: list[Segment] = []
+    step: list[Segment] = []
+    for segment in segments:
+        is_control = segment.kind == "control_token"
+        if step or (is_control and segment.text in _OPENING):
+            step.append(segment)
+        else:
+            before.append(segment)
+        if step and is_control and segment.text == END.text:
+            steps.append((before, step))
+            before, step = [], []
+    return steps
