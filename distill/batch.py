@@ -7,7 +7,7 @@ until all they brought is kept, so that a run that comes back collects them inst
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field
@@ -41,6 +41,8 @@ class _Waiting:
 
 class BatchTransport:
     """Replies by Batch jobs; `retries` counts requests that were sent again."""
+
+    keeps_replies = True  # also those whose rows are not here
 
     def __init__(self, config: EndpointConfig, store: EffectStore, batch: BatchConfig) -> None:
         self.config, self.batch = config, batch
@@ -155,7 +157,7 @@ class BatchTransport:
         try:
             if status == 200:
                 reply = parse_completion(response["body"], max_tokens=self.config.max_tokens)
-                await self._store.put(bytes.fromhex(name), asdict(reply))  # kept though its row may not be here
+                await self._store.put(bytes.fromhex(name), reply.stored())
                 if waiting and not waiting.future.done():
                     waiting.future.set_result(reply)
             elif 400 <= status < 500 and status not in (408, 409, 429):
@@ -184,7 +186,9 @@ class BatchTransport:
         assert self._live is not None
         waiting = self._waiting.pop(name)
         try:
-            waiting.future.set_result(await self._live.reply(waiting.request))
+            reply = await self._live.reply(waiting.request)
+            await self._store.put(waiting.request.key, reply.stored())
+            waiting.future.set_result(reply)
         except (RefusedRequest, UnusableEndpoint) as error:
             waiting.future.set_exception(error)
 

@@ -70,7 +70,7 @@ class Budget:
 
     def worst(self, request: ChatRequest) -> float:
         """The most that one try can cost; 0 where the price is unknown."""
-        return self._dollars(request.most_prompt_tokens(), self.config.max_tokens) or 0.0
+        return 0.0 if self.price is None else self._dollars(request.most_prompt_tokens(), self.config.max_tokens) or 0.0
 
     def settle(self, reserved: float, reply: Reply | None, unseen_tries: int) -> None:
         """Replace a reservation by what was used. A try whose answer never came may be charged: it counts as its worst case."""

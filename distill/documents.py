@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from refinery.errors import RecordError
-from refinery.records import Passage, read_text
-
-_SUFFIXES = (".md", ".txt")
+from refinery.passages.sources import DOCUMENT_SUFFIXES, iter_documents
+from refinery.records import Passage
 
 
 def read_documents(folder: Path, *, words_per_passage: int) -> list[Passage]:
@@ -16,15 +15,13 @@ def read_documents(folder: Path, *, words_per_passage: int) -> list[Passage]:
     Passages end where paragraphs do; only a paragraph longer than a passage is cut, between sentences. An id is the file's path and the
     passage's number in it. Raises RecordError where there is no text to read.
     """
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
     passages = [
         Passage(id=f"{file.relative_to(folder).as_posix()}:{number}", title=title, text=text)
-        for file in files
-        for title, document in [_titled(file)]
+        for file, title, document in iter_documents(folder)
         for number, text in enumerate(_split(document, words_per_passage), 1)
     ]
     if not passages:
-        raise RecordError(f"{folder}: holds no text in files ending in {' or '.join(_SUFFIXES)}. Name a folder of documents.")
+        raise RecordError(f"{folder}: holds no text in files ending in {' or '.join(DOCUMENT_SUFFIXES)}. Name a folder of documents.")
     return passages
 
 
@@ -44,15 +41,6 @@ def linked_pairs(passages: Sequence[Passage], *, links_per_passage: int) -> Iter
         mentioned = dict.fromkeys(span for span in spans if span in by_title and span != _title_words(passage))
         for span in list(mentioned)[:links_per_passage]:
             yield passage, by_title[span]
-
-
-def _titled(file: Path) -> tuple[str, str]:
-    """A document's title and text: its first line where that is a heading, else the file's name says what it is about."""
-    text = read_text(file)
-    first, _, rest = text.lstrip().partition("\n")
-    if file.suffix.lower() == ".md" and first.startswith("# "):
-        return first.lstrip("# ").strip(), rest
-    return re.sub(r"[_-]+", " ", file.stem), text
 
 
 def _split(text: str, words_per_passage: int) -> Iterator[str]:

@@ -75,8 +75,7 @@ def _labels(record: Record) -> list[str]:
     """What a model would be trained to choose: the label of a row, or the actions of a trajectory."""
     if isinstance(record, Trajectory):
         return [step.action for step in record.steps]
-    label = getattr(record, "label", None)
-    return [] if label is None else [str(label)]
+    return [record.label] if isinstance(record, KnowledgeLabel | RelevanceLabel) else []
 
 
 class _Leaks:
@@ -128,8 +127,9 @@ class Duplicates:
         """Questions, and those beyond the first of their kind."""
         import numpy as np
 
-        different = len(np.unique(np.array(self._hashes, dtype=np.uint64)))
-        return {"questions": len(self._hashes), "duplicates": len(self._hashes) - different}
+        hashes = np.frombuffer(self._hashes, dtype=np.uint64) if self._hashes else np.empty(0)
+        hashes.sort()  # in place: a copy of a million is memory that a stream has no other use for
+        return {"questions": len(self._hashes), "duplicates": int(np.count_nonzero(hashes[1:] == hashes[:-1]))}
 
 
 class _Overlap:

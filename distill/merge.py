@@ -11,7 +11,7 @@ from typing import Any
 from distill.guards import EXAMPLES, Duplicates
 from distill.parquet import join_parquet
 from refinery.errors import RunDirError
-from refinery.hub import dataset_card
+from refinery.hub.dataset_card import dataset_card
 from refinery.run_dir import RunDir, environment, read_run, write_json
 
 # What may differ between the shards of one recipe: which part they are, and where each machine keeps its files.

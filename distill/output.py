@@ -15,7 +15,7 @@ from distill.rank_agreement import RankAgreement
 from distill.teacher import RejectedRow
 from refinery.messages import release_row
 from refinery.prompts.render import rendered_prompts
-from refinery.records import Record, RelevanceLabel, Trajectory
+from refinery.records import KnowledgeLabel, Record, RelevanceLabel, Trajectory
 from refinery.run_dir import RunDir
 
 Outcome = Sequence[Record] | RejectedRow
@@ -59,10 +59,12 @@ class LabelWriter:
         split = question.split or "train"
         self.rows += 1
         self.rows_of_split[split] += 1
-        if (label := getattr(row, "label", None)) is not None:
-            self.labels[str(label)] += 1
-        self._record_types[f"{split}.jsonl"] = type(row)
-        self._file(f"{split}.jsonl").write(row.model_dump_json(exclude_none=True) + "\n")
+        if isinstance(row, KnowledgeLabel | RelevanceLabel):
+            self.labels[row.label] += 1
+        name = f"{split}.jsonl"
+        if self._record_types.setdefault(name, type(row)) is not type(row):
+            raise TypeError(f"{name} holds {self._record_types[name].__name__} rows, and the task gave a {type(row).__name__} too")
+        self._file(name).write(row.model_dump_json(exclude_none=True) + "\n")
         if isinstance(row, Trajectory):  # the same in the layout that RQ-RAG released its data in
             released = json.dumps(release_row(row, question.dataset), ensure_ascii=False)
             self._file(f"{split}.messages.jsonl").write(released + "\n")

@@ -1,80 +1,33 @@
 """What a run would ask, and what it would cost: the first prompts, rendered by the task itself, and an estimate from rows paid before."""
 
 import asyncio
-from dataclasses import dataclass
 from itertools import islice
 from math import sqrt
 from statistics import mean, stdev
-from typing import Any, NoReturn
+from typing import Any
 
 from distill.budget import Budget
 from distill.recipe import DistillRecipe
+from distill.replay import Heard, Listener, NotPaid, Replay
 from distill.run import count_rows, iter_rows, load_task
 from distill.store import EffectStore
-from distill.teacher import RejectedRow, Teacher
+from distill.teacher import RejectedRow
 from distill.workbench import Workbench
-from refinery.llms.endpoint import ChatRequest, Reply
 from refinery.retrievers.base import build_retriever
 
 _PILOT_ROWS = 200
 
 
-@dataclass
-class _Heard(Exception):
-    prompt: str
-
-
-class _Listener:
-    """Stands for the teacher and the target: the first prompt either is given ends the row."""
-
-    async def ask(self, prompt: str, *arguments: Any, **options: Any) -> NoReturn:
-        raise _Heard(prompt)
-
-    text = ask
-
-    def context(self, prompt: str) -> NoReturn:
-        raise _Heard(prompt)
-
-
-class _NotPaid(Exception):
-    """The store does not hold this reply."""
-
-
-class _Nobody:
-    """A transport that sends nothing."""
-
-    retries = in_flight = 0
-
-    async def reply(self, request: ChatRequest) -> NoReturn:
-        raise _NotPaid
-
-    async def close(self) -> None:
-        return
-
-
-class _Replay(Teacher):
-    """A teacher that has only the store, and counts what its replies cost when they were paid."""
-
-    dollars, tokens = 0.0, 0
-
-    def _stored(self, key: bytes) -> Reply | None:
-        reply = super()._stored(key)
-        if reply is not None:
-            self.dollars += self.budget.cost(reply) or 0.0
-            self.tokens += reply.num_prompt_tokens + reply.num_completion_tokens
-        return reply
-
-
 async def first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
     """What each of the first `count` rows would ask first; for a task that asks no model, the rows it would write."""
     task = load_task(recipe)
-    listener: Any = _Listener()
+    listener: Any = Listener()
     bench = Workbench(recipe, listener, listener, _retriever(recipe), options=recipe.task_options())
     shown: list[str] = []
     for row in islice(iter_rows(task, recipe), count):
         try:
             shown.append("\n".join(label.model_dump_json(exclude_none=True) for label in await task.label(row, bench)))
-        except _Heard as heard:
+        except Heard as heard:
             shown.append(heard.prompt)
         except RejectedRow as rejected:
             shown.append(f"rejected: {rejected}")
@@ -102,18 +55,20 @@ async def _paid_rows(task: Any, recipe: DistillRecipe, path: Any) -> list[tuple[
     assert recipe.teacher is not None
     store = EffectStore(path)
     paid: list[tuple[int, float]] = []
-    retriever = _retriever(recipe)
+    retriever, teacher = _retriever(recipe), Replay(recipe.teacher, store)
     try:
         for row in islice(iter_rows(task, recipe), _PILOT_ROWS):
-            teacher = _Replay(recipe.teacher, store, _Nobody(), Budget(recipe.teacher, None))
-            listener: Any = _Listener()
+            teacher.heard.clear()
+            listener: Any = Listener()
             try:
                 await task.label(row, Workbench(recipe, teacher, listener, retriever, store, recipe.task_options()))
-            except (_NotPaid, _Heard):
+            except (NotPaid, Heard):
                 continue
             except RejectedRow:
                 pass  # paid for all the same
-            paid.append((teacher.tokens, teacher.dollars))
+            replies = [reply for _, reply in teacher.heard]
+            tokens = sum(reply.num_prompt_tokens + reply.num_completion_tokens for reply in replies)
+            paid.append((tokens, sum(teacher.budget.cost(reply) or 0.0 for reply in replies)))
             await asyncio.sleep(0)
     finally:
         store.close()

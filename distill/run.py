@@ -5,6 +5,7 @@ the files: a rerun replays the store and writes the same files again.
 """
 
 import asyncio
+import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from distill.workbench import Workbench
 from refinery import plugins
 from refinery.errors import LLMError, RecipeError
 from refinery.fingerprint import file_fingerprint
-from refinery.hub import dataset_card
+from refinery.hub.dataset_card import dataset_card
 from refinery.llms.endpoint import EndpointConfig
 from refinery.llms.openai import ChatEndpoint
 from refinery.progress import Progress
@@ -91,8 +92,9 @@ def count_rows(task: Any, recipe: DistillRecipe) -> int:
     import numpy as np
 
     ids = array("Q", (_hash(row.id) for row in iter_rows(task, recipe)))
-    values, counts = np.unique(np.frombuffer(ids, dtype=np.uint64), return_counts=True) if ids else ([], [])
-    repeated = set(np.asarray(values)[np.asarray(counts) > 1].tolist()) if len(ids) > len(values) else set()
+    hashes = np.frombuffer(ids, dtype=np.uint64) if ids else np.empty(0)
+    hashes.sort()  # in place
+    repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
     again = next(row.id for row in iter_rows(task, recipe) if _hash(row.id) in repeated) if repeated else None
     check_ids(recipe.questions or [recipe.output_dir], len(ids), again)
     return len(ids)
@@ -110,7 +112,7 @@ async def _label(task: Any, recipe: DistillRecipe, total: int, store: EffectStor
     asked = build_teacher(recipe.target_endpoint, recipe, store) if recipe.target_endpoint else None
     bench = Workbench(recipe, teacher, asked or _build_target(recipe), retriever, store, recipe.task_options())
     teachers = {name: one for name, one in (("teacher", teacher), ("target_endpoint", asked)) if one}
-    stopped = "interrupted"
+    stopped, started = "interrupted", time.perf_counter()
     try:
         await _label_all(task, bench, total, writer, list(teachers.values()))
         stopped = _too_many_rejected(recipe, writer)
@@ -121,7 +123,7 @@ async def _label(task: Any, recipe: DistillRecipe, total: int, store: EffectStor
         writer.finish()
         for one in teachers.values():
             await one.close()
-        metrics = _metrics(writer, teachers)
+        metrics = _metrics(writer, teachers) | {"seconds_labelling": round(time.perf_counter() - started, 3)}
         if stopped:
             write_json(writer.output / "stopped.json", {"why": stopped, **metrics})
     if stopped:
@@ -221,7 +223,7 @@ def _tokenizer(recipe: DistillRecipe) -> Any:
 
 
 def _corpus(recipe: DistillRecipe) -> list[Path]:
-    return [recipe.retriever.passages] if recipe.retriever and recipe.retriever.passages else []
+    return recipe.retriever.corpus_files if recipe.retriever else []
 
 
 def _hash(text: str) -> int:

@@ -6,10 +6,9 @@ asked for once more with the error shown. What is still no answer then rejects t
 
 import asyncio
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Awaitable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
@@ -47,6 +46,7 @@ class Transport(Protocol):
     """Takes chats to the endpoint, live or by batch jobs."""
 
     retries: int
+    keeps_replies: bool  # whether it puts them into the store itself
 
     @property
     def in_flight(self) -> int:
@@ -69,6 +69,7 @@ class Teacher:
         self.config, self.store, self.transport, self.budget = config, store, transport, budget
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
         self.models: Counter[str] = Counter()
+        self._named = str(config.base_urls)
         self._in_flight: dict[bytes, asyncio.Task[Reply]] = {}
 
     async def ask(self, prompt: str, schema: type[T], asked: Asked, *, rollout: int = 0) -> T:
@@ -122,7 +123,7 @@ class Teacher:
         value = self.store.get(key)
         if value is None:
             return None
-        reply = Reply(**value)
+        reply = Reply(*value)
         if reply.finish_reason == "length" and reply.max_tokens < self.config.max_tokens:
             return None
         self.hits += 1
@@ -161,13 +162,18 @@ class Teacher:
         self.models[reply.model] += 1
         self.num_prompt_tokens += reply.num_prompt_tokens
         self.num_completion_tokens += reply.num_completion_tokens
-        await self.store.put(request.key, asdict(reply))
+        if not self.transport.keeps_replies:
+            await self.store.put(request.key, reply.stored())
         return reply
 
     def _key(self, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None, rollout: int) -> bytes:
         # Concurrency, tries, timeouts and limits cannot change a whole reply; everything else can.
-        frame = _frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, schema)
-        return hashlib.blake2b(frame + json.dumps([messages, rollout]).encode(), digest_size=16).digest()
+        frame = _frame_key(self._named, self.config.model, self.config.temperature, schema)
+        digest = hashlib.blake2b(frame, digest_size=16)
+        for role, content in messages:
+            text = content.encode("utf-8", "surrogatepass")
+            digest.update(b"%s:%d:%d:%s" % (role.encode(), rollout, len(text), text))  # with lengths, so that no two requests run together
+        return digest.digest()
 
     def summary(self) -> dict[str, Any]:
         """For `metrics.json`: calls, replies from the store, tokens, the models that answered, and the cost."""

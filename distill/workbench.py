@@ -5,13 +5,15 @@ from functools import cached_property
 from typing import Any
 
 from distill.recipe import DistillRecipe
-from distill.store import EffectStore, effect_key
-from distill.teacher import Asked, Teacher
+from distill.store import EffectStore
+from distill.teacher import Asked, RejectedRow, Teacher
+from refinery.errors import RetrievalError
 from refinery.llms.endpoint import EndpointConfig
 from refinery.prompts.render import prompt_hash
 from refinery.recipe import recipe_hash
 from refinery.records import Passage, Provenance, Question
 from refinery.retrievers.base import Hit, Retriever
+from refinery.retrievers.search.cache import search_key
 
 
 @dataclass
@@ -29,20 +31,29 @@ class Workbench:
     options: Any = None
 
     async def search(self, query: str, question: Question, *, k: int | None = None) -> list[Passage]:
-        """The `k` passages (the recipe's number by default) for a query, best first; kept in the store like a paid reply."""
+        """The `k` passages (the recipe's number by default) for a query, best first; kept in the store like a paid reply.
+
+        Raises RejectedRow when the search cannot be made.
+        """
         assert self.retriever is not None
         k = k or self.recipe.passages_per_query
         # A retriever without a revision searches what the question brings; nothing outside can change under it.
         revision = getattr(self.retriever, "revision", None) if self.store else None
         if revision is None or self.store is None:
-            return [hit.passage for hit in await self.retriever.search(query, k=k, question=question)]
-        key = effect_key("search", self.recipe.retriever and self.recipe.retriever.name, revision, query, k)
+            return [hit.passage for hit in await self._hits(query, question, k)]
+        key = search_key(revision, query, k)
         found = self.store.get(key)
         if found is None:
-            hits: list[Hit] = await self.retriever.search(query, k=k, question=question)
-            found = [hit.passage.model_dump() for hit in hits]
+            found = [hit.passage.model_dump() for hit in await self._hits(query, question, k)]
             await self.store.put(key, found)
         return [Passage.model_construct(**values) for values in found]
+
+    async def _hits(self, query: str, question: Question, k: int) -> list[Hit]:
+        assert self.retriever is not None
+        try:
+            return await self.retriever.search(query, k=k, question=question)
+        except RetrievalError as error:
+            raise RejectedRow("search_failed", str(error)) from None
 
     @cached_property
     def _recipe_hash(self) -> str:

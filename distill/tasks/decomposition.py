@@ -3,7 +3,6 @@
 A later sub-question refers to an earlier answer as `#1`, MuSiQue's notation, unless `references: resolved` puts the answer there.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -71,18 +70,19 @@ def _annotated(question: Question, options: Options) -> list[str]:
 
 def _one_line(text: str, number: int) -> str:
     """A sub-question without the line breaks that would forge another one, and without the number that some teachers write before it."""
-    return re.sub(rf"^{number}[.)] ", "", " ".join(text.split()))
+    line = " ".join(text.split())
+    return line[len(str(number)) + 2 :] if line.startswith((f"{number}. ", f"{number}) ")) else line
 
 
 def _check(sub_questions: Sequence[str], question: Question, options: Options) -> None:
     if not sub_questions or not all(sub_questions):
         raise RejectedRow("empty_decomposition", f"the sub-questions are {list(sub_questions)}")
-    compared = [normalize_answer(text) for text in sub_questions]
-    if compared == [normalize_answer(question.text)]:
+    asked, compared = normalize_answer(question.text), [normalize_answer(text) for text in sub_questions]
+    if compared == [asked]:
         if options.undivided == "reject":
             raise RejectedRow("undivided", "the question is its own only sub-question")
-    elif normalize_answer(question.text) in compared:
-        raise RejectedRow("copies_question", f"sub-question {compared.index(normalize_answer(question.text)) + 1} is the question itself")
+    elif asked in compared:
+        raise RejectedRow("copies_question", f"sub-question {compared.index(asked) + 1} is the question itself")
     elif len(set(compared)) < len(compared):
         twice = next(text for text, count in zip(sub_questions, map(compared.count, compared), strict=True) if count > 1)
         raise RejectedRow("duplicate_sub_question", f"'{twice}' is asked twice")

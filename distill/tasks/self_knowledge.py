@@ -73,7 +73,6 @@ async def _by_student(question: Question, bench: Workbench) -> KnowledgeLabel:
         question=question.text,
         label="know" if share >= bench.options.threshold else "unknow",
         share=share,
-        reply=replies[0],
         replies=replies,
         provenance=bench.provenance(_prompt_name(bench), asked=asked, target=True),
     )

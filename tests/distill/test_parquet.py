@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from distill.parquet import join_parquet, schema_of, write_parquet
 from refinery import records
-from refinery.errors import RecordError, RunDirError
-from refinery.records import Decomposition, KnowledgeLabel, Passage, Provenance, Question, Record, Step, Trajectory, write_records
+from refinery.errors import RunDirError
+from refinery.records import Passage, Provenance, Question, Record, Step, Trajectory, write_records
 
 RECORDS = sorted(
     (value for value in vars(records).values() if isinstance(value, type) and issubclass(value, Record) and value is not Record),
@@ -97,14 +97,6 @@ def test_more_rows_than_a_batch_keep_their_order(tmp_path):
     rows = read_back(write_parquet(tmp_path / "train.jsonl", Passage), Passage)
     assert [row.id for row in rows] == [str(number) for number in range(5_000)]
     assert {row.text for row in rows} == {"\u2028 \r\n"}
-
-
-def test_a_row_of_another_record_is_named_by_its_line_and_leaves_no_file(tmp_path):
-    asked = {"question_id": "a", "question": "Who?"}
-    write_records(tmp_path / "train.jsonl", [KnowledgeLabel(**asked, label="know"), Decomposition(**asked, sub_questions=["Who?"])])
-    with pytest.raises(RecordError, match=r"train\.jsonl:2: field 'label': Field required"):
-        write_parquet(tmp_path / "train.jsonl", KnowledgeLabel)
-    assert not (tmp_path / "train.parquet").exists()
 
 
 def test_a_dictionary_is_kept_as_json_text(tmp_path):

@@ -199,7 +199,7 @@ def test_self_knowledge_compares_the_targets_own_answer_with_gold(recipe, tmp_pa
     values = {"task": "self_knowledge", "target": {"base": str(tiny_bases["tied"])}, "max_new_tokens": 4, "limit": 2}
     path, output = recipe("", **values), tmp_path / "run" / "test.jsonl"
     assert main([str(path)]) == 0
-    replies = [row.reply for row in read_records(output, KnowledgeLabel)]
+    replies = [row.replies[0] for row in read_records(output, KnowledgeLabel)]
     assert [row.label for row in read_records(output, KnowledgeLabel)] == ["unknow", "unknow"]
 
     known, unknown = QUESTIONS[0].model_copy(update={"answers": ["Lyon", replies[0]]}), QUESTIONS[1]

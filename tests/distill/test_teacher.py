@@ -26,6 +26,7 @@ class Scripted:
     """Answers with one text after the other, the last one again and again."""
 
     retries = in_flight = 0
+    keeps_replies = False
 
     def __init__(self, *texts: str, finish_reason: str = "stop") -> None:
         self.texts, self.finish_reason = list(texts), finish_reason

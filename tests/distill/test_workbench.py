@@ -1,9 +1,13 @@
 import asyncio
 import contextlib
 
+import pytest
+
 from distill.recipe import DistillRecipe
 from distill.store import EffectStore
+from distill.teacher import RejectedRow
 from distill.workbench import Workbench
+from refinery.errors import RetrievalError
 from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit
 
@@ -39,6 +43,17 @@ def test_a_search_is_kept_like_a_paid_reply(tmp_path):
     found = search(tmp_path, first, "Lyon", "Lyon", "Paris")
     assert search(tmp_path, second, "Lyon", "Lyon", "Paris") == found
     assert (first.searches, second.searches) == (2, 0)
+
+
+def test_a_search_that_cannot_be_made_rejects_its_row(tmp_path):
+    class Down(Counting):
+        async def search(self, query, *, k, question=None):
+            raise RetrievalError("the web is down")
+
+    with pytest.raises(RejectedRow, match="the web is down") as rejected:
+        search(tmp_path, Down("corpus 1"), "Lyon")
+    assert rejected.value.reason == "search_failed"
+    assert len(search(tmp_path, Counting("corpus 1"), "Lyon")[0]) == 2
 
 
 def test_another_corpus_or_another_k_is_another_search(tmp_path):
