@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from infer.efficiency import efficiency
 from infer.scores import QuestionScores
 from infer.trace import Prediction
 from refinery.metrics.bootstrap import interval
@@ -19,7 +20,7 @@ def evaluate(rows: Sequence[QuestionScores], predictions: Sequence[Prediction | 
     `default_metrics` are those that papers report on these datasets. `seconds` is the wall time of the whole run, which all share.
     """
     spent = total_cost(predictions, seconds=seconds)
-    cost = {field: round(value / len(rows), 4 if field == "seconds" else 2) for field, value in spent.items()}
+    cost = {field: round(value / len(rows), 4 if field == "seconds" else 2) for field, value in spent.items()} | efficiency(predictions)
     return {
         system: _by_group(rows, system) | {"default_metrics": default_metrics(rows, system), "cost_per_question": cost}
         for system in rows[0].scores

@@ -6,9 +6,11 @@ from typing import Any
 
 from infer.recipe import InferRecipe
 from refinery.fingerprint import file_fingerprint, text_fingerprint
+from refinery.llms.hub_files import split_revision
+from refinery.passages.corpus import corpus_hash as passages_hash
 from refinery.prompts.render import rendered_prompts
 from refinery.records import Question
-from refinery.retrievers.base import Retriever
+from refinery.retrievers.base import Retriever, read_passages
 
 
 def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Retriever | None) -> dict[str, Any]:
@@ -30,15 +32,15 @@ def questions_hash(questions: Iterable[Question]) -> str:
 
 
 def corpus_hash(recipe: InferRecipe, questions: Sequence[Question], retriever: Retriever | None) -> str | None:
-    """The same for every retriever over one corpus: of the passages file, or of the questions' own passages."""
+    """The same for every retriever over one corpus: of the passages, in memory or in an index, or of the questions' own."""
     config = recipe.retriever
     if config is None:
         return None
-    if config.passages and config.passages.is_file():
-        return file_fingerprint(config.passages)
+    if config.passages:
+        return passages_hash(read_passages(config.passages))
     if config.name == "candidates":
         return text_fingerprint(sorted(p.model_dump_json() for question in questions for p in question.passages or []))
-    return getattr(retriever, "revision", None)
+    return getattr(retriever, "corpus_hash", None)
 
 
 def _model(recipe: InferRecipe) -> dict[str, Any]:
@@ -56,5 +58,6 @@ def _revision(name: str) -> str | None:
         return file_fingerprint(*sorted(Path(name).glob("*.safetensors")))
     from huggingface_hub import try_to_load_from_cache
 
-    cached = try_to_load_from_cache(name, "config.json")
-    return Path(cached).parent.name if isinstance(cached, str) else None
+    repository, revision = split_revision(name)
+    cached = [try_to_load_from_cache(repository, file, revision=revision) for file in ("config.json", "adapter_config.json")]
+    return next((Path(path).parent.name for path in cached if isinstance(path, str)), None)

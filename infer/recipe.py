@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from refinery import plugins
 from refinery.llms.build import ModelConfig
-from refinery.llms.endpoint import EndpointConfig
+from refinery.llms.endpoint import ServedModelConfig
 from refinery.recipe import Recipe, build_recipe
 from refinery.retrievers.base import RetrieverConfig
 
@@ -22,8 +22,11 @@ class InferRecipe(Recipe):
     reader: str = Field("jsonl", description="a file of refinery/questions: the schema the questions are in")
     output_dir: Path
     llm: ModelConfig | None = Field(None, description="a causal model on this machine")
-    endpoint: EndpointConfig | None = Field(
-        None, description="in its place a chat endpoint, for decoders that only prompt", validate_default=True
+    endpoint: ServedModelConfig | None = Field(
+        None, description="in its place an endpoint: by chat for decoders that only prompt, with `tokenizer` for all", validate_default=True
+    )
+    sub_models: dict[str, ModelConfig | ServedModelConfig] = Field(
+        default={}, description="models of their own by role (RA-ISF's self_knowledge, relevance, decomposition), of any family or served"
     )
     retriever: RetrieverConfig | None = None
     passages_per_query: int = Field(5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
@@ -33,18 +36,23 @@ class InferRecipe(Recipe):
 
     @field_validator("endpoint")
     @classmethod
-    def _one_model(cls, endpoint: EndpointConfig | None, info: ValidationInfo) -> EndpointConfig | None:
+    def _one_model(cls, endpoint: ServedModelConfig | None, info: ValidationInfo) -> ServedModelConfig | None:
         # An `llm` that is itself wrong is missing from `info.data`, and has a line of its own.
         if "llm" in info.data and (info.data["llm"] is None) == (endpoint is None):
-            raise ValueError("name the model by `llm` (on this machine) or by `endpoint` (a chat server), one of the two")
+            raise ValueError("name the model by `llm` (on this machine) or by `endpoint` (a server), one of the two")
         return endpoint
 
     @property
-    def model(self) -> ModelConfig | EndpointConfig:
+    def model(self) -> ModelConfig | ServedModelConfig:
         """Whichever of `llm` and `endpoint` is given."""
         model = self.llm or self.endpoint
         assert model is not None, "the validator asks for one"
         return model
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Where the model's tokenizer is; a chat has none."""
+        return self.llm.base if self.llm else self.endpoint and self.endpoint.tokenizer
 
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""

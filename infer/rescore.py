@@ -7,8 +7,8 @@ from typing import Any
 from infer.evaluate import evaluate
 from infer.provenance import questions_hash
 from infer.run import PREDICTIONS_FILE
-from infer.scores import SCORES_FILE, score
-from infer.selection import STRATEGIES, Fidelity, select
+from infer.scores import SCORES_FILE, read_judgements, score
+from infer.selection import STRATEGIES, Fidelity, select, selectable
 from infer.stored import open_stored
 from infer.trace import Prediction
 from refinery.errors import RunDirError
@@ -26,14 +26,19 @@ def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | Non
     stored = open_stored(run)
     recipe, seconds = stored.recipe, stored.metrics["cost"]["seconds"]
     questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
-    predictions = _in_order(stored.predictions(), questions, run)
+    predictions = answered_in_order(stored.predictions(), questions, run)
     changed = {name: value for name, value in (("selection", selection), ("fidelity", fidelity)) if value}
     if any(prediction and prediction.paths for prediction in predictions):
-        options = recipe.decoder_options(str(run)).model_copy(update=changed)
-        predictions = [p and _reselected(p, options.selection, options.fidelity) for p in predictions]
+        decoded = recipe.decoder_options(str(run))
+        if fidelity and fidelity not in selectable(decoded.fidelity):
+            raise RunDirError(
+                f"{run}: was not decoded with `fidelity: {fidelity}`, which also scores what the model only reads. Decode it again so."
+            )
+        options = decoded.model_copy(update=changed)
+        predictions = [p and _reselected(p, q, options) for p, q in zip(predictions, questions, strict=True)]
     elif changed:
         raise RunDirError(f"{run}: decoder '{recipe.decoder}' leaves no trees, so there is nothing to select. Drop {', '.join(changed)}.")
-    rows = score(recipe.name or recipe.decoder, questions, predictions)
+    rows = score(recipe.name or recipe.decoder, questions, predictions, read_judgements(run))
     metrics = {key: value for key, value in stored.metrics.items() if key != "rescored_with"}
     metrics |= {"results": evaluate(rows, predictions, seconds=seconds), "questions_hash": questions_hash(questions)}
     metrics |= {"rescored_with": changed} if changed else {}
@@ -43,8 +48,8 @@ def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | Non
     return metrics
 
 
-def _in_order(predictions: Sequence[Prediction], questions: Sequence[Question], run: Path) -> list[Prediction | None]:
-    """Each question's prediction, None where it has none."""
+def answered_in_order(predictions: Sequence[Prediction], questions: Sequence[Question], run: Path) -> list[Prediction | None]:
+    """Each question's prediction, None where it has none. Raises RunDirError when the questions are no longer those that were answered."""
     texts = {question.id: question.text for question in questions}
     for prediction in predictions:
         if texts.get(prediction.question_id) != prediction.question:
@@ -56,6 +61,7 @@ def _in_order(predictions: Sequence[Prediction], questions: Sequence[Question], 
     return [by_id.get(question.id) for question in questions]
 
 
-def _reselected(prediction: Prediction, selection: str, fidelity: Fidelity) -> Prediction:
-    selected = {strategy: select(prediction.paths, strategy, fidelity=fidelity) for strategy in STRATEGIES}
-    return prediction.model_copy(update={"selected": selected, "answer": selected[selection]})
+def _reselected(prediction: Prediction, question: Question, options: Any) -> Prediction:
+    choice = question.choices is not None
+    selected = {strategy: select(prediction.paths, strategy, fidelity=options.fidelity, multiple_choice=choice) for strategy in STRATEGIES}
+    return prediction.model_copy(update={"selected": selected, "answer": selected[options.selection]})

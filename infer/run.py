@@ -1,23 +1,26 @@
 """Answer every question with one decoder, thousands at once, and score the answers."""
 
 import asyncio
-import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from infer.evaluate import evaluate, total_cost
+from infer.fitting import valid_text
 from infer.provenance import provenance
 from infer.recipe import InferRecipe
 from infer.scores import SCORES_FILE, score
+from infer.shards import Ledger, Processes, attempts, delete_ledgers, prompts_used, read_ledgers, wall_seconds
 from infer.tools import Tools
 from infer.trace import Prediction
 from refinery import plugins
+from refinery.choices import choice_question
 from refinery.control_tokens import check_manifest
 from refinery.errors import RecipeError
+from refinery.llms.capabilities import Need
+from refinery.llms.endpoint import ServedModelConfig
 from refinery.progress import Progress
 from refinery.questions.base import read_questions
-from refinery.records import Question, parse_record, write_records
+from refinery.records import Question, write_records
 from refinery.retrievers.base import Retriever, build_retriever
 from refinery.run_dir import RunDir, check_run, open_run
 
@@ -29,14 +32,27 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
     bench = InferBench(recipe)
     if (finished := check_run(recipe, recipe.output_dir, resume=resume)) is not None:
         return finished
+    processes = Processes.launched()
     questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
     bench.load()
-    output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume)
-    done = _read_done(output) if resume else {}
-    started = time.perf_counter()
-    asyncio.run(_answer_all(bench, [q for q in questions if q.id not in done], done, output))
-    seconds = time.perf_counter() - started
-    predictions = [done[question.id] for question in questions]
+    processes.wait()  # every process has checked the directory: from here on it is the main one's to write
+    output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume) if processes.is_main else RunDir(recipe.output_dir)
+    earlier = read_ledgers(output)
+    processes.wait()  # every process has read what is answered: from here on each adds to it
+    answered = {row.prediction.question_id for row in earlier}
+    share = processes.share([question for question in questions if question.id not in answered])
+    with Ledger(output, processes.rank, attempt=attempts(earlier) + 1) as ledger:
+        asyncio.run(_answer_all(bench, share, ledger))
+    processes.wait()
+    processes.part()
+    return _finish(bench, questions, output) if processes.is_main else {}
+
+
+def _finish(bench: "InferBench", questions: Sequence[Question], output: RunDir) -> dict[str, Any]:
+    """Put the processes' answers together in question order, and score them."""
+    recipe, ledger = bench.recipe, read_ledgers(output)
+    seconds, by_id = wall_seconds(ledger), {row.prediction.question_id: row.prediction for row in ledger}
+    predictions = [by_id[question.id] for question in questions]
     write_records(output / PREDICTIONS_FILE, predictions)
     rows = score(recipe.name or recipe.decoder, questions, predictions)
     write_records(output / SCORES_FILE, rows)
@@ -45,9 +61,11 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
         "questions": len(questions),
         "cost": total_cost(predictions, seconds=seconds),
         **provenance(recipe, questions, bench.retriever),
+        "endpoints": {role: llm.record() for role, llm in bench.endpoints().items()},
+        "prompts": prompts_used(ledger),
     }
     output.write_metrics(metrics)
-    (output / f"{PREDICTIONS_FILE}.ledger").unlink(missing_ok=True)
+    delete_ledgers(output)
     return metrics
 
 
@@ -60,53 +78,77 @@ class InferBench:
         self.options = recipe.decoder_options(str(recipe.output_dir))
         if self.decoder.NEEDS_RETRIEVER and recipe.retriever is None:
             raise RecipeError(f"{recipe.output_dir}: decoder '{recipe.decoder}' needs 'retriever' in the recipe.")
+        # By role of a decoder with sub-models what an endpoint in that role must be able to do.
+        self.roles = self.decoder.role_needs(self.options) if hasattr(self.decoder, "role_needs") else {}
+        if unknown := set(recipe.sub_models) - set(self.roles):
+            raise RecipeError(
+                f"{recipe.output_dir}: sub_models: decoder '{recipe.decoder}' has no role '{min(unknown)}'. "
+                f"Roles: {', '.join(self.roles) or 'none'}."
+            )
         self.llm: Any = None
+        self.sub_models: dict[str, Any] = {}
         self.retriever: Retriever | None = None
 
     def load(self) -> None:
-        """Build the retriever and load the model. Raises CheckpointError when the model lacks what the decoder needs."""
+        """Build the retriever and load the model. Raises CheckpointError or LLMError when it lacks what the decoder needs."""
         from refinery.llms.build import build_llm
 
         self.retriever = build_retriever(self.recipe.retriever) if self.recipe.retriever else None
         self.llm = build_llm(self.recipe.model)
-        if self.recipe.llm:
-            check_manifest(self.recipe.llm.base, self.llm.tokenizer, needed=getattr(self.decoder, "CONTROL_TOKENS", ()))
+        self.sub_models = {role: build_llm(config) for role, config in self.recipe.sub_models.items()}
+        for role, config in self.recipe.sub_models.items():
+            if isinstance(config, ServedModelConfig):
+                self.sub_models[role].require(f"{self.recipe.decoder}' in role '{role}", self.roles[role])
+        if self.recipe.endpoint:
+            self.llm.require(self.recipe.decoder, self._llm_needs())
+        if tokenizer := self.recipe.tokenizer:
+            check_manifest(tokenizer, self.llm.tokenizer, needed=getattr(self.decoder, "CONTROL_TOKENS", ()))
 
-    async def answer(self, question: Question) -> Prediction:
-        """Decode one question."""
+    def _llm_needs(self) -> frozenset[Need]:
+        if self.roles:
+            return frozenset[Need]().union(*(needs for role, needs in self.roles.items() if role not in self.recipe.sub_models))
+        return self.decoder.llm_needs(self.options) if hasattr(self.decoder, "llm_needs") else frozenset()
+
+    async def answer(self, question: Question, *, max_new_tokens: int | None = None) -> Prediction:
+        """Decode one question with its choices, its answer of `max_new_tokens` tokens at most, by default the recipe's."""
         recipe = self.recipe
+        asked = valid_text(choice_question(question) if question.choices else question.text)
         tools = Tools(
-            question=question,
+            question=question.model_copy(update={"text": asked}),
             llm=self.llm,
             retriever=self.retriever,
             passages_per_query=recipe.passages_per_query,
-            adapters=frozenset(recipe.llm.adapters if recipe.llm else ()),
-            max_new_tokens=recipe.max_new_tokens,
+            adapters=frozenset(recipe.model.adapters),
+            sub_models=self.sub_models,
+            max_new_tokens=max_new_tokens or recipe.max_new_tokens,
         )
-        return await self.decoder.decode(question, tools, self.options)
+        prediction = await self.decoder.decode(tools.readable(), tools, self.options)
+        return prediction.model_copy(update={"question": question.text})
 
     async def close(self) -> None:
-        """Close the connections of an endpoint."""
-        if self.recipe.endpoint:
-            await self.llm.close()
+        """Close the connections of endpoints."""
+        for llm in self.endpoints().values():
+            await llm.close()
+
+    def endpoints(self) -> dict[str, Any]:
+        """The models behind endpoints: sub-models by their role, the one that answers as `model`."""
+        configs = {"model": self.recipe.model, **self.recipe.sub_models}
+        llms = {"model": self.llm, **self.sub_models}
+        return {role: llm for role, llm in llms.items() if isinstance(configs[role], ServedModelConfig)}
 
 
-async def _answer_all(bench: InferBench, questions: Sequence[Question], done: dict[str, Prediction], output: RunDir) -> None:
+async def _answer_all(bench: InferBench, questions: Sequence[Question], ledger: Ledger) -> None:
     """Decode with a bounded number of questions in flight; each prediction is on disk before the next question starts."""
     gate = asyncio.Semaphore(bench.recipe.questions_in_flight)
     calls = 0
-    with (
-        Progress(f"infer {bench.recipe.name or bench.recipe.decoder}", total=len(questions), beside=lambda: f"calls={calls}") as progress,
-        (output / f"{PREDICTIONS_FILE}.ledger").open("a", encoding="utf-8") as ledger,
-    ):
+    title = f"infer {bench.recipe.name or bench.recipe.decoder}"
+    with Progress(title, total=len(questions), beside=lambda: f"calls={calls}") as progress:
 
         async def answer_one(question: Question) -> None:
             nonlocal calls
             async with gate:
                 prediction = await bench.answer(question)
-            done[question.id] = prediction
-            ledger.write(prediction.model_dump_json(exclude_none=True) + "\n")
-            ledger.flush()
+            ledger.write(prediction)
             calls += prediction.cost.calls
             progress.advance()
 
@@ -118,16 +160,3 @@ async def _answer_all(bench: InferBench, questions: Sequence[Question], done: di
             raise errors.exceptions[0] from None
         finally:
             await bench.close()
-
-
-def _read_done(output: RunDir) -> dict[str, Prediction]:
-    """Predictions of an interrupted run; a line cut short by the interruption is left out and answered again."""
-    path = output / f"{PREDICTIONS_FILE}.ledger"
-    if not path.exists():
-        return {}
-    written = path.read_bytes()
-    whole = written[: written.rfind(b"\n") + 1]
-    os.truncate(path, len(whole))  # the next prediction is appended, and must not continue a torn line
-    lines = whole.decode("utf-8").split("\n")[:-1]
-    rows = [parse_record(line, Prediction, where=f"{path}:{number}") for number, line in enumerate(lines, 1)]
-    return {row.question_id: row for row in rows}

@@ -28,9 +28,9 @@ class LexicalScorer:
 
     async def score(self, statement: str, texts: Sequence[str]) -> list[float]:
         """See `Scorer.score`; words are as rare as they are among `texts`."""
-        from refinery.retrievers.bm25 import Bm25  # numpy; not before something is scored
+        from refinery.retrievers.bm25 import Bm25, Options  # numpy; not before something is scored
 
-        index = Bm25([Passage(id=str(i), text=text) for i, text in enumerate(texts)])
+        index = Bm25([Passage(id=str(i), text=text) for i, text in enumerate(texts)], Options(stemmer=None))
         found = {hit.passage.id: hit.retrieval_score for hit in await index.search(statement, k=len(texts))}
         return [found.get(str(i), 0.0) for i in range(len(texts))]
 

@@ -1,7 +1,8 @@
 """What each question scored, by system and metric. `scores.jsonl` keeps it, so that runs are compared without their questions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import numpy as np
 from infer.selection import STRATEGIES
 from infer.trace import Prediction
 from refinery.metrics.registry import METRICS, score_all
-from refinery.records import Question, Record, Trajectory
+from refinery.records import Question, Record, Trajectory, iter_records
 
 SCORES_FILE = "scores.jsonl"
+JUDGEMENTS_FILE = "judgements.jsonl"
 
 
 class QuestionScores(Record):
@@ -26,6 +28,27 @@ class QuestionScores(Record):
     scores: dict[str, dict[str, float]]
 
 
+class Judgement(Record):
+    """What the LLM `model` replied to the prompt of hash `prompt` about one answer; `implied` is None where it said neither yes nor no."""
+
+    question_id: str
+    answer: str
+    reply: str
+    implied: bool | None
+    model: str
+    prompt: str
+
+
+Judgements = Mapping[tuple[str, str], Judgement]
+
+
+def read_judgements(run: Path) -> Judgements:
+    """What a judge has said of the run's answers, by question id and answer."""
+    path = run / JUDGEMENTS_FILE
+    rows = iter_records(path, Judgement) if path.exists() else ()
+    return {(row.question_id, row.answer): row for row in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class _Given:
     """What a system gave one question: answers, of which the best counts, and the passages found on each path that leads to them."""
@@ -34,18 +57,22 @@ class _Given:
     retrieved: Sequence[Sequence[str] | None]
 
 
-def score(name: str, questions: Sequence[Question], predictions: Sequence[Prediction | None]) -> list[QuestionScores]:
+def score(
+    name: str, questions: Sequence[Question], predictions: Sequence[Prediction | None], judgements: Judgements | None = None
+) -> list[QuestionScores]:
     """Every metric that applies, a row a question; None is a question without an answer, which is wrong.
 
     A tree decoder gives one system per selection, and the upper bound: the best of its paths (RQ-RAG Sec. 2.3).
     """
-    columns = {system: _columns(given, questions, best=system == _bound(name)) for system, given in _systems(name, predictions)}
+    columns = {
+        system: _columns(given, questions, judgements or {}, best=system == _bound(name)) for system, given in _systems(name, predictions)
+    }
     several = len({question.dataset for question in questions}) > 1
     return [
         QuestionScores(
             question_id=question.id,
             dataset=question.dataset,
-            groups=_groups(question, several),
+            groups=groups_of(question, several),
             scores={
                 system: {metric: float(values[row]) for metric, values in metrics.items() if not np.isnan(values[row])}
                 for system, metrics in columns.items()
@@ -55,7 +82,7 @@ def score(name: str, questions: Sequence[Question], predictions: Sequence[Predic
     ]
 
 
-def _groups(question: Question, several_datasets: bool) -> list[str]:
+def groups_of(question: Question, several_datasets: bool) -> list[str]:
     """The dataset where there are several, the type, and the hops where the question is decomposed."""
     groups = [question.dataset] if several_datasets and question.dataset else []
     groups += [question.type] if question.type else []
@@ -93,14 +120,23 @@ def _on_path(path: Trajectory) -> list[str]:
     return [passage.id for step in path.steps for passage in step.passages]
 
 
-def _columns(given: Sequence[_Given], questions: Sequence[Question], *, best: bool) -> dict[str, np.ndarray]:
+def _columns(given: Sequence[_Given], questions: Sequence[Question], judgements: Judgements, *, best: bool) -> dict[str, np.ndarray]:
     """Scores of shape (questions,) by metric, NaN where one does not apply."""
     texts = [name for name, metric in METRICS.items() if metric.reads == "answer"]
     columns = _pooled(texts, [g.answers for g in given], questions, best=True)
+    if judgements and not best:  # of a tree's many answers only those that a strategy selects are judged
+        verdicts = [[_verdict(question, answer, judgements) for answer in g.answers] for g, question in zip(given, questions, strict=True)]
+        columns |= _pooled(["judge"], verdicts, questions, best=True)
     if _same_corpus(given, questions):
         passages = [name for name, metric in METRICS.items() if metric.reads == "passages"]
         columns |= _pooled(passages, [g.retrieved for g in given], questions, best=best)
     return {name: values for name, values in columns.items() if not np.isnan(values).all()}
+
+
+def _verdict(question: Question, answer: str | None, judgements: Judgements) -> bool | None:
+    """The judge's; None, which scores as unanswered, for an answer that is blank or that the judge could not make up its mind about."""
+    found = judgements.get((question.id, answer or ""))
+    return found and found.implied
 
 
 def _pooled(names: list[str], candidates: Sequence[Sequence[Any]], questions: Sequence[Question], *, best: bool) -> dict[str, np.ndarray]:

@@ -1,10 +1,21 @@
 """Which of a tree's finished paths to answer with (RQ-RAG Sec. 2.3), from the log-probabilities kept while decoding.
 
-No model is needed, so a stored run can be selected again in milliseconds. `paper` follows Sec. 2.3 to the letter, where confidence is
-a sum of log-probabilities and the ensemble adds these negative numbers up, so that an answer loses by being found often. `fixed`
-takes the confidence as the geometric mean of the answer's token probabilities, which long answers do not lose by, and the ensemble as
-the probability of each normalised answer: the sum, over the paths that end in it, of the probability of the whole path. Votes of paths
-that the model would hardly take itself (a tree takes all of them) then weigh little.
+No model is needed, so a stored run can be selected again in milliseconds. Three definitions of each value:
+
+- `paper` follows Sec. 2.3 to the letter. ppl is over what the model wrote: control tokens, queries, answer. confidence is the sum of
+  the answer's log-probabilities, and the ensemble adds these negative numbers up, so that an answer loses by being found often.
+- `official` is the authors' sample_from_tree.py. ppl is over the whole text, prompt and evidence too; confidence is the mean of the
+  highest probabilities (of the greedy answer's tokens these are its own) without white space in front and `[EOS]` at the end, of the
+  first token alone for multiple choice; the ensemble adds these up by the answer as it is written. An answer without `[EOS]` has no
+  confidence, and was decoded as `NO_ANSWER`. Only a run that was decoded so can be selected so: other runs do not score what the model
+  only reads.
+- `fixed` takes the confidence as the geometric mean of the answer's token probabilities, which long answers do not lose by, and the
+  ensemble as the probability of each normalised answer: the sum, over the paths that end in it, of the probability of the whole path.
+  Votes of paths that the model would hardly take itself (a tree takes all of them) then weigh little.
+
+In all of them the first path wins ties, and what is not a number loses. An empty answer competes as its `[EOS]` scores under `paper`;
+it has no confidence and no vote under `fixed`, nor under `official`, where the authors' code takes the mean of nothing. A query that
+was cut short counts with the tokens there are.
 """
 
 import math
@@ -12,49 +23,90 @@ from collections.abc import Sequence
 from typing import Literal
 
 from refinery.metrics.squad import normalize_answer
-from refinery.records import Trajectory
+from refinery.records import Reading, Trajectory
 
-Fidelity = Literal["paper", "fixed"]
+Fidelity = Literal["paper", "official", "fixed"]
 STRATEGIES = ("ppl", "confidence", "ensemble")
+NO_ANSWER = "dummy results, unable to detect valid answer"  # sample_from_tree.py's words
 
 
-def select(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity) -> str:
+def selectable(decoded_as: Fidelity) -> tuple[Fidelity, ...]:
+    """The fidelities that a run decoded with one of them can be selected by."""
+    return ("paper", "official", "fixed") if decoded_as == "official" else ("paper", "fixed")
+
+
+def select(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False) -> str:
     """The answer that `strategy` selects; the first path wins ties."""
+    return _answer(paths[select_path(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice)])
+
+
+def select_path(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False) -> int:
+    """The number of the path that `strategy` selects, from 0.
+
+    The ensemble elects an answer, as the first path words it; of the paths with these words the one with the strongest vote stands for it.
+    """
+    values = path_values(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice)
     if strategy == "ppl":
-        return _answer(min(paths, key=perplexity))
-    if strategy == "confidence":
-        return _answer(max(paths, key=lambda path: confidence(path, fidelity=fidelity)))
-    votes: dict[str, float] = {}
-    for path in paths:
-        key = _vote_key(path, fidelity)
-        votes[key] = votes.get(key, 0.0) + _vote(path, fidelity)
-    winner = max(votes, key=votes.__getitem__)
-    return next(_answer(path) for path in paths if _vote_key(path, fidelity) == winner)
+        return values.index(min(values))
+    if strategy == "ensemble":
+        keys = [vote_key(path, fidelity) for path in paths]
+        votes: dict[str, float] = {}
+        for key, vote in zip(keys, values, strict=True):
+            votes[key] = votes.get(key, 0.0) + vote
+        elected = _answer(paths[keys.index(max(votes, key=votes.__getitem__))])
+        return max((number for number, path in enumerate(paths) if _answer(path) == elected), key=values.__getitem__)
+    return values.index(max(values))
 
 
-def perplexity(path: Trajectory) -> float:
-    """exp of the mean negative log-probability of everything the model wrote: control tokens, queries and answer, not evidence."""
+def path_values(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False) -> list[float]:
+    """What `strategy` compares: each path's perplexity (the lowest wins), confidence (the highest), or its vote for its `vote_key`."""
+    if strategy == "ppl":
+        return [_number(perplexity(path, fidelity=fidelity), math.inf) for path in paths]
+    if strategy == "ensemble" and fidelity == "fixed":
+        return [_number(math.exp(sum(_written(path))), 0.0) if path.answer else 0.0 for path in paths]
+    lowest = -math.inf if fidelity == "paper" else 0.0
+    return [_number(confidence(path, fidelity=fidelity, multiple_choice=multiple_choice), lowest) for path in paths]
+
+
+def vote_key(path: Trajectory, fidelity: Fidelity) -> str:
+    """The answer as the ensemble counts it."""
+    return normalize_answer(_answer(path)) if fidelity == "fixed" else _answer(path)
+
+
+def perplexity(path: Trajectory, *, fidelity: Fidelity = "paper") -> float:
+    """exp of the mean negative log-probability of what the model wrote, under `official` also of what it read."""
     logprobs = _written(path)
-    return math.exp(-sum(logprobs) / len(logprobs))
+    if fidelity != "official":
+        return math.exp(-sum(logprobs) / len(logprobs))
+    reading = _reading(path)
+    return math.exp(-(sum(logprobs) + reading.logprob) / (len(logprobs) + reading.num_tokens))
 
 
-def confidence(path: Trajectory, *, fidelity: Fidelity) -> float:
+def confidence(path: Trajectory, *, fidelity: Fidelity, multiple_choice: bool = False) -> float:
     """How sure the model was of the final answer's tokens (the control token that opens it is not part of it)."""
     logprobs = (path.steps[-1].logprobs or [])[1:]
-    return sum(logprobs) if fidelity == "paper" else math.exp(sum(logprobs) / len(logprobs))
+    if fidelity == "paper":
+        return sum(logprobs)
+    if fidelity == "fixed":
+        return math.exp(sum(logprobs) / len(logprobs)) if path.answer else 0.0
+    reading = _reading(path)
+    content = logprobs[reading.blank_tokens : -1] if reading.closed[-1] else []
+    probabilities = [math.exp(logprob) for logprob in (content[:1] if multiple_choice else content)]
+    return sum(probabilities) / len(probabilities) if probabilities else 0.0
 
 
 def _written(path: Trajectory) -> list[float]:
     return [logprob for step in path.steps for logprob in step.logprobs or []]
 
 
-def _vote(path: Trajectory, fidelity: Fidelity) -> float:
-    return confidence(path, fidelity=fidelity) if fidelity == "paper" else math.exp(sum(_written(path)))
-
-
-def _vote_key(path: Trajectory, fidelity: Fidelity) -> str:
-    return _answer(path) if fidelity == "paper" else normalize_answer(_answer(path))
+def _reading(path: Trajectory) -> Reading:
+    assert path.reading is not None, "the run was not decoded with `fidelity: official`"
+    return path.reading
 
 
 def _answer(path: Trajectory) -> str:
     return path.answer or ""
+
+
+def _number(value: float, worst: float) -> float:
+    return worst if math.isnan(value) else value

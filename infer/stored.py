@@ -23,6 +23,13 @@ class StoredRun:
     recipe: InferRecipe
     metrics: dict[str, Any]
 
+    @property
+    def selected_by(self) -> tuple[str, str]:
+        """Of a run with trees, the selection and the fidelity that its answers are by."""
+        options = self.recipe.decoder_options(str(self.path))
+        chosen = {"selection": options.selection, "fidelity": options.fidelity} | self.metrics.get("rescored_with", {})
+        return chosen["selection"], chosen["fidelity"]
+
     def predictions(self) -> list[Prediction]:
         """The answers with their traces."""
         return read_records(self.path / PREDICTIONS_FILE, Prediction)

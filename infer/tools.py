@@ -1,25 +1,36 @@
 """What a decoder works with for one question: the model, the search, and the notes it takes."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from infer.fitting import fit_passages, fit_text, valid_text
 from infer.trace import Cost, Prediction, ScoredPassage, TraceStep
+from refinery.errors import RetrievalError
 from refinery.llms.base import LLM, Context, Usage
 from refinery.records import Passage, Question, Trajectory
 from refinery.retrievers.base import Hit, Retriever
 from refinery.segments import Segment
 
+# Of a model's context, a question may take one in so many; what a prompt says besides question and passages is no longer than this.
+_QUESTION_SHARE = 4
+_PROMPT_TOKENS = 128
+
 
 @dataclass(slots=True)
 class Tools:
-    """One question's model, retriever and notebook; every decoder step goes through it, so costs and traces are complete."""
+    """One question's models, retriever and notebook; every decoder step goes through it, so costs and traces are complete.
+
+    `sub_models` play the roles they are named by, `adapters` of `llm` others, and `llm` itself what is left.
+    """
 
     question: Question
     llm: LLM
     retriever: Retriever | None
     passages_per_query: int
     adapters: frozenset[str] = frozenset()
+    sub_models: Mapping[str, LLM] = field(default_factory=dict)
     max_new_tokens: int = 32
     usage: Usage = field(default_factory=Usage)
     retrievals: int = 0
@@ -29,17 +40,57 @@ class Tools:
         """A fresh context whose cost is this question's."""
         return self.llm.context(prompt, usage=self.usage)
 
-    def adapter(self, role: str) -> str | None:
-        """The adapter trained for a role, or None where the bare model plays it."""
-        return role if role in self.adapters else None
+    def ask(self, role: str, prompt: str) -> Context:
+        """A fresh context of the model that plays a role."""
+        return self.sub_models.get(role, self.llm).context(prompt, usage=self.usage)
 
-    async def search(self, query: str, *, depth: int = 0) -> list[Passage]:
-        """Passages for a query, best first."""
+    def adapter(self, role: str) -> str | None:
+        """The adapter trained for a role, or None where a model of its own, or the bare model, plays it."""
+        return role if role in self.adapters and role not in self.sub_models else None
+
+    def readable(self) -> Question:
+        """The question as it is decoded: shortened, with a note, where the model's context is too short for it."""
+        text = self.question.text
+        if (limit := self._context_limit) is not None:
+            text = fit_text(text, limit // _QUESTION_SHARE, self._tokenizer)
+        if text != self.question.text:
+            self.note("shortened", text, depth=0, text=f"the question, of {len(self.question.text):,} characters")
+        return self.question.model_copy(update={"text": text})
+
+    async def search(self, query: str, *, depth: int = 0, room: int | None = None) -> list[Passage]:
+        """Passages for a query, best first; none, and a `fault` in the trace, where the search could not be made.
+
+        Together they take `room` tokens at most, by default what a prompt has for them; how many were shortened stands in the trace.
+        """
         assert self.retriever is not None
         self.retrievals += 1
-        hits = await self.retriever.search(query, k=self.passages_per_query, question=self.question)
-        self.note("retrieve", query, depth=depth, passages=hits)
-        return [hit.passage for hit in hits]
+        hits: list[Hit] = []
+        try:
+            hits = await self.retriever.search(query, k=self.passages_per_query, question=self.question)
+        except RetrievalError as error:
+            self.note("fault", query, depth=depth, text=f"search_failed: {error}")
+        found = [hit.passage for hit in hits]
+        passages = [p.model_copy(update={"title": valid_text(p.title), "text": valid_text(p.text)}) for p in found]
+        if (limit := self._context_limit) is not None:
+            room = limit - limit // _QUESTION_SHARE - self.max_new_tokens - _PROMPT_TOKENS if room is None else room
+            passages = fit_passages(passages, max(room, 0), self._tokenizer)
+        shortened = sum(len(read.text) < len(whole.text) for read, whole in zip(passages, found, strict=True))
+        hits = [dataclasses.replace(hit, passage=passage) for hit, passage in zip(hits, passages, strict=True)]
+        self.note("retrieve", query, depth=depth, passages=hits, shortened=shortened or None)
+        return passages
+
+    @property
+    def context_left(self) -> int | None:
+        """The longest context that leaves room for an answer; None where the model names no limit."""
+        return None if self._context_limit is None else self._context_limit - self.max_new_tokens
+
+    @property
+    def _context_limit(self) -> int | None:
+        return getattr(self.llm, "context_limit", None)
+
+    @property
+    def _tokenizer(self) -> Any:
+        return self.llm.tokenizer  # type: ignore[attr-defined]
 
     async def answer(self, name: str, prompt: str, question: str, *, depth: int = 0) -> str:
         """The base model's answer to a prompt."""

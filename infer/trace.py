@@ -11,7 +11,10 @@ class ScoredPassage(Passage):
 
 
 class TraceStep(Record):
-    """One thing that happened: `name` says what, `depth` how deep in the recursion or tree, `question` what it was about."""
+    """One thing that happened: `name` says what, `depth` how deep in the recursion or tree, `question` what it was about.
+
+    `shortened` counts the passages that were cut to fit the model's context.
+    """
 
     name: str
     depth: int
@@ -21,6 +24,7 @@ class TraceStep(Record):
     probabilities: dict[str, float] | None = None
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
+    shortened: int | None = None
 
 
 class Cost(Record):

@@ -13,7 +13,9 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from infer.ask import ask_json, note_fault
+from infer.condense import condense
 from infer.knowledge_filter import KnowledgeFilter
+from infer.reasoning import UNKNOWN
 from infer.scorers import LexicalScorer, PromptedEntailment
 from infer.tools import Tools
 from infer.trace import Prediction
@@ -27,7 +29,6 @@ from refinery.retrievers.base import Hit
 T = TypeVar("T", bound=BaseModel)
 
 NEEDS_RETRIEVER = True
-UNKNOWN_ANSWER = "unknown"
 MOST_QUERIES = 3  # Sec. 3.2: "no more than three new distinct sub-queries"
 
 
@@ -48,7 +49,10 @@ class Options(Recipe):
     uses_per_passage: int = Field(2, description="a passage is read this often at most; the number is the authors' code's", ge=1)
     yes_no: bool = Field(False, description="StrategyQA: the answer is yes or no (caption of Table 17)")
     max_reply_tokens: int = Field(500, description="of each reply; the paper names no limit", ge=1)
-    no_sentence_filter: bool = Field(False, description="ablation: passages are kept whole (Table 5)")
+    compression: Literal["sentences", "summ", "snippet", "none"] = Field(
+        "sentences", description="irrelevant sentences go; or the LLM sums a passage up or quotes from it; or it stays whole (Table 5)"
+    )
+    examples: Literal["zero", "few"] = Field("zero", description="few: two demonstrations in each module's prompt (MIGRES* in Table 3)")
     no_knowledge_prompting: bool = Field(False, description="ablation: the LLM's own knowledge is never asked for (Table 6)")
 
 
@@ -108,7 +112,7 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
         modules.iteration += 1
     await modules.leaf(*await modules.retrieval(queries))
     reply = await modules.main(last=True)
-    return tools.prediction(reply.answer if reply is not None and reply.solved else UNKNOWN_ANSWER)
+    return tools.prediction(reply.answer if reply is not None and reply.solved else UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -124,7 +128,12 @@ class Modules:
     async def main(self, *, last: bool = False) -> MainReply | None:
         """Main Module: the answer from the information alone, or what is missing; on the last turn an answer in any case."""
         prompt = render_prompt(
-            "migres_main", question=self.question, information=self.memory.information, last=last, yes_no=self.options.yes_no
+            "migres_main",
+            question=self.question,
+            information=self.memory.information,
+            last=last,
+            yes_no=self.options.yes_no,
+            examples=self.options.examples,
         )
         return await self._ask("main", prompt, MainReply, self.question)
 
@@ -132,7 +141,12 @@ class Modules:
         """Retrieval Module: at most three queries for what is missing, none of which was asked before; else the question again."""
         memory = self.memory
         prompt = render_prompt(
-            "migres_queries", question=self.question, asked=memory.queries, information=memory.information, missing=missing
+            "migres_queries",
+            question=self.question,
+            asked=memory.queries,
+            information=memory.information,
+            missing=missing,
+            examples=self.options.examples,
         )
         reply = await self._ask("queries", prompt, QueriesReply, self.question)
         asked = {normalize_answer(query) for query in memory.queries}
@@ -160,14 +174,24 @@ class Modules:
         chosen = {hit.passage.id for hit in hits}
         self.memory.uses.update(chosen)
         answered = [query for query, of_query in zip(queries, found, strict=True) if any(hit.passage.id in chosen for hit in of_query)]
-        return answered, [hit.passage for hit in hits]
+        return answered, await self._condensed(answered, [hit.passage for hit in hits])
+
+    async def _condensed(self, queries: Sequence[str], passages: list[Passage]) -> list[Passage]:
+        """The passages as the LLM shortens them, where it is asked to; what it calls irrelevant is left out."""
+        options, style = self.options, self.options.compression
+        if style != "summ" and style != "snippet":
+            return passages
+        shorter = await condense(
+            style, " ".join(queries), passages, self.tools, depth=self.iteration, max_new_tokens=options.max_reply_tokens
+        )
+        return [passage for passage in shorter if passage.text]
 
     async def leaf(self, queries: Sequence[str], passages: Sequence[Passage]) -> None:
         """Leaf Module: useful information with the passages that it cites; what none of them entails is left out."""
         if not passages:
             return
         question = " ".join(queries)
-        prompt = render_prompt("migres_leaf", question=question, passages=passages)
+        prompt = render_prompt("migres_leaf", question=question, passages=passages, examples=self.options.examples)
         reply = await self._ask("leaf", prompt, LeafReply, question)
         for item in reply.useful_information if reply else []:
             cited = [passages[number - 1] for number in item.support_passages if 0 < number <= len(passages)]
@@ -180,7 +204,7 @@ class Modules:
         """What one query finds, through the filter, less the passages that were read often enough."""
         options = self.options
         reranker = LexicalScorer() if options.reranker == "lexical" else None
-        knowledge_filter = KnowledgeFilter(reranker, options.relevance_threshold, sentence_level=not options.no_sentence_filter)
+        knowledge_filter = KnowledgeFilter(reranker, options.relevance_threshold, sentence_level=options.compression == "sentences")
         hits = await knowledge_filter.keep(query, await self.tools.search(query, depth=self.iteration))
         return [hit for hit in hits if self.memory.uses[hit.passage.id] < options.uses_per_passage]
 

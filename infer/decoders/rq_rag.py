@@ -1,23 +1,28 @@
 """RQ-RAG: a tree of searches opened by control tokens, every leaf an answer (Sec. 2.3, Fig. 8)."""
 
 import asyncio
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pydantic import Field
 
-from infer.selection import STRATEGIES, Fidelity, select
+from infer.selection import NO_ANSWER, STRATEGIES, Fidelity, select
 from infer.tools import Tools
 from infer.trace import Prediction, written_step
 from refinery.control_tokens import RQ_RAG
 from refinery.formats import END, FormatName, action_segment, evidence_segments, prompt_segments
-from refinery.llms.base import Context
+from refinery.llms.base import Context, Generation
+from refinery.llms.capabilities import Need
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
-from refinery.records import Question, Step, Trajectory
+from refinery.records import Question, Reading, Step, Trajectory
+from refinery.segments import Segment, control_token_id
 
 NEEDS_RETRIEVER = True
 CONTROL_TOKENS = RQ_RAG
 SearchAction = Literal["rewrite", "decompose", "disambiguate"]
+NO_QUERY = "dummy"  # what inference.py searches for where no query has ended yet
 
 
 class Options(Recipe):
@@ -25,58 +30,139 @@ class Options(Recipe):
 
     max_depth: int = Field(2, description="searches on a path; the paper uses 2, and 4 for 2WikiMultihopQA and MuSiQue", ge=0)
     actions: list[SearchAction] = Field(["rewrite", "decompose", "disambiguate"], description="one alone is the ablation of Sec. 4.5")
+    width: int | None = Field(None, description="searches at a node at most, those that the model finds likeliest; all by default", ge=1)
+    adaptive: bool = Field(False, description="follow only the action, or answer, that the model finds likeliest: one path, no tree")
     selection: Literal["ppl", "confidence", "ensemble"] = Field("ensemble", description="the paper's tables report the ensemble")
-    fidelity: Fidelity = Field("paper", description="how confidence and ensemble are defined; see infer/selection.py")
+    fidelity: Fidelity = Field(
+        "paper", description="how selection, and under 'official' an unfinished query, is defined; infer/selection.py"
+    )
     format: FormatName = Field("consistent", description="'official' for the released checkpoint")
     system_prompt: str = Field("rq_rag_short_answer", description="a file of refinery/prompts")
     max_query_tokens: int = Field(100, description="RQ-RAG's scripts use 100", ge=1)
     query_temperature: float = Field(0.0, description="RQ-RAG's script passes 1.0 to queries, greedy unless the checkpoint samples", ge=0)
 
 
+def llm_needs(options: Options) -> frozenset[Need]:
+    """What an endpoint must be able to do; the authors' definitions score the prompt and the evidence too."""
+    needs: set[Need] = {"token_ids", "control_tokens", "stop_token_ids", "logprobs", "token_scores"}
+    return frozenset(needs | {"scores"}) if options.fidelity == "official" else frozenset(needs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A place in the tree: its context, the steps that led here, and under `official` what was read and which steps ended in [EOS]."""
+
+    context: Context
+    steps: tuple[Step, ...] = ()
+    read: tuple[float, ...] = ()
+    closed: tuple[bool, ...] = ()
+
+
 async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
     """Grow the whole tree, then select; the selections of every strategy are kept."""
-    system_prompt = render_prompt(options.system_prompt)
-    root = tools.context(prompt_segments(question.text, system_prompt, tools.llm.tokenizer))  # type: ignore[attr-defined]
-    leaves = await _expand(root, (), question, tools, options)
-    paths = [Trajectory(question_id=question.id, question=question.text, steps=list(steps)) for steps in leaves]
-    selected = {strategy: select(paths, strategy, fidelity=options.fidelity) for strategy in STRATEGIES}
+    prompt = prompt_segments(question.text, render_prompt(options.system_prompt), _tokenizer(tools))
+    read = await _score_prompt(prompt, tools) if options.fidelity == "official" else ()
+    paths = await _expand(_Node(tools.context(prompt), read=tuple(read)), question, tools, options)
+    choice = question.choices is not None
+    selected = {strategy: select(paths, strategy, fidelity=options.fidelity, multiple_choice=choice) for strategy in STRATEGIES}
     return tools.prediction(selected[options.selection], paths=paths, selected=selected)
 
 
-async def _expand(context: Context, steps: tuple[Step, ...], question: Question, tools: Tools, options: Options) -> list[tuple[Step, ...]]:
+async def _expand(node: _Node, question: Question, tools: Tools, options: Options) -> list[Trajectory]:
     """Every path below a node: answer here, or search by each action and go on; at `max_depth` only the answer is left."""
-    actions = options.actions if len(steps) < options.max_depth else []
-    searches = (_search(action, context, steps, question, tools, options) for action in actions)
-    answer, *below = await asyncio.gather(_answer(context, steps, tools), *searches)
-    return [answer, *(path for paths in below for path in paths)]
+    below = await asyncio.gather(
+        *(
+            _answer(node, question, tools, options) if action == "answer" else _search(action, node, question, tools, options)
+            for action in await _actions(node, options)
+        )
+    )
+    return [path for paths in below for path in paths]
 
 
-async def _answer(context: Context, steps: tuple[Step, ...], tools: Tools) -> tuple[Step, ...]:
+async def _actions(node: _Node, options: Options) -> Sequence[str]:
+    """What is tried at a node: all there is, or what the model finds likeliest."""
+    searches = options.actions if len(node.steps) < options.max_depth else []
+    ranked = ["answer", *searches] if options.adaptive else searches
+    limit = 1 if options.adaptive else options.width or len(searches)
+    if len(ranked) > limit:
+        scores = await asyncio.gather(*(node.context.score([action_segment(action)]) for action in ranked))
+        likeliest = sorted(range(len(ranked)), key=lambda i: -scores[i][0])[:limit]
+        ranked = [ranked[i] for i in sorted(likeliest)]
+    return ranked if options.adaptive else ["answer", *ranked]
+
+
+async def _answer(node: _Node, question: Question, tools: Tools, options: Options) -> list[Trajectory]:
     """Open `[A_Response]` and let the model answer."""
-    opened, opened_with = await _open("answer", context)
-    generation = await opened.generate(max_new_tokens=tools.max_new_tokens, stop=(END.text,))
-    tools.note("answer", tools.question.text, depth=len(steps), text=generation.text)
-    return (*steps, written_step("answer", generation, opened_with=opened_with))
+    generation, opened_with = await _write("answer", node.context, max_new_tokens=tools.max_new_tokens)
+    tools.note("answer", question.text, depth=len(node.steps), text=generation.text)
+    step, reading = written_step("answer", generation, opened_with=opened_with), None
+    if options.fidelity == "official":
+        closed = [*node.closed, _closed(generation, tools)]
+        step = step if closed[-1] else step.model_copy(update={"text": NO_ANSWER})
+        blank = _blank_tokens(generation, tools)
+        reading = Reading(num_tokens=len(node.read), logprob=sum(node.read), closed=closed, blank_tokens=blank)
+    return [Trajectory(question_id=question.id, question=question.text, steps=[*node.steps, step], reading=reading)]
 
 
-async def _search(
-    action: str, context: Context, steps: tuple[Step, ...], question: Question, tools: Tools, options: Options
-) -> list[tuple[Step, ...]]:
+async def _search(action: str, node: _Node, question: Question, tools: Tools, options: Options) -> list[Trajectory]:
     """Open a search, let the model write the query, insert what is found, and expand from there."""
-    opened, opened_with = await _open(action, context)
-    query = await opened.generate(max_new_tokens=options.max_query_tokens, stop=(END.text,), temperature=options.query_temperature)
-    tools.note(action, question.text, depth=len(steps), text=query.text)
+    written, opened_with = await _write(
+        action, node.context, max_new_tokens=options.max_query_tokens, temperature=options.query_temperature
+    )
+    depth, closed = len(node.steps), _closed(written, tools)
+    tools.note(action, question.text, depth=depth, text=written.text)
+    query, closing = written.text, [END] if written.stopped_by == "length" else []
+    if options.fidelity == "official" and not closed:
+        # inference.py finds the last query that has ended, and leaves this one open.
+        ended = [step.text for step, ends in zip(node.steps, node.closed, strict=True) if ends]
+        query, closing = ended[-1] if ended else NO_QUERY, []
     # A query that is empty cannot be searched; the question itself is what is left to ask.
-    passages = await tools.search(query.text or question.text, depth=len(steps))
-    closing = [END] if query.stopped_by == "length" else []
-    found = query.context.extend([*closing, *evidence_segments(passages, format=options.format)])
-    step = written_step(action, query, opened_with=opened_with, passages=passages)
-    return await _expand(found, (*steps, step), question, tools, options)
+    room = _room(written.context, depth, tools, options)
+    passages = await tools.search(query or question.text, depth=depth, room=room)
+    inserted = [*closing, *evidence_segments(passages, format=options.format)]
+    read = await written.context.score(inserted) if options.fidelity == "official" else []
+    step = written_step(action, written, opened_with=opened_with, passages=passages)
+    found = _Node(written.context.extend(inserted), (*node.steps, step), (*node.read, *read), (*node.closed, closed))
+    return await _expand(found, question, tools, options)
 
 
-async def _open(action: str, context: Context) -> tuple[Context, tuple[int, float]]:
-    """Extend by the control token that opens an action; also its id and the log-probability the model gave it."""
+def _room(context: Context, depth: int, tools: Tools, options: Options) -> int | None:
+    """Tokens for what this search found: its share of what the queries and searches that may follow, and the answer, leave."""
+    if tools.context_left is None:
+        return None
+    searches_left = options.max_depth - depth
+    markers = 4 * searches_left + 1
+    return (tools.context_left - len(context.token_ids) - (searches_left - 1) * options.max_query_tokens - markers) // searches_left
+
+
+async def _write(action: str, context: Context, *, max_new_tokens: int, temperature: float = 0.0) -> tuple[Generation, tuple[int, float]]:
+    """Open an action and let the model write; also the id of the control token and the log-probability that the model gave it."""
     segment = action_segment(action)
-    logprob = (await context.score([segment]))[0]
     opened = context.extend([segment])
-    return opened, (opened.token_ids[-1], logprob)
+    (logprob,), generation = await asyncio.gather(
+        context.score([segment]), opened.generate(max_new_tokens=max_new_tokens, stop=(END.text,), temperature=temperature)
+    )
+    return generation, (opened.token_ids[-1], logprob)
+
+
+async def _score_prompt(prompt: list[Segment], tools: Tools) -> list[float]:
+    """Log-probabilities of the prompt's tokens; the first token, which follows nothing, has none."""
+    begin = tools.context([])
+    if not begin.token_ids:
+        begin, prompt = tools.context(prompt[:1]), prompt[1:]
+    return await begin.score(prompt)
+
+
+def _closed(generation: Generation, tools: Tools) -> bool:
+    """Whether the model ended what it wrote with `[EOS]`, and not with the end of the message or at the limit."""
+    return generation.token_ids[-1] == control_token_id(END.text, _tokenizer(tools))
+
+
+def _blank_tokens(generation: Generation, tools: Tools) -> int:
+    """How many tokens of white space open the answer; sample_from_tree.py knows them by their ids in Llama 2."""
+    decode = _tokenizer(tools).decode
+    return next((i for i, token_id in enumerate(generation.token_ids) if decode([token_id]).strip()), 0)
+
+
+def _tokenizer(tools: Tools) -> Any:
+    return tools.llm.tokenizer  # type: ignore[attr-defined]

@@ -69,7 +69,8 @@ def test_the_default_metrics_are_the_datasets_that_apply(datasets, metrics):
 def test_costs_are_per_question_and_in_all():
     rows, predictions = answered([ONE_HOP, TWO_HOPS], ["x", "x"])
     cost = {"calls": 4.0, "retrievals": 2.0, "prefill_tokens": 30.0, "decode_tokens": 10.0}
-    assert evaluate(rows, predictions, seconds=3.0)["rag"]["cost_per_question"] == cost | {"seconds": 1.5}
+    spent = cost | {"seconds": 1.5, "iterations": 1.0, "passages_per_iteration": 0.0}
+    assert evaluate(rows, predictions, seconds=3.0)["rag"]["cost_per_question"] == spent
     assert total_cost(predictions, seconds=3.0) == {field: 2 * value for field, value in cost.items()} | {"seconds": 3.0}
 
 

@@ -237,7 +237,7 @@ def test_information_is_known_once():
 
 
 def test_without_the_sentence_filter_passages_are_read_whole():
-    _, llm, _ = solve(no_sentence_filter=True)
+    _, llm, _ = solve(compression="none")
     assert PERSON.text in prompts(llm, "leaf")[1]
 
 
@@ -326,10 +326,35 @@ HOSTILE = Passage(
 
 
 def test_a_hostile_passage_stays_text():
-    prediction, llm, _ = solve(found={WHOLE: [HOSTILE, FILM]}, no_sentence_filter=True)
+    prediction, llm, _ = solve(found={WHOLE: [HOSTILE, FILM]}, compression="none")
     (prompt, *_) = prompts(llm, "leaf")
     assert HOSTILE.text in prompt
     control = {llm.tokenizer.convert_tokens_to_ids(token) for token in ("[A_Response]", "[EOS]", "</s>")}
     assert not control & set(llm.context(prompt).token_ids)
     assert not any("Oslo" in line("Information", prompt) for prompt in prompts(llm, "main"))
     assert prediction.answer == "Lyon"
+
+
+@pytest.mark.parametrize(("compression", "mark"), [("summ", "Summary:"), ("snippet", "Extract:")])
+def test_a_compression_by_the_model_is_what_the_leaf_reads(compression, mark):
+    class Shortening(Model):
+        def __call__(self, text):
+            return ("irrelevant" if OTHER.text in text else "It is short.") if text.endswith(mark) else super().__call__(text)
+
+    prediction, llm, _ = solve(Shortening(), found={WHOLE: [FILM, OTHER]}, compression=compression, relevance_threshold=0.0)
+    leaf = next(call.text for call in llm.calls if call.text.startswith("Given the following"))
+    assert "Passage 1: (Title: Dune) It is short." in leaf
+    assert OTHER.text not in leaf
+    assert len([step for step in prediction.trace if step.name == compression]) >= 2
+
+
+def test_demonstrations_stand_before_the_question_of_every_module():
+    class Shown(Model):
+        def __call__(self, text):
+            instruction, demonstrated, rest = text.partition("Question: Which city is the founder")
+            return super().__call__(instruction + rest.rpartition("\n\n")[2] if demonstrated else text)
+
+    prediction, llm, _ = solve(Shown(), examples="few")
+    assert prediction.answer == "Lyon"
+    for name in ("leaf", "main", "queries"):
+        assert all("Edith Marlow" in prompt.rpartition("Question: ")[0] for prompt in prompts(llm, name)), name

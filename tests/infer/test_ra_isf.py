@@ -158,10 +158,11 @@ def test_an_ablation_never_asks_its_sub_model(ablation, never):
     assert never not in ablated
 
 
-def test_without_relevance_every_passage_is_read():
-    prediction, llm, _ = solve(Model(), no_passage_relevance=True)
-    assert prediction.answer == "passages answer"
-    assert all(passage.text in prompts(llm, "passages")[0] for passage in PASSAGES)
+def test_without_relevance_a_question_is_decomposed_at_once():
+    model = Model(known=[DUNE], relevant={WHOLE: ["Dune"]}, decompositions={WHOLE: [DUNE]})
+    prediction, llm, _ = solve(model, no_passage_relevance=True)
+    assert prompts(llm, "passages") == []
+    assert prediction.answer == solve(model.__class__(known=[DUNE], decompositions={WHOLE: [DUNE]}))[0].answer
 
 
 def test_without_self_knowledge_a_known_question_is_looked_up():
@@ -182,6 +183,78 @@ def test_a_question_is_known_from_the_threshold_on(threshold, answer):
 def test_a_passage_is_relevant_from_the_threshold_on(threshold, answer):
     model = Model(shares={"relevance": {RELEVANT: 0.4, IRRELEVANT: 0.6}})
     assert solve(model, relevance_threshold=threshold)[0].answer == answer
+
+
+def test_equal_sub_questions_are_asked_once():
+    _, llm, retriever = solve(Model(decompositions={WHOLE: [DUNE, "who  directed dune?", LYON]}, relevant={DUNE: ["Dune"]}), max_depth=1)
+    assert retriever.calls == [WHOLE, DUNE, LYON]
+    assert len(prompts(llm, "passages")) == 1
+    assert prompts(llm, "synthesis")[0].count("Sub-answer: passages answer") == 2
+
+
+def test_what_is_known_of_a_question_holds_at_every_depth():
+    model = Model(decompositions={WHOLE: [DUNE, LYON], DUNE: [LYON]})
+    _, llm, retriever = solve(model)
+    assert sorted(retriever.calls) == sorted([WHOLE, DUNE, LYON])
+    assert len(prompts(llm, "know")) == len(prompts(llm, "decompose")) == 3
+
+
+def test_questions_that_decompose_into_each_other_end():
+    prediction, _, retriever = solve(Model(decompositions={WHOLE: [DUNE, LYON], DUNE: [LYON], LYON: [DUNE]}))
+    assert sorted(retriever.calls) == sorted([WHOLE, DUNE, LYON])
+    assert prediction.answer == "synthesis answer"
+
+
+def test_a_model_that_writes_nothing_still_gives_an_answer():
+    llm = FakeLLM(lambda text: KNOW if role(text) == "know" else "")
+    asked = Question(id="q", text=WHOLE)
+    tools = Tools(question=asked, llm=llm, retriever=FakeRetriever(lambda query: PASSAGES), passages_per_query=3)
+    assert asyncio.run(decode(asked, tools, Options())).answer == "Unknow"
+
+
+@pytest.mark.parametrize(
+    ("reply", "kept"), [("No.", [0, 0, 0]), ("Relevant paragraphs:\n[2] Maria Torvel ...", [0, 1, 0]), ("[1], [9]", [1, 0, 0])]
+)
+def test_a_listwise_judge_names_the_relevant_passages_in_one_call(reply, kept):
+    def script(text: str):
+        return reply if "additional pieces of knowledge" in text else UNKNOW if role(text) == "know" else f" {role(text)} answer"
+
+    llm, asked = FakeLLM(script), Question(id="q", text=WHOLE)
+    tools = Tools(question=asked, llm=llm, retriever=FakeRetriever(lambda query: PASSAGES), passages_per_query=3)
+    prediction = asyncio.run(decode(asked, tools, Options(relevance="listwise", no_decomposition=True)))
+    read = [text for text in llm.texts("generate") if text.startswith("Using the knowledge")]
+    assert [int(any(p.text in text for text in read)) for p in PASSAGES] == kept
+    assert prediction.answer == ("passages answer" if any(kept) else "Unknow")
+
+
+def test_a_role_may_be_played_by_a_model_of_its_own():
+    judge, base = FakeLLM(lambda text: KNOW), FakeLLM(lambda text: f" {role(text)} answer")
+    asked = Question(id="q", text=WHOLE)
+    adapters = frozenset({"self_knowledge"})
+    tools = Tools(asked, base, FakeRetriever(lambda query: PASSAGES), 3, adapters=adapters, sub_models={"self_knowledge": judge})
+    assert asyncio.run(decode(asked, tools, Options())).answer == "direct answer"
+    assert [(role(call.text), call.adapter) for call in judge.calls] == [("know", None)]
+    assert [role(call.text) for call in base.calls] == ["direct"]
+
+
+def test_the_engine_equals_one_call_after_the_other(tiny_model, control_tokenizer):
+    from infer.benchmark.run import _load_reference
+    from refinery.llms.huggingface import HuggingFaceLLM
+
+    questions = [Question(id=str(i), text=f"Who directed film {i}?") for i in range(6)]
+    plain = _load_reference("ra_isf").PlainSolver(
+        tiny_model, control_tokenizer, lambda query: PASSAGES, lambda question: [], max_depth=0, max_new_tokens=5
+    )
+    engine = HuggingFaceLLM(tiny_model, control_tokenizer)
+
+    async def answer(question):
+        tools = Tools(question, engine, FakeRetriever(lambda query: PASSAGES), 3, max_new_tokens=5)
+        return (await decode(question, tools, Options(max_depth=0))).answer
+
+    async def answer_all():
+        return await asyncio.gather(*map(answer, questions))
+
+    assert asyncio.run(answer_all()) == [plain.solve(question.text) or "Unknow" for question in questions]
 
 
 def test_each_role_is_played_by_its_adapter_and_answers_by_the_base():

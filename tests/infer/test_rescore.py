@@ -101,3 +101,10 @@ def test_an_unfinished_run_is_refused(plain_run):
     (plain_run / "metrics.json").unlink()
     with pytest.raises(RunDirError, match="is unfinished. Go on with it by --resume."):
         rescore(plain_run)
+
+
+def test_a_run_that_did_not_score_what_it_read_cannot_be_selected_as_the_authors_do(tree_run):
+    before = contents(tree_run)
+    with pytest.raises(RunDirError, match="was not decoded with `fidelity: official`"):
+        rescore(tree_run, fidelity="official")
+    assert contents(tree_run) == before

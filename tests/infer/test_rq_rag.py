@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from infer.decoders.rq_rag import Options, decode
-from infer.selection import STRATEGIES
+from infer.selection import STRATEGIES, perplexity
 from infer.tools import Tools
+from refinery.control_tokens import RQ_RAG
 from refinery.formats import END, evidence_segments, parse_steps, prompt_segments
+from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.fake import FakeLLM
 from refinery.llms.huggingface import HuggingFaceLLM
 from refinery.prompts.render import render_prompt
@@ -100,11 +102,40 @@ def test_the_answer_is_the_one_that_the_selection_names(selection):
     assert prediction.answer == prediction.selected[selection] == "Lyon"
 
 
+def test_width_keeps_the_likeliest_searches_of_each_node():
+    llm = FakeLLM(script, scores={"[S_Decomposed_Query]": -0.05})
+    prediction, _, retriever = grow(llm, width=1, max_depth=2)
+    assert [[step.action for step in path.steps[:-1]] for path in prediction.paths] == [[], ["decompose"], ["decompose"] * 2]
+    assert len(retriever.calls) == 2
+
+
+@pytest.mark.parametrize(("likeliest", "actions"), [("[A_Response]", []), ("[S_Disambiguated_Query]", ["disambiguate"] * 2)])
+def test_an_adaptive_decoder_follows_the_action_that_the_model_finds_likeliest(likeliest, actions):
+    prediction, _, _ = grow(FakeLLM(script, scores={likeliest: -0.05}), adaptive=True, max_depth=2)
+    assert [[step.action for step in path.steps] for path in prediction.paths] == [[*actions, "answer"]]
+
+
+@pytest.mark.parametrize(("first", "searched"), [(" one two", ["one two", "one two"]), (" one two three four", ["dummy", "dummy"])])
+def test_the_authors_search_for_the_last_query_that_ended(first, searched):
+    def write(text: str) -> str:
+        return " Lyon" if text.endswith("[A_Response]") else [first, " five six seven eight"][text.count("[R_Evidences]")]
+
+    _, llm, retriever = grow(FakeLLM(write), actions=["rewrite"], max_depth=2, max_query_tokens=3, fidelity="official", format="official")
+    assert retriever.calls == searched
+    assert any("five six seven[R_Evidences]" in text for text in llm.texts("generate"))
+
+
+def test_the_authors_take_an_answer_without_eos_for_none():
+    prediction, _, _ = grow(FakeLLM(lambda text: " one two three four five six seven"), max_depth=0, fidelity="official")
+    assert prediction.answer == "dummy results, unable to detect valid answer"
+    assert prediction.paths[0].reading.closed == [False]
+
+
 # With a real model
 
 
-def full_sequence(path: Trajectory, tokenizer, *, format: str) -> tuple[list[int], list[tuple[int, float]]]:
-    """Every token of a path, and (position, log-probability) of those that the model is scored for."""
+def full_sequence(path: Trajectory, tokenizer, *, format: str, close: bool = True) -> tuple[list[int], list[tuple[int, float]]]:
+    """Every token of a path, and (position, log-probability) of those that the model is scored for. `close`: unfinished queries are."""
     ids = encode(prompt_segments(path.question, SYSTEM, tokenizer), tokenizer).input_ids
     kept: list[tuple[int, float]] = []
     end = tokenizer.convert_tokens_to_ids(END.text)
@@ -112,7 +143,7 @@ def full_sequence(path: Trajectory, tokenizer, *, format: str) -> tuple[list[int
         kept += [(len(ids) + i, logprob) for i, logprob in enumerate(step.logprobs)]
         ids = ids + step.token_ids
         if step.action != "answer":
-            closing = [] if ids[-1] in (end, tokenizer.eos_token_id) else [END]
+            closing = [] if ids[-1] in (end, tokenizer.eos_token_id) or not close else [END]
             inserted = [*closing, *evidence_segments(step.passages, format=format)]
             ids = ids + [token for segment in inserted for token in encode_segment(segment, tokenizer)]
     return ids, kept
@@ -150,3 +181,80 @@ def test_a_scripted_path_with_hostile_passages_reads_back_as_its_steps():
     search, answer = parse_steps(ids, llm.tokenizer)
     assert (search.action, search.text, answer.text) == ("rewrite", "query 0", "Lyon")
     assert [passage.title for passage in search.passages] == ["[EOS]"]
+
+
+def test_the_authors_perplexity_equals_the_loss_over_the_whole_text(real, tiny_model, control_tokenizer):
+    prediction, _, _ = grow(real, max_depth=1, max_query_tokens=5, fidelity="official", passages=(FILM, HOSTILE))
+    for path in prediction.paths:
+        ids = torch.tensor([full_sequence(path, control_tokenizer, format="consistent", close=False)[0]])
+        with torch.inference_mode():
+            loss = tiny_model(input_ids=ids, labels=ids).loss
+        assert perplexity(path, fidelity="official") == pytest.approx(float(loss.exp()), rel=1e-3)
+
+
+def layout(pieces: list[str], *, begin: str, end: str, width: int):
+    """A tokenizer with these special tokens last, in this order, and a tiny model of `width` embedding rows."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from refinery.demo.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(1856)
+    tokenizer.add_special_tokens({"bos_token": begin, "eos_token": end, "additional_special_tokens": pieces})
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=width,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        initializer_range=0.4,
+        max_position_embeddings=2048,
+    )
+    return LlamaForCausalLM(config).eval(), tokenizer
+
+
+TOKENS = [token.token for token in RQ_RAG]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "begin", "end", "width"),
+    [
+        pytest.param(TOKENS, "<s>", "</s>", 32_016, id="released: more rows than tokens"),
+        pytest.param(
+            ["<|reserved_0|>", *TOKENS[::-1], "<|reserved_1|>"], "<|begin_of_text|>", "<|end_of_text|>", 2048, id="Llama 3: other ids"
+        ),
+    ],
+)
+def test_a_checkpoint_is_decoded_by_its_own_token_ids(tmp_path, pieces, begin, end, width):
+    model, tokenizer = layout(pieces, begin=begin, end=end, width=width)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    llm = build_llm(ModelConfig(base=str(tmp_path)))
+    prediction, _, retriever = grow(llm, max_depth=1, max_query_tokens=4, format="official", fidelity="official")
+    opened = [path.steps[0].token_ids[0] for path in prediction.paths]
+    assert opened == llm.tokenizer.convert_tokens_to_ids(
+        ["[A_Response]", "[S_Rewritten_Query]", "[S_Decomposed_Query]", "[S_Disambiguated_Query]"]
+    )
+    assert len(retriever.calls) == 3
+    path = prediction.paths[1]
+    ids, kept = full_sequence(path, llm.tokenizer, format="official", close=False)
+    with torch.inference_mode():
+        logprobs = torch.log_softmax(model(input_ids=torch.tensor([ids])).logits[0], dim=-1)
+    assert [logprob for _, logprob in kept] == pytest.approx([float(logprobs[i - 1, ids[i]]) for i, _ in kept], abs=1e-3)
+
+
+def test_the_engine_equals_one_path_at_a_time(tiny_model, control_tokenizer):
+    """As `refinery bench infer` compares them, on a small model."""
+    from infer.benchmark.run import _load_reference
+
+    reference = _load_reference("rq_rag")
+    plain = reference.decode(
+        QUESTION, tiny_model, control_tokenizer, lambda query: [FILM], max_depth=2, max_query_tokens=5, max_new_tokens=6
+    )
+    prediction, _, _ = grow(HuggingFaceLLM(tiny_model, control_tokenizer), max_depth=2, max_query_tokens=5)
+    ours = {tuple(step.action for step in path.steps): path for path in prediction.paths}
+    assert len(plain) == len(ours) == 13
+    for path in plain:
+        assert [step.token_ids for step in ours[path.actions].steps] == path.token_ids
+        for step, logprobs in zip(ours[path.actions].steps, path.logprobs, strict=True):
+            assert step.logprobs == pytest.approx(logprobs, abs=1e-4)

@@ -1,10 +1,6 @@
 """The infer stage as a user runs it, on tiny random checkpoints."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,10 +13,8 @@ from infer.trace import Prediction
 from refinery.prompts.render import prompt_hash
 from refinery.records import Passage, Question, read_records, write_records
 
-PROJECT = Path(__file__).parents[2]
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], split="test") for i in range(30)]
 PASSAGES = [Passage(id=str(i), title=f"film {i}", text=f"film {i} is a film directed by Maria {i}.") for i in range(30)]
-LEDGER = f"{PREDICTIONS_FILE}.ledger"
 
 
 @pytest.fixture
@@ -61,7 +55,7 @@ def test_predictions_come_in_question_order_with_their_costs(recipe, tmp_path, d
     answered = predictions(tmp_path / "run")
     assert [prediction.question_id for prediction in answered] == [question.id for question in QUESTIONS[:6]]
     assert all(prediction.cost.retrievals >= retrievals * (decoder == "rag") for prediction in answered)
-    assert not (tmp_path / "run" / LEDGER).exists()
+    assert not list((tmp_path / "run").glob("*.ledger*"))
 
 
 def test_metrics_are_named_after_the_run(recipe, tmp_path):
@@ -94,71 +88,10 @@ def test_how_many_questions_are_in_flight_changes_no_answer(recipe, tmp_path):
     assert [p.answer for p in predictions(tmp_path / "run1")] == [p.answer for p in predictions(tmp_path / "run30")]
 
 
-def mark(ledger: Path) -> set[str]:
-    """Change the answer of every whole line, so that an answer kept can be told from one given again."""
-    *whole, torn = ledger.read_text().split("\n")
-    rows = [json.loads(line) | {"answer": "kept"} for line in whole]
-    ledger.write_text("".join(json.dumps(row) + "\n" for row in rows) + torn)
-    return {row["question_id"] for row in rows}
-
-
-def kept(run: Path) -> set[str]:
-    return {prediction.question_id for prediction in predictions(run) if prediction.answer == "kept"}
-
-
-def test_a_killed_run_answers_only_what_is_missing(recipe, tmp_path):
-    path = recipe(decoder="ra_isf", questions_in_flight=1, max_new_tokens=60)
-    ledger = tmp_path / "run" / LEDGER
-    process = subprocess.Popen([sys.executable, "-m", "infer", str(path)], cwd=PROJECT, stderr=subprocess.DEVNULL)
-    while not ledger.exists() or ledger.read_bytes().count(b"\n") < 3:
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    done = mark(ledger)
-    assert 3 <= len(done) < len(QUESTIONS)
-    assert not (tmp_path / "run" / "metrics.json").exists()
-
-    assert main([str(path), "--resume"]) == 0
-    assert kept(tmp_path / "run") == done
-    assert [prediction.question_id for prediction in predictions(tmp_path / "run")] == [question.id for question in QUESTIONS]
-
-
-STOPPING_DECODER = """
-from infer.decoders import rag
-from refinery.errors import LLMError
-
-stop_at = {"q5"}
-
-class Stopping:
-    NEEDS_RETRIEVER, Options = True, rag.Options
-
-    async def decode(question, tools, options):
-        if question.id in stop_at:
-            raise LLMError("the machine went away")
-        return await rag.decode(question, tools, options)
-"""
-
-
-def test_a_run_interrupted_twice_in_the_middle_of_a_line_goes_on(recipe, tmp_path, monkeypatch):
-    (tmp_path / "stopping.py").write_text(STOPPING_DECODER)
-    monkeypatch.syspath_prepend(tmp_path)
-    path, ledger = str(recipe(decoder="stopping:Stopping", questions_in_flight=1)), tmp_path / "run" / LEDGER
-    assert main([path]) == 2
-    import stopping
-
-    for stop_at in ({"q9"}, set()):
-        with ledger.open("ab") as file:
-            file.write('{"question_id": "q5", "question": "é'.encode()[:-1])
-        stopping.stop_at = stop_at
-        assert main([path, "--resume"]) == (2 if stop_at else 0)
-    assert [prediction.question_id for prediction in predictions(tmp_path / "run")] == [question.id for question in QUESTIONS]
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"decoder": "rq_rga"}, "no decoder 'rq_rga'. Did you mean 'rq_rag'? Available: direct, migres, ra_isf, rag, re_thinking, rq_rag."),
+        ({"decoder": "rq_rga"}, "no decoder 'rq_rga'. Did you mean 'rq_rag'? Available: "),
         ({"decoder": "ra_isf", "options": {"max_dept": 3}}, "options: unknown key 'max_dept'. Did you mean 'max_depth'?"),
         ({"decoder": "ra_isf", "options": {"max_depth": -1}}, "key 'max_depth': Input should be greater than or equal to 0"),
         ({"retriever": None}, "decoder 'rag' needs 'retriever' in the recipe."),
@@ -191,7 +124,7 @@ def test_a_checkpoint_without_control_tokens_is_refused_before_decoding(recipe, 
     assert main([str(recipe(decoder="rq_rag"))]) == 2
     message = f"{tiny_bases['tied']}: its tokenizer lacks control token '[A_Response]'. Train it with `task: refinement`."
     assert message in one_error_line(capsys.readouterr().err)
-    assert not (tmp_path / "run" / LEDGER).exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_rq_rag_answers_with_a_checkpoint_that_has_them(recipe, tmp_path, tiny_model, control_tokenizer):
@@ -216,3 +149,21 @@ def test_a_dry_run_shows_every_option_and_loads_no_model(recipe, tmp_path, capsy
     assert "relevance_threshold: 0.5" in printed
     assert QUESTIONS[2].text in printed
     assert not (tmp_path / "run").exists()
+
+
+def test_a_multiple_choice_question_is_asked_with_its_choices_and_kept_without(tmp_path, tiny_bases):
+    question = Question(id="q", text="Which is red", choices=["sky", "blood"], answers=["B"])
+    write_records(tmp_path / "questions.jsonl", [question])
+    recipe = {
+        "decoder": "direct",
+        "questions": [str(tmp_path / "questions.jsonl")],
+        "output_dir": str(tmp_path / "run"),
+        "llm": {"base": str(tiny_bases["tied"])},
+        "max_new_tokens": 2,
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    assert main([str(tmp_path / "recipe.yaml")]) == 0
+    assert "accuracy.choice" in read_records(tmp_path / "run" / SCORES_FILE, QuestionScores)[0].scores["direct"]
+    (prediction,) = read_records(tmp_path / "run" / PREDICTIONS_FILE, Prediction)
+    assert prediction.question == "Which is red"
+    assert prediction.trace[0].question == "Which is red?\nPlease choose from following options:\nA: sky\nB: blood"

@@ -1,0 +1,1 @@
+"""What `refinery bench infer` measures."""

@@ -1,0 +1,243 @@
+"""The measurements of `refinery bench infer`: the engine against the plain decoders in `tests/infer/reference`, in one run.
+
+Random Llamas, one thread, in float32: on a CPU a second thread helps neither side when the machine has other work, and time is this
+process's own, so that such work does not count. `rq_rag`: 16 questions at depth 2 with three actions and the lengths of the authors'
+runs (a prompt of 120 tokens, queries of 20, evidence of 450, answers of 30), on a model of 384 wide with SmolLM2's vocabulary of 49,152.
+"""
+
+import asyncio
+import importlib.util
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import infer
+from infer.benchmark.world import Shape, build_model, build_tokenizer, draw_questions, find_passages
+from infer.decoders import ra_isf, rq_rag
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.errors import RefineryError
+from refinery.llms.fake import FakeLLM
+from refinery.records import Question, Trajectory
+from refinery.retrievers.fake import FakeRetriever
+
+LARGE = Shape(hidden_size=384, intermediate_size=1344, layers=2, heads=4, vocabulary=49_152, question_words=90, passage_words=145)
+SMALL = Shape(hidden_size=128, intermediate_size=384, layers=2, heads=4, vocabulary=2_048, question_words=30, passage_words=20)
+SHORT_QUESTIONS = Shape(hidden_size=384, intermediate_size=1344, layers=2, heads=4, vocabulary=49_152, question_words=15, passage_words=110)
+LLAMA_3_8B = Shape(
+    hidden_size=4096, intermediate_size=14_336, layers=32, heads=32, vocabulary=128_256, question_words=90, passage_words=145
+)
+
+T = TypeVar("T")
+
+
+def measure() -> dict[str, Any]:
+    """`rq_rag`, `rq_rag_depth4` and `ra_isf`, each against its reference; `rq_rag_gpu` too where there is a GPU.
+
+    Raises RefineryError outside a checkout, where the references are not.
+    """
+    import torch
+
+    references = {name: _load_reference(name) for name in ("rq_rag", "ra_isf")}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        figures = {
+            "rq_rag": measure_rq_rag(references["rq_rag"]),
+            "rq_rag_depth4": measure_depth4(references["rq_rag"]),
+            "ra_isf": measure_ra_isf(references["ra_isf"]),
+        }
+    finally:
+        torch.set_num_threads(threads)
+    if torch.cuda.is_available():
+        figures["rq_rag_gpu"] = measure_rq_rag(references["rq_rag"], LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16")
+    return figures
+
+
+def measure_rq_rag(
+    reference: Any,
+    shape: Shape = LARGE,
+    *,
+    number: int = 16,
+    compared: int | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+) -> dict[str, Any]:
+    """RQ-RAG at depth 2: `number` questions at once against `compared` of them (all by default) one path at a time."""
+    world = _World.build(shape, device=device, dtype=dtype)
+    questions = draw_questions(number, shape)
+    limits: dict[str, Any] = {"max_depth": 2, "max_query_tokens": 20}
+    # The reference keeps transformers' attention, which the engine replaces in the model that it is given.
+    plain, seconds_each = world.one_by_one(
+        questions[: compared or number], lambda question: world.reference_paths(reference, question, limits, max_new_tokens=30)
+    )
+    engine = world.engine(kv_tokens=400_000)
+    predictions, seconds = world.together(questions, engine, rq_rag.decode, rq_rag.Options(**limits), max_new_tokens=30)
+    floor = sum(_floor(paths) for paths in plain) * number / len(plain)
+    return {
+        **_compare(predictions, plain),
+        "prefill_over_floor": round(engine.counters.prefill_tokens / floor, 4),
+        "speedup": round(seconds_each * number / seconds, 2),
+        "questions": number,
+        "seconds_per_question": round(seconds / number, 3),
+        "reference_seconds_per_question": round(seconds_each, 3),
+    }
+
+
+def measure_depth4(reference: Any) -> dict[str, Any]:
+    """RQ-RAG at depth 4 within a third of the tokens that its deepest paths would take, each with keys and values of its own."""
+    world = _World.build(SMALL)
+    questions = draw_questions(1, SMALL)
+    limits: dict[str, Any] = {"max_depth": 4, "max_query_tokens": 8}
+    plain, _ = world.one_by_one(questions, lambda question: world.reference_paths(reference, question, limits, max_new_tokens=8))
+    deepest = [len(path.input_ids) for path in plain[0] if len(path.actions) == 5]
+    engine = world.engine(kv_tokens=sum(deepest) // 3)
+    predictions, _ = world.together(questions, engine, rq_rag.decode, rq_rag.Options(**limits), max_new_tokens=8)
+    return {
+        **_compare(predictions, plain),
+        "peak_kv_tokens": engine.peak_kv_tokens,
+        "kv_budget": engine.kv_tokens,
+        "materialised_tokens": sum(deepest),
+        "prefill_over_floor": round(engine.counters.prefill_tokens / _floor(plain[0]), 4),
+    }
+
+
+def measure_ra_isf(reference: Any) -> dict[str, Any]:
+    """RA-ISF on 96 questions at once against one call after the other. A random model writes no lists, so M_decom is a function."""
+    world = _World.build(SHORT_QUESTIONS)
+    questions = draw_questions(96, SHORT_QUESTIONS)
+    solver = reference.PlainSolver(world.model, world.tokenizer, world.find, _decompose, max_depth=1, max_new_tokens=30)
+    plain, seconds_each = world.one_by_one(questions, lambda question: solver.solve(question.text))
+    engine = world.engine(kv_tokens=200_000)
+    written = FakeLLM(lambda prompt: "".join(f"\n{i}. {text}" for i, text in enumerate(_decompose(_asked(prompt)), 1)))
+    predictions, seconds = world.together(
+        questions, engine, ra_isf.decode, ra_isf.Options(max_depth=1), max_new_tokens=30, sub_models={"decomposition": written}
+    )
+    return {
+        "identical": [prediction.answer for prediction in predictions] == plain,
+        "speedup": round(seconds_each * len(questions) / seconds, 2),
+        "questions": len(questions),
+        "seconds_per_question": round(seconds / len(questions), 3),
+        "reference_seconds_per_question": round(seconds_each, 3),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """A model with its tokenizer, and the two ways to decode with it."""
+
+    shape: Shape
+    model: Any
+    tokenizer: Any
+
+    @classmethod
+    def build(cls, shape: Shape, *, device: str = "cpu", dtype: str = "float32") -> "_World":
+        tokenizer = build_tokenizer(shape.vocabulary)
+        return cls(shape, build_model(shape, tokenizer, device=device, dtype=dtype), tokenizer)
+
+    def find(self, query: str) -> Sequence[Any]:
+        return find_passages(query, self.shape)
+
+    def engine(self, *, kv_tokens: int) -> Any:
+        from refinery.llms.huggingface import HuggingFaceLLM
+
+        return HuggingFaceLLM(self.model, self.tokenizer, kv_tokens=kv_tokens)
+
+    def reference_paths(self, reference: Any, question: Question, limits: dict[str, Any], *, max_new_tokens: int) -> list[Any]:
+        return reference.decode(question, self.model, self.tokenizer, self.find, max_new_tokens=max_new_tokens, **limits)
+
+    def one_by_one(self, questions: Sequence[Question], answer: Callable[[Question], T]) -> tuple[list[T], float]:
+        """What each question gives, and the seconds that one takes."""
+        started = self._now()
+        answers = [answer(question) for question in questions]
+        return answers, (self._now() - started) / len(questions)
+
+    def together(
+        self,
+        questions: Sequence[Question],
+        engine: Any,
+        decode: Callable[[Question, Tools, Any], Awaitable[Prediction]],
+        options: Any,
+        *,
+        max_new_tokens: int,
+        sub_models: dict[str, Any] | None = None,
+    ) -> tuple[list[Prediction], float]:
+        """The predictions of all questions at once, and the seconds that they take together."""
+
+        async def answer(question: Question) -> Prediction:
+            retriever = FakeRetriever(self.find)
+            tools = Tools(question, engine, retriever, 5, sub_models=sub_models or {}, max_new_tokens=max_new_tokens)
+            return await decode(question, tools, options)
+
+        async def answer_all() -> list[Prediction]:
+            return await asyncio.gather(*map(answer, questions))
+
+        started = self._now()
+        return asyncio.run(answer_all()), self._now() - started
+
+    def _now(self) -> float:
+        """Seconds: this process's own on a CPU, where nothing is waited for, those of the clock where a GPU works."""
+        return time.process_time() if self.model.device.type == "cpu" else time.perf_counter()
+
+
+def _compare(predictions: Sequence[Prediction], plain: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Whether tokens and answers of every path agree, and how far the log-probabilities, by which paths are selected, differ at most."""
+    identical, difference = True, 0.0
+    for prediction, paths in zip(predictions, plain, strict=False):
+        ours = {tuple(step.action for step in path.steps): path for path in prediction.paths}
+        identical &= len(ours) == len(paths)
+        for path in paths:
+            steps = ours[path.actions].steps
+            same = [step.token_ids for step in steps] == path.token_ids and steps[-1].text == path.answer
+            identical &= same
+            if same:
+                difference = max([difference, *_differences(ours[path.actions], path.logprobs)])
+    return {"identical": identical, "max_score_difference": difference}
+
+
+def _differences(path: Trajectory, logprobs: Sequence[Sequence[float]]) -> list[float]:
+    return [abs(a - b) for step, those in zip(path.steps, logprobs, strict=True) for a, b in zip(step.logprobs or [], those, strict=True)]
+
+
+def _floor(paths: Sequence[Any]) -> int:
+    """Tokens that must enter the model besides those it has just written: every distinct prefix's last token, once."""
+    read: set[tuple[int, ...]] = set()
+    written: set[tuple[int, ...]] = set()
+    for path in paths:
+        ids, start = tuple(path.input_ids), 0
+        for step in path.token_ids:
+            start = _find(ids, tuple(step), start)
+            written |= {ids[: start + i + 1] for i in range(1, len(step))}
+            start += len(step)
+        read |= {ids[: i + 1] for i in range(len(ids))}
+    return len(read - written)
+
+
+def _find(ids: tuple[int, ...], part: tuple[int, ...], start: int) -> int:
+    return next(i for i in range(start, len(ids)) if ids[i : i + len(part)] == part)
+
+
+def _decompose(question: str) -> list[str]:
+    """Two sub-questions: the halves of the question, each with its first word at the end too."""
+    words = question.split()
+    middle = len(words) // 2
+    return [" ".join([*half, *half[:1]]) for half in (words[:middle], words[middle:])]
+
+
+def _asked(prompt: str) -> str:
+    return next(line for line in prompt.splitlines() if line.startswith("Question: ")).removeprefix("Question: ")
+
+
+def _load_reference(name: str) -> Any:
+    """A reference decoder, which only a checkout has. Raises RefineryError elsewhere."""
+    path = Path(infer.__file__).parent.parent / "tests" / "infer" / "reference" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"reference_{name}", path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise RefineryError(f"{path}: not there. `bench infer` compares with the tests' plain decoders; run it in a checkout.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,97 @@
+"""What the benchmark decodes: a random Llama, a tokenizer of made-up words, questions of a set length, and a search that is a function.
+
+A random model writes random queries, so passages are drawn from the query's own text: the engine and the reference find the same.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from refinery.control_tokens import RQ_RAG
+from refinery.fingerprint import text_fingerprint
+from refinery.records import Passage, Question
+from refinery.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW
+
+_PASSAGES_PER_QUERY = 3  # RQ-RAG Sec. 3.3
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A random Llama's size, with four query heads to a key head as Llama 3 has, and the lengths in tokens of what it reads."""
+
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    vocabulary: int
+    question_words: int
+    passage_words: int
+
+
+def build_model(shape: Shape, tokenizer: Any, *, device: str = "cpu", dtype: str = "float32") -> Any:
+    """A random Llama, its head scaled up so that greedy choices do not hang on the last bit."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads // 4,
+        max_position_embeddings=4096,
+        initializer_range=0.05,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.device(device):
+        torch.set_default_dtype(getattr(torch, dtype))
+        model = LlamaForCausalLM(config).eval()
+        torch.set_default_dtype(torch.float32)
+    model.lm_head.weight.data *= 5
+    return model
+
+
+def build_tokenizer(vocabulary: int) -> Any:
+    """One token a word: RQ-RAG's control tokens, RA-ISF's labels, and made-up words up to `vocabulary` tokens in all."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    named = ["<s>", "</s>", "<pad>", "<unk>", *(label.strip() for label in (KNOW, UNKNOW, RELEVANT, IRRELEVANT))]
+    words = [*named, *(_word(number) for number in range(vocabulary - len(named) - len(RQ_RAG)))]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",  # noqa: S106
+        eos_token="</s>",  # noqa: S106
+        pad_token="<pad>",  # noqa: S106
+        unk_token="<unk>",  # noqa: S106
+    )
+    fast.add_special_tokens({"additional_special_tokens": [token.token for token in RQ_RAG]})
+    return fast
+
+
+def draw_questions(number: int, shape: Shape) -> list[Question]:
+    """Questions of `question_words` words each."""
+    rng = random.Random(0)
+    return [Question(id=f"q{i}", text=_words(rng, shape.question_words, shape)) for i in range(number)]
+
+
+def find_passages(query: str, shape: Shape) -> list[Passage]:
+    """Three passages that depend on nothing but the query."""
+    rng = random.Random(text_fingerprint([query]))
+    return [
+        Passage(id=str(i), title=_words(rng, 2, shape), text=_words(rng, shape.passage_words, shape)) for i in range(_PASSAGES_PER_QUERY)
+    ]
+
+
+def _word(number: int) -> str:
+    return f"w{number}"
+
+
+def _words(rng: random.Random, count: int, shape: Shape) -> str:
+    return " ".join(_word(rng.randrange(shape.vocabulary - 100)) for _ in range(count))

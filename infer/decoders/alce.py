@@ -1,0 +1,88 @@
+"""ALCE's prompting strategies (Gao et al., 2023), the baselines of MIGRES' Table 3: one search, an answer that cites its passages.
+
+`vanilla_s` is MIGRES' own: VANILLA with irrelevant sentences filtered away. SUMM and SNIPPET condense each passage first, RERANK samples
+several answers and takes the one whose citations bear it out best.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from infer.condense import condense
+from infer.knowledge_filter import KnowledgeFilter
+from infer.reasoning import concluded, reason
+from infer.scorers import LexicalScorer, PromptedEntailment, Scorer
+from infer.sentences import split_sentences
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Passage, Question
+
+NEEDS_RETRIEVER = True
+
+Shown = list[tuple[int, str, str]]  # number, title, text
+_CITATION = re.compile(r"\[(\d+)\]")
+
+
+class Options(Recipe):
+    """Which strategy, and its numbers."""
+
+    strategy: Literal["vanilla", "vanilla_s", "summ", "snippet", "rerank"] = "vanilla"
+    relevance_threshold: float = Field(4.0, description="vanilla_s: a sentence is kept from this BM25 score on; see MIGRES' option")
+    samples: int = Field(4, description="rerank: answers drawn; the paper draws four", ge=2)
+    temperature: float = Field(1.0, description="rerank: of the samples", gt=0)
+    entailment: Literal["lexical", "llm"] = Field("lexical", description="rerank: who judges citations, in place of the paper's T5-XXL NLI")
+    max_reply_tokens: int = Field(300, description="of each reply", ge=1)
+
+
+async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+    """Search, condense as the strategy says, answer."""
+    found = await tools.search(question.text)
+    shown = await _shown(question.text, found, tools, options)
+    prompt = render_prompt("alce_answer", question=question.text, passages=shown)
+    if options.strategy != "rerank":
+        said = await reason("answer", prompt, question.text, tools, max_new_tokens=options.max_reply_tokens)
+        return tools.prediction(_answer(said, question.text, tools))
+    replies = await asyncio.gather(*(_sample(prompt, question.text, tools, options) for _ in range(options.samples)))
+    recalls = [await _citation_recall(reply, shown, tools, options) for reply in replies]
+    return tools.prediction(_answer(replies[recalls.index(max(recalls))], question.text, tools))
+
+
+def _answer(reply: str, question: str, tools: Tools) -> str:
+    """What the reply ends in, without citations."""
+    return concluded(re.sub(r" *\[\d+\]", "", reply), question, tools)
+
+
+async def _shown(question: str, found: Sequence[Passage], tools: Tools, options: Options) -> Shown:
+    """The passages as the prompt shows them; a number stays with its passage when others are left out."""
+    if options.strategy == "vanilla_s":
+        keeper = KnowledgeFilter(LexicalScorer(), options.relevance_threshold, sentence_level=True)
+        kept = {hit.passage.id: hit.passage for hit in await keeper.keep(question, found)}
+        found = [kept.get(passage.id) or passage.model_copy(update={"text": ""}) for passage in found]
+    if options.strategy == "summ" or options.strategy == "snippet":
+        found = await condense(options.strategy, question, found, tools, max_new_tokens=options.max_reply_tokens)
+    return [(number, passage.title, passage.text) for number, passage in enumerate(found, 1) if passage.text]
+
+
+async def _sample(prompt: str, question: str, tools: Tools, options: Options) -> str:
+    reply = await tools.context(prompt).generate(max_new_tokens=options.max_reply_tokens, temperature=options.temperature)
+    tools.note("sample", question, depth=0, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs)
+    return reply.text
+
+
+async def _citation_recall(reply: str, shown: Shown, tools: Tools, options: Options) -> float:
+    """The share of sentences that the passages they cite bear out; a sentence that cites nothing is not borne out."""
+    scorer: Scorer = LexicalScorer()
+    if options.entailment == "llm":
+        scorer = PromptedEntailment(tools, depth=1, max_new_tokens=options.max_reply_tokens)
+    texts = {number: f"{title} {text}" for number, title, text in shown}
+    sentences = split_sentences(reply)
+    borne_out = 0
+    for sentence in sentences:
+        cited = " ".join(texts.get(int(number), "") for number in _CITATION.findall(sentence)).strip()
+        borne_out += bool(cited) and (await scorer.score(_CITATION.sub("", sentence), [cited]))[0] > 0
+    return borne_out / len(sentences) if sentences else 0.0

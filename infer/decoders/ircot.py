@@ -1,0 +1,56 @@
+"""IRCoT (Trivedi et al., 2023): each sentence of a chain of thought is the next query; a reader answers from all that was found.
+
+Bounds are those of the authors' code (StonyBrookNLP/ircot): 15 paragraphs in the prompt, and a reader pass at the end.
+"""
+
+from pydantic import Field
+
+from infer.reasoning import UNKNOWN, concluded, final_answer, reason
+from infer.sentences import split_sentences
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Passage, Question
+
+NEEDS_RETRIEVER = True
+
+
+class Options(Recipe):
+    """Bounds of the interleaving."""
+
+    max_steps: int = Field(8, description="sentences of thought; the paper uses 8", ge=1)
+    max_passages: int = Field(15, description="of all searches together; the paper's cap", ge=1)
+    max_sentence_tokens: int = Field(100, description="of one sentence", ge=1)
+    max_reading_tokens: int = Field(300, description="of the reader's reply", ge=1)
+
+
+async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+    """Retrieve, reason one sentence, retrieve with it, until a sentence states the answer; then read."""
+    passages = (await tools.search(question.text))[: options.max_passages]
+    thoughts: list[str] = []
+    while len(thoughts) < options.max_steps:
+        thought = await _next_sentence(question.text, passages, thoughts, tools, options)
+        if not thought or thought in thoughts:
+            break
+        thoughts.append(thought)
+        if final_answer(thought) is not None:
+            break
+        passages = _joined(passages, await tools.search(thought, depth=len(thoughts)), options.max_passages)
+    prompt = render_prompt("chain_of_thought", question=question.text, passages=passages)
+    read = await reason("read", prompt, question.text, tools, depth=len(thoughts), max_new_tokens=options.max_reading_tokens)
+    answer = concluded(read, question.text, tools, depth=len(thoughts))
+    # A reader that says nothing leaves what the thoughts came to.
+    return tools.prediction(answer if answer != UNKNOWN else final_answer(" ".join(thoughts)) or UNKNOWN)
+
+
+async def _next_sentence(question: str, passages: list[Passage], thoughts: list[str], tools: Tools, options: Options) -> str:
+    prompt = render_prompt("ircot_reason", question=question, passages=passages, thoughts=thoughts)
+    said = await reason("thought", prompt, question, tools, depth=len(thoughts), max_new_tokens=options.max_sentence_tokens)
+    return next(iter(split_sentences(said)), "")
+
+
+def _joined(passages: list[Passage], found: list[Passage], most: int) -> list[Passage]:
+    """With what is new among `found`, in the order of finding."""
+    known = {passage.id for passage in passages}
+    return [*passages, *(passage for passage in found if passage.id not in known)][:most]

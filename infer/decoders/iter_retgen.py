@@ -1,0 +1,29 @@
+"""Iter-RetGen (Shao et al., 2023): what was generated last goes into the next query; the last generation answers."""
+
+from pydantic import Field
+
+from infer.reasoning import concluded, reason
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Question
+
+NEEDS_RETRIEVER = True
+
+
+class Options(Recipe):
+    """How often."""
+
+    iterations: int = Field(2, description="re-thinking and MIGRES compare with 2, RA-ISF's Table 1 quotes 3; 1 is RAG with thoughts", ge=1)
+    max_reasoning_tokens: int = Field(300, description="of each generation, all of which goes into the next query", ge=1)
+
+
+async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+    """As many searches and calls as iterations."""
+    written = ""
+    for depth in range(options.iterations):
+        passages = await tools.search(f"{question.text} {written}".strip(), depth=depth)
+        prompt = render_prompt("iter_retgen", question=question.text, passages=passages)
+        written = await reason("generate", prompt, question.text, tools, depth=depth, max_new_tokens=options.max_reasoning_tokens)
+    return tools.prediction(concluded(written, question.text, tools, depth=options.iterations - 1))

@@ -1,0 +1,26 @@
+"""Plan-and-Solve (Wang et al., 2023): devise a plan, carry it out, over knowledge retrieved first (re-thinking Sec. 4.3)."""
+
+from pydantic import Field
+
+from infer.reasoning import concluded, reason
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Question
+
+NEEDS_RETRIEVER = False  # re-thinking's Table 4 retrieves first; the method itself does not
+
+
+class Options(Recipe):
+    """How long."""
+
+    max_reasoning_tokens: int = Field(500, description="plan, solution and answer together", ge=1)
+
+
+async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+    """One call."""
+    passages = await tools.search(question.text) if tools.retriever else []
+    prompt = render_prompt("plan_and_solve", question=question.text, passages=passages)
+    solution = await reason("plan_and_solve", prompt, question.text, tools, max_new_tokens=options.max_reasoning_tokens)
+    return tools.prediction(concluded(solution, question.text, tools))

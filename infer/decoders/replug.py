@@ -1,0 +1,56 @@
+"""REPLUG (Shi et al., 2023): every passage gets a prompt of its own, and the answers' probabilities are averaged over the passages.
+
+p(y | x) = sum over d of lambda(d, x) p(y | d, x), lambda the softmax of the retrieval scores (Eq. 2). The paper averages token by token
+while it decodes; here the candidates are the greedy answers of all passages, and each is averaged whole. Needs log-probabilities.
+"""
+
+import asyncio
+import math
+
+from pydantic import Field
+
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.llms.capabilities import Need
+from refinery.metrics.squad import normalize_answer
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Question
+from refinery.segments import Segment
+
+NEEDS_RETRIEVER = True
+
+
+class Options(Recipe):
+    """How sharp the weights are."""
+
+    temperature: float = Field(1.0, description="of the softmax over retrieval scores", gt=0)
+
+
+def llm_needs(options: Options) -> frozenset[Need]:
+    """What an endpoint must be able to do."""
+    return frozenset({"scores"})
+
+
+async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+    """One call a passage, and a score of each different answer under each passage."""
+    passages = await tools.search(question.text)
+    if not passages:
+        prompt = render_prompt("answer_direct", question=question.text)
+        return tools.prediction(await tools.answer("answer_direct", prompt, question.text))
+    scores = [passage.retrieval_score for passage in tools.trace[-1].passages or []]
+    weights = [math.exp((score - max(scores)) / options.temperature) for score in scores]
+    prompts = [render_prompt("answer_with_passages", question=question.text, passages=[passage]) for passage in passages]
+    answers = await asyncio.gather(*(tools.answer("answer_with_passages", prompt, question.text) for prompt in prompts))
+    candidates: dict[str, str] = {}
+    for answer in answers:
+        candidates.setdefault(normalize_answer(answer), answer)
+    shares = {answer: await _probability(answer, prompts, weights, tools) for answer in candidates.values()}
+    tools.note("ensemble", question.text, depth=0, probabilities=shares)
+    return tools.prediction(max(shares, key=shares.__getitem__))
+
+
+async def _probability(answer: str, prompts: list[str], weights: list[float], tools: Tools) -> float:
+    """p(y | x) of a whole answer."""
+    scored = await asyncio.gather(*(tools.context(prompt).score([Segment(f" {answer}", "answer")]) for prompt in prompts))
+    return sum(weight * math.exp(sum(logprobs)) for weight, logprobs in zip(weights, scored, strict=True)) / sum(weights)

@@ -1,0 +1,34 @@
+"""Self-Criticism (Kim et al., 2023): answer, find problems with it, improve it; over knowledge retrieved first (re-thinking Sec. 4.3)."""
+
+from pydantic import Field
+
+from infer.reasoning import concluded, reason
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Question
+
+NEEDS_RETRIEVER = False  # re-thinking's Table 4 retrieves first; the method itself does not
+
+
+class Options(Recipe):
+    """How often, and how long."""
+
+    rounds: int = Field(1, description="of finding problems and improving", ge=1)
+    max_reasoning_tokens: int = Field(300, description="of each reply", ge=1)
+
+
+async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+    """One call for the first answer, and two a round."""
+    passages = await tools.search(question.text) if tools.retriever else []
+    known = {"question": question.text, "passages": passages}
+    limit = options.max_reasoning_tokens
+    answer = await reason("answer", render_prompt("chain_of_thought", **known), question.text, tools, max_new_tokens=limit)
+    for depth in range(options.rounds):
+        prompt = render_prompt("self_criticism_problems", **known, answer=answer)
+        problems = await reason("problems", prompt, question.text, tools, depth=depth, max_new_tokens=limit)
+        prompt = render_prompt("self_criticism_improve", **known, answer=answer, problems=problems)
+        # An improvement that says nothing leaves the answer as it was.
+        answer = await reason("improve", prompt, question.text, tools, depth=depth, max_new_tokens=limit) or answer
+    return tools.prediction(concluded(answer, question.text, tools))

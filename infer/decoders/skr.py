@@ -1,0 +1,77 @@
+"""SKR (Wang et al., 2023): a judge of self-knowledge decides whether to retrieve; then answer closed-book, or as RAG does.
+
+`knn` asks the nearest questions whose labels are known (labels as `refinery distill` writes them for self-knowledge; the paper finds
+them by SimCSE, here BM25 does), `trained` reads a trained judge as RA-ISF does.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from infer.tools import Tools
+from infer.trace import Prediction
+from refinery.llms.capabilities import Need
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import KnowledgeLabel, Passage, Question, read_records
+from refinery.sub_models import KNOW, UNKNOW, knowledge_prompt
+
+NEEDS_RETRIEVER = True
+
+
+class Options(Recipe):
+    """Which judge."""
+
+    judge: Literal["knn", "trained"] = "knn"
+    labels: Path | None = Field(None, description="knn: a file of self-knowledge labels")
+    neighbours: int = Field(5, description="knn: how many vote", ge=1)
+    know_threshold: float = Field(
+        0.5, description="a question counts as known from this share of votes, or this probability, on", ge=0, le=1
+    )
+
+    @model_validator(mode="after")
+    def _labels_for_knn(self) -> Self:
+        if self.judge == "knn" and self.labels is None:
+            raise ValueError("judge knn needs 'labels', a file of self-knowledge labels (refinery distill, task self_knowledge)")
+        return self
+
+
+def llm_needs(options: Options) -> frozenset[Need]:
+    """What an endpoint must be able to do."""
+    return frozenset({"label_reads"}) if options.judge == "trained" else frozenset()
+
+
+async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+    """Judge, then one call."""
+    if await _share_known(question.text, tools, options) >= options.know_threshold:
+        prompt = render_prompt("answer_direct", question=question.text)
+        return tools.prediction(await tools.answer("answer_direct", prompt, question.text))
+    passages = await tools.search(question.text)
+    prompt = render_prompt("answer_with_passages", question=question.text, passages=passages)
+    return tools.prediction(await tools.answer("answer_with_passages", prompt, question.text))
+
+
+async def _share_known(question: str, tools: Tools, options: Options) -> float:
+    if options.judge == "trained":
+        context = tools.context(knowledge_prompt(question))
+        shares = await context.choose((KNOW, UNKNOW), adapter=tools.adapter("self_knowledge"))
+    else:
+        assert options.labels is not None, "the options ask for them"
+        index, labels = _labelled(options.labels)
+        found = await index.search(question, k=options.neighbours)
+        known = sum(labels[int(hit.passage.id)] == "know" for hit in found)
+        share = known / len(found) if found else 0.0
+        shares = {KNOW: share, UNKNOW: 1 - share}
+    tools.note("self_knowledge", question, depth=0, probabilities=shares)
+    return shares[KNOW]
+
+
+@cache
+def _labelled(path: Path) -> tuple[Any, list[str]]:
+    """An index of the labelled questions, and their labels."""
+    from refinery.retrievers.bm25 import Bm25
+
+    rows = read_records(path, KnowledgeLabel)
+    return Bm25([Passage(id=str(number), text=row.question) for number, row in enumerate(rows)]), [row.label for row in rows]

@@ -1,0 +1,50 @@
+"""Outside text made fit to be read: valid Unicode, and no longer than the model's context has room for."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from refinery.records import Passage
+from refinery.segments import encode_text
+
+# No tokenizer has tokens longer than this, so what lies beyond so many characters of a text need not be encoded to be cut.
+_CHARACTERS_PER_TOKEN = 64
+_TITLE_TOKENS = 32
+
+
+def valid_text(text: str) -> str:
+    """The text with `?` for lone surrogates: bytes that were not UTF-8 where they came from, which neither tokenizers nor JSON take."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def fit_text(text: str, room: int, tokenizer: Any) -> str:
+    """The text, or as much of its beginning as takes `room` tokens."""
+    beginning = text[: room * _CHARACTERS_PER_TOKEN]
+    token_ids = encode_text(beginning, tokenizer)
+    if len(token_ids) <= room:
+        return beginning
+    return valid_text(tokenizer.decode(token_ids[:room], skip_special_tokens=False)).rstrip("\N{REPLACEMENT CHARACTER}")
+
+
+def fit_passages(passages: Sequence[Passage], room: int, tokenizer: Any) -> list[Passage]:
+    """The passages, the longest shortened until they take `room` tokens together."""
+    titles = [fit_text(passage.title, _TITLE_TOKENS, tokenizer) for passage in passages]
+    texts = [passage.text[: room * _CHARACTERS_PER_TOKEN] for passage in passages]
+    lengths = [len(encode_text(text, tokenizer)) for text in texts]
+    # "Title:", "Text:" and two line ends take tokens too, eight of them being on the safe side.
+    left = room - sum(len(encode_text(title, tokenizer)) + 8 for title in titles)
+    cap = _cap(lengths, left)
+    return [
+        passage.model_copy(update={"title": title, "text": fit_text(text, cap, tokenizer) if length > cap else text})
+        for passage, title, text, length in zip(passages, titles, texts, lengths, strict=True)
+    ]
+
+
+def _cap(lengths: Sequence[int], room: int) -> int:
+    """The length that each may have at most, so that all of them fit: what the short ones leave goes to the long ones."""
+    left, ordered = max(room, 0), sorted(lengths)
+    for i, length in enumerate(ordered):
+        share = left // (len(ordered) - i)
+        if length > share:
+            return share
+        left -= length
+    return max(lengths, default=0)

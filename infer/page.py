@@ -1,0 +1,195 @@
+"""The page of infer runs: a row a question, a view a selection, and what each run did with it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from infer.nodes import TokenText, prediction_nodes
+from infer.run import PREDICTIONS_FILE
+from infer.scores import groups_of
+from infer.selection import STRATEGIES, path_values, select_path, selectable, vote_key
+from infer.stored import StoredRun, stored_runs
+from infer.trace import Prediction
+from refinery.metrics.registry import metrics_of, score_all
+from refinery.pages.content import Cell, Detail, Leaf, Passages, Row, Run, RunDetail, Selection
+from refinery.pages.write import write_page
+from refinery.questions.base import read_questions
+from refinery.records import Question, parse_record
+
+_WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by"}
+_UPPER_BOUND = "upper bound"
+
+
+def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
+    """Write the page of the runs in `paths`, of which a demo stands for its own; at most `limit` questions. Returns how many.
+
+    Raises RunDirError for what is no finished infer run, RecordError when the questions that a run answered are gone.
+    """
+    runs = [_ShownRun(stored) for path in paths for stored in stored_runs(path)]
+    questions = {question.id: question for run in runs for question in run.questions()}
+    chosen = list(questions.values())[:limit]
+    metrics = dict.fromkeys(_metric(question) for question in chosen)
+    several_datasets = len({question.dataset for question in chosen}) > 1
+    note = f"Right and wrong by {', '.join(metrics)}, from 0.5 on, as the datasets' papers score."
+    if len(chosen) < len(questions):
+        note += f" The first {len(chosen):,} of {len(questions):,} questions."
+    return write_page(
+        output,
+        title=" and ".join(dict.fromkeys(str(path) for path in paths)),
+        runs=[run.head for run in runs],
+        rows=(_row(question, runs, several_datasets) for question in chosen),
+        total=len(chosen),
+        words=_WORDS,
+        note=note,
+    )
+
+
+class _ShownRun:
+    """A run whose predictions are read one by one, as their questions come."""
+
+    def __init__(self, stored: StoredRun) -> None:
+        self.stored = stored
+        self.predictions = _Predictions(stored.path / PREDICTIONS_FILE)
+        self.views = self._views() if self.predictions.any_tree else [_View("answer", None, None)]
+        self.token_text = _token_text(stored.recipe.tokenizer) if stored.recipe.tokenizer else str
+        self.head: Run = {
+            "name": stored.recipe.name or stored.recipe.decoder,
+            "views": [view.name for view in self.views],
+            "own": self._own(),
+        }
+
+    def questions(self) -> list[Question]:
+        """Those of its recipe."""
+        recipe = self.stored.recipe
+        return read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+
+    def _views(self) -> list["_View"]:
+        options = self.stored.recipe.decoder_options(str(self.stored.path))
+        pairs = product(STRATEGIES, selectable(options.fidelity))
+        return [*(_View(f"{strategy} · {fidelity}", strategy, fidelity) for strategy, fidelity in pairs), _View(_UPPER_BOUND, None, None)]
+
+    def _own(self) -> int:
+        if not self.predictions.any_tree:
+            return 0
+        return [(view.strategy, view.fidelity) for view in self.views].index(self.stored.selected_by)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    name: str
+    strategy: str | None
+    fidelity: Any
+
+
+class _Predictions:
+    """A predictions file, read by question id; only where each line starts is kept."""
+
+    def __init__(self, path: Path) -> None:
+        from pydantic_core import from_json
+
+        self._path, self._starts, self.any_tree = path, dict[str, int](), False
+        self._file = path.open("rb")
+        start = 0
+        for line in self._file:
+            values = from_json(line)
+            self._starts[values["question_id"]] = start
+            self.any_tree = self.any_tree or bool(values.get("paths"))
+            start += len(line)
+
+    def get(self, question_id: str) -> Prediction | None:
+        """The question's prediction, or None."""
+        if question_id not in self._starts:
+            return None
+        self._file.seek(self._starts[question_id])
+        return parse_record(self._file.readline().decode(), Prediction, where=str(self._path))
+
+
+def _row(question: Question, runs: Sequence[_ShownRun], several_datasets: bool) -> tuple[Row, Detail]:
+    done = [_shown(run, question, run.predictions.get(question.id)) for run in runs]
+    facts = [("gold", " | ".join(question.answers))] if question.answers else []
+    facts += [("choices", "\n".join(question.choices))] if question.choices else []
+    row: Row = {
+        "id": question.id,
+        "text": question.text,
+        "groups": groups_of(question, several_datasets),
+        "cells": [cells for cells, _ in done],
+    }
+    return row, {"facts": facts, "runs": [detail for _, detail in done]}
+
+
+def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) -> tuple[list[Cell] | None, RunDetail | None]:
+    """The cell of each view, and the detail."""
+    if prediction is None:
+        return None, None
+    answers = [path.answer or "" for path in prediction.paths] or [prediction.answer]
+    scores = _scores(question, answers)
+    passages = Passages(gold=frozenset(question.supporting or ()))
+    detail: RunDetail = {"nodes": prediction_nodes(prediction, passages, run.token_text), "passages": passages.rows}
+    cost = prediction.cost
+    tokens = f"tokens read {cost.prefill_tokens:,}, written {cost.decode_tokens:,}"
+    detail["facts"] = [("cost", f"calls {cost.calls}, searches {cost.retrievals}, {tokens}")]
+    if not prediction.paths:
+        return [{"text": prediction.answer, "score": scores[0]}], detail
+    detail["leaves"] = [_leaf(path, score) for path, score in zip(prediction.paths, scores, strict=True)]
+    choice = question.choices is not None
+    detail["selections"] = {view.name: _selection(prediction, view, scores, choice) for view in run.views}
+    winners = [_winner(prediction, view, scores, choice) for view in run.views]
+    return [{"text": answers[winner], "score": scores[winner]} for winner in winners], detail
+
+
+def _scores(question: Question, answers: Sequence[str]) -> list[float | None]:
+    """By the first metric that the papers report on the question's dataset; None for a question without gold answers."""
+    if not question.answers and not question.disambiguations:
+        return [None] * len(answers)
+    distinct = list(dict.fromkeys(answers))
+    metric = _metric(question)
+    values = dict(zip(distinct, score_all([metric], distinct, [question] * len(distinct))[metric].tolist(), strict=True))
+    return [None if values[answer] != values[answer] else values[answer] for answer in answers]
+
+
+def _metric(question: Question) -> str:
+    return metrics_of(question.dataset)[0]
+
+
+def _leaf(path: Any, score: float | None) -> Leaf:
+    return {"answer": path.answer or "", "actions": [step.action for step in path.steps], "score": score}
+
+
+def _winner(prediction: Prediction, view: _View, scores: Sequence[float | None], multiple_choice: bool) -> int:
+    if view.strategy is None:
+        return max(range(len(scores)), key=lambda number: scores[number] or 0.0)
+    return select_path(prediction.paths, view.strategy, fidelity=view.fidelity, multiple_choice=multiple_choice)
+
+
+def _selection(prediction: Prediction, view: _View, scores: Sequence[float | None], multiple_choice: bool) -> Selection:
+    paths, strategy = prediction.paths, view.strategy
+    if strategy is None:
+        return {"by": "highest", "values": list(scores), "keys": None}
+    values: list[float | None] = list(path_values(paths, strategy, fidelity=view.fidelity, multiple_choice=multiple_choice))
+    if strategy == "ensemble":
+        return {"by": "sum", "values": values, "keys": [vote_key(path, view.fidelity) for path in paths]}
+    return {"by": "lowest" if strategy == "ppl" else "highest", "values": values, "keys": None}
+
+
+def _token_text(base: str) -> TokenText:
+    """What a token id stands for, from the tokenizer of a checkpoint on this machine; without one the id itself."""
+    path = _tokenizer_file(base)
+    if path is None:
+        return str
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    decode: Callable[[int], str] = lru_cache(None)(lambda token_id: tokenizer.decode([token_id], skip_special_tokens=False))
+    return decode
+
+
+def _tokenizer_file(base: str) -> Path | None:
+    if Path(base).is_dir():
+        return found if (found := Path(base) / "tokenizer.json").exists() else None
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(base, "tokenizer.json")
+    return Path(cached) if isinstance(cached, str) else None

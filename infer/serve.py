@@ -1,0 +1,217 @@
+"""A decoder behind OpenAI's `/v1/chat/completions`, so that any client talks to it. Loopback by default, with limits on every request."""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from infer.chat import ApiError, ChatBody, closing_chunks, completion, error_event, opening_chunk, parse_body
+from infer.recipe import InferRecipe
+from infer.run import InferBench
+from infer.trace import Prediction
+from refinery.errors import RecipeError, RecordError, RefineryError
+from refinery.records import Question
+
+_log = logging.getLogger(__name__)
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_MOST_BODY_BYTES = 1 << 20
+_BODY_SECONDS = 30.0
+_KEEP_ALIVE_SECONDS = 10.0
+_SHUTDOWN_SECONDS = 30
+
+
+def serve(recipe: InferRecipe, *, host: str, port: int, api_key_env: str | None, timeout_seconds: float) -> None:
+    """Serve until SIGTERM or SIGINT; requests in flight are then answered, for half a minute at most.
+
+    Port 0 takes a free one. Raises RecipeError for a host that others reach without a key, and an address that is taken.
+    """
+    api_key = _read_key(api_key_env)
+    if host not in _LOOPBACK and api_key is None:
+        raise RecipeError(f"--host {host}: others can reach this. Name the variable that holds a key with --api-key-env.")
+    listener = _listen(host, port)
+    bench = InferBench(recipe)
+    bench.load()
+    app = build_app(bench, api_key=api_key, timeout_seconds=timeout_seconds, hosts=None if api_key else (host, *_LOOPBACK))
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS, server_header=False)
+    address, number = listener.getsockname()[:2]
+    print(f"{model_name(recipe)} at http://{f'[{address}]' if ':' in address else address}:{number}/v1", flush=True)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again once it has shut down; that is then a clean end
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def build_app(
+    bench: InferBench, *, api_key: str | None = None, timeout_seconds: float = 600.0, hosts: tuple[str, ...] | None = None
+) -> Any:
+    """The ASGI application over a loaded bench. `hosts` are the names it may be called by: a page elsewhere cannot pose as one."""
+    service = _Service(bench, api_key, timeout_seconds)
+    routes = [
+        Route("/v1/models", service.models),
+        Route("/v1/models/{model:path}", service.model),
+        Route("/v1/chat/completions", service.chat, methods=["POST"]),
+    ]
+    guards = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))] if hosts else []
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await bench.close()
+
+    handlers: Any = {ApiError: _tell, HTTPException: _tell_http}
+    return Starlette(routes=routes, middleware=guards, exception_handlers=handlers, lifespan=lifespan)
+
+
+def model_name(recipe: InferRecipe) -> str:
+    """What clients call the decoder."""
+    return recipe.name or recipe.decoder
+
+
+class _Service:
+    """The routes."""
+
+    def __init__(self, bench: InferBench, api_key: str | None, timeout_seconds: float) -> None:
+        self._bench, self._api_key, self._timeout_seconds = bench, api_key, timeout_seconds
+        self._name, self._created = model_name(bench.recipe), int(time.time())
+        self._in_flight = 0
+
+    async def models(self, request: Request) -> Response:
+        """The one decoder."""
+        self._check_key(request)
+        return JSONResponse({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: Request) -> Response:
+        """The decoder, by its name."""
+        self._check_key(request)
+        self._check_name(request.path_params["model"])
+        return JSONResponse(self._card())
+
+    async def chat(self, request: Request) -> Response:
+        """Answer the last message."""
+        self._check_key(request)
+        body = parse_body(await _read_body(request))
+        self._check_name(body.model)
+        if self._in_flight >= self._bench.recipe.questions_in_flight:
+            raise ApiError(429, f"{self._in_flight} questions are being answered, which is the most. Ask again later.")
+        self._in_flight += 1
+        question = body.question
+        answering = asyncio.ensure_future(self._answer(question, body))
+        answering.add_done_callback(self._answered)
+        if body.stream:
+            return StreamingResponse(_events(body, question.id, answering), media_type="text/event-stream")
+        return JSONResponse(completion(body, await _unless_gone(request, answering)))
+
+    async def _answer(self, question: Question, body: ChatBody) -> Prediction:
+        most = self._bench.recipe.max_new_tokens
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._bench.answer(question, max_new_tokens=min(body.limit or most, most))
+        except TimeoutError:
+            raise ApiError(504, f"no answer within {self._timeout_seconds:g} seconds", code="timeout") from None
+        except RecordError as error:  # the question has not got what the retriever or decoder needs
+            raise ApiError(400, str(error)) from None
+        except RefineryError as error:
+            _log.warning("%s: %s", question.id, error)
+            raise ApiError(502, str(error)) from None
+        except Exception:
+            _log.exception("%s: the decoder failed", question.id)
+            raise ApiError(500, "the decoder failed; the server's log says why") from None
+
+    def _answered(self, answering: "asyncio.Future[Prediction]") -> None:
+        self._in_flight -= 1
+        if not answering.cancelled():
+            answering.exception()  # looked at here: whoever asked may be gone
+
+    def _card(self) -> dict[str, Any]:
+        return {"id": self._name, "object": "model", "created": self._created, "owned_by": "refinery"}
+
+    def _check_name(self, name: str) -> None:
+        if name != self._name:
+            raise ApiError(404, f"there is no model '{name}' here, but '{self._name}'", code="model_not_found", parameter="model")
+
+    def _check_key(self, request: Request) -> None:
+        given = request.headers.get("authorization", "")
+        if self._api_key is not None and not hmac.compare_digest(given.encode(), f"Bearer {self._api_key}".encode()):
+            raise ApiError(401, "the API key is missing or wrong", code="invalid_api_key")
+
+
+async def _events(body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]") -> AsyncIterator[str]:
+    """The stream; while there is no answer yet, a comment now and then keeps the connection open."""
+    try:
+        yield opening_chunk(body, completion_id)
+        while not (await asyncio.wait([answering], timeout=_KEEP_ALIVE_SECONDS))[0]:
+            yield ": thinking\n\n"
+        for event in closing_chunks(body, answering.result()):
+            yield event
+    except ApiError as error:
+        yield error_event(error)
+    finally:
+        answering.cancel()
+
+
+async def _unless_gone(request: Request, answering: "asyncio.Future[Prediction]") -> Prediction:
+    """The answer; nobody computes on for a client that has hung up."""
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait([answering, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ApiError(499, "the client closed the connection")
+        return answering.result()
+    finally:
+        gone.cancel()
+        answering.cancel()
+
+
+async def _read_body(request: Request) -> bytes:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise ApiError(415, "send JSON, with Content-Type: application/json")
+    body = b""
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > _MOST_BODY_BYTES:
+                    raise ApiError(413, f"the request is larger than {_MOST_BODY_BYTES:,} bytes")
+    except TimeoutError:
+        raise ApiError(408, f"the request was not whole after {_BODY_SECONDS:g} seconds") from None
+    return body
+
+
+async def _tell(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body, status_code=error.status, headers={"Retry-After": "1"} if error.status == 429 else None)
+
+
+async def _tell_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse(ApiError(error.status_code, f"{request.url.path}: {error.detail}").body, status_code=error.status_code)
+
+
+def _read_key(name: str | None) -> str | None:
+    if name is None:
+        return None
+    key = os.environ.get(name)
+    if not key:
+        raise RecipeError(f"--api-key-env {name}: this variable is not set. Set it to the key that clients have to send.")
+    return key
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
+    except OSError as error:
+        raise RecipeError(f"{host}:{port}: cannot be listened on ({error.strerror}). Choose another --port or --host.") from None

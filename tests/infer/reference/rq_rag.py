@@ -1,0 +1,84 @@
+"""RQ-RAG's tree decoded plainly, as the authors do: one path at a time, its whole prefix encoded again for every call of `generate`,
+and a second pass over every finished path for its scores. `refinery bench infer` and the tests hold the engine against it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refinery.formats import END, action_segment, evidence_segments, prompt_segments
+from refinery.prompts.render import render_prompt
+from refinery.records import Passage, Question
+from refinery.segments import control_token_id, encode, encode_segment
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePath:
+    """A finished path: its actions, and for each step the tokens written and, after the second pass, their log-probabilities."""
+
+    actions: tuple[str, ...]
+    answer: str
+    token_ids: list[list[int]]
+    logprobs: list[list[float]]
+    input_ids: list[int]
+
+
+@torch.inference_mode()
+def decode(
+    question: Question,
+    model: Any,
+    tokenizer: Any,
+    search: Callable[[str], Sequence[Passage]],
+    *,
+    max_depth: int,
+    actions: Sequence[str] = ("rewrite", "decompose", "disambiguate"),
+    max_query_tokens: int,
+    max_new_tokens: int,
+    system_prompt: str = "rq_rag_short_answer",
+) -> list[ReferencePath]:
+    """Every path of the tree, in the order in which the authors' queue finishes them."""
+    end = control_token_id(END.text, tokenizer)
+    start = encode(prompt_segments(question.text, render_prompt(system_prompt), tokenizer), tokenizer).input_ids
+    waiting = deque([((), start, [])])
+    finished = []
+    while waiting:
+        taken, prefix, spans = waiting.popleft()
+        for action in ("answer", *(actions if len(taken) < max_depth else ())):
+            opened = [*prefix, *encode_segment(action_segment(action), tokenizer)]
+            written = _generate(model, opened, max_query_tokens if action != "answer" else max_new_tokens, [tokenizer.eos_token_id, end])
+            text = tokenizer.decode(written, skip_special_tokens=True).strip()
+            ids, here = [*opened, *written], (len(prefix), len(opened) + len(written))
+            if action == "answer":
+                finished.append(((*taken, action), text, ids, [*spans, here]))
+                continue
+            closing = [] if written[-1] in (tokenizer.eos_token_id, end) else [END]
+            evidence = [*closing, *evidence_segments(search(text or question.text), format="consistent")]
+            ids += [token for segment in evidence for token in encode_segment(segment, tokenizer)]
+            waiting.append(((*taken, action), ids, [*spans, here]))
+    return [_scored(model, *path) for path in finished]
+
+
+def _generate(model: Any, ids: list[int], max_new_tokens: int, stop_ids: list[int]) -> list[int]:
+    prompt = torch.tensor([ids], device=model.device)
+    output = model.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
+        eos_token_id=stop_ids,
+        pad_token_id=stop_ids[0],
+    )
+    return output[0, len(ids) :].tolist()
+
+
+def _scored(model: Any, actions: tuple[str, ...], answer: str, ids: list[int], spans: list[tuple[int, int]]) -> ReferencePath:
+    """The second pass: log-probabilities (tokens, vocab) of the whole path, of which the written spans are kept."""
+    tokens = torch.tensor([ids], device=model.device)
+    logprobs = torch.log_softmax(model(tokens).logits[0].float(), dim=-1)
+    taken = logprobs[:-1].gather(-1, tokens[0, 1:, None])[:, 0].tolist()
+    return ReferencePath(
+        actions, answer, [ids[start:stop] for start, stop in spans], [taken[start - 1 : stop - 1] for start, stop in spans], ids
+    )

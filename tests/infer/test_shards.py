@@ -1,0 +1,123 @@
+"""Questions split over processes, and what each leaves on disk."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infer.run import PREDICTIONS_FILE
+from infer.shards import Ledger, Processes, attempts, delete_ledgers, prompts_used, read_ledgers, wall_seconds
+from infer.trace import Cost, Prediction
+from refinery.errors import RecordError
+from refinery.prompts.render import render_prompt
+from refinery.records import Passage, Question, read_records, write_records
+from refinery.run_dir import RunDir
+
+PROJECT = Path(__file__).parents[2]
+COST = Cost(calls=1, retrievals=0, prefill_tokens=5, decode_tokens=2)
+
+
+def answered(number: int) -> Prediction:
+    return Prediction(question_id=f"q{number}", question="é?", answer=str(number), trace=[], cost=COST)
+
+
+@pytest.fixture
+def output(tmp_path) -> RunDir:
+    return RunDir(tmp_path)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("questions", [0, 1, 6, 20])
+def test_every_question_is_in_one_share_and_shares_are_even(count, questions):
+    shares = [Processes(rank, count).share(range(questions)) for rank in range(count)]
+    assert sorted(number for share in shares for number in share) == list(range(questions))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_one_process_waits_for_nobody():
+    processes = Processes.launched()
+    processes.wait()
+    processes.part()
+    assert processes.is_main
+
+
+def test_what_all_processes_wrote_is_read_and_then_deleted(output):
+    for rank in range(3):
+        with Ledger(output, rank, attempt=1) as ledger:
+            ledger.write(answered(rank))
+    assert [row.prediction for row in read_ledgers(output)] == [answered(0), answered(1), answered(2)]
+    delete_ledgers(output)
+    assert read_ledgers(output) == []
+
+
+@pytest.mark.parametrize("torn", [b"{", '{"attempt": 2, "prediction": {"answer": "é'.encode()[:-1], b"\xff\xfe"])
+def test_a_line_cut_short_is_neither_read_nor_continued(output, torn):
+    with Ledger(output, 0, attempt=1) as ledger:
+        ledger.write(answered(0))
+    path = next(output.path.iterdir())
+    path.write_bytes(path.read_bytes() + torn)
+    assert [row.prediction.question_id for row in read_ledgers(output)] == ["q0"]
+    with Ledger(output, 0, attempt=2) as ledger:
+        ledger.write(answered(1))
+    assert [(row.prediction.question_id, row.attempt) for row in read_ledgers(output)] == [("q0", 1), ("q1", 2)]
+
+
+def test_a_line_that_is_no_row_says_where_it_is(output):
+    (output / "predictions.jsonl.ledger.4").write_text('{"attempt": 1}\n')
+    with pytest.raises(RecordError, match=r"ledger\.4:1: "):
+        read_ledgers(output)
+
+
+def test_the_time_of_a_run_is_that_of_its_slowest_process_in_each_attempt(output):
+    rows = [(0, 1, 2.0), (0, 1, 3.0), (1, 1, 5.0), (0, 2, 4.0), (1, 2, 1.0)]
+    for rank, attempt, seconds in rows:
+        row = {"attempt": attempt, "seconds": seconds, "prompts": {f"by {rank}": "hash"}, "prediction": answered(0).model_dump(mode="json")}
+        with (output / f"predictions.jsonl.ledger.{rank}").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    read = read_ledgers(output)
+    assert (attempts(read), wall_seconds(read)) == (2, 9.0)
+    assert prompts_used(read) == {"by 0": "hash", "by 1": "hash"}
+    assert (attempts([]), wall_seconds([])) == (0, 0)
+
+
+def test_a_row_says_which_prompts_were_used_so_far(output):
+    render_prompt("answer_direct", question="Who?")
+    with Ledger(output, 0, attempt=1) as ledger:
+        ledger.write(answered(0))
+    assert "answer_direct" in prompts_used(read_ledgers(output))
+
+
+@pytest.mark.slow
+def test_accelerate_launch_splits_the_questions_and_writes_what_one_process_writes(tmp_path, tiny_bases):
+    from infer.__main__ import main
+
+    questions = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=["Maria"], split="test") for i in range(9)]
+    write_records(tmp_path / "questions.jsonl", questions)
+    write_records(tmp_path / "passages.jsonl", [Passage(id=str(i), title=f"film {i}", text="a film") for i in range(9)])
+    values = {
+        "decoder": "rag",
+        "questions": [str(tmp_path / "questions.jsonl")],
+        "output_dir": str(tmp_path / "several"),
+        "llm": {"base": str(tiny_bases["tied"])},
+        "retriever": {"passages": str(tmp_path / "passages.jsonl")},
+        "max_new_tokens": 4,
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
+    command = ["accelerate.commands.launch", "--config_file", "accelerate_configs/ddp_cpu.yaml", "--main_process_port", "0", "-m", "infer"]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    launched = subprocess.run(
+        [sys.executable, "-m", *command, str(tmp_path / "recipe.yaml")], cwd=PROJECT, env=environment, capture_output=True, text=True
+    )
+    assert launched.returncode == 0, launched.stderr
+    assert launched.stdout.count("9 questions") == 1  # the main process reports, once
+    assert main([str(tmp_path / "recipe.yaml"), f"output_dir={tmp_path / 'one'}"]) == 0
+    several, one = (read_records(tmp_path / place / PREDICTIONS_FILE, Prediction) for place in ("several", "one"))
+    assert [(p.question_id, p.answer) for p in several] == [(p.question_id, p.answer) for p in one]
+    split, whole = (json.loads((tmp_path / place / "metrics.json").read_text()) for place in ("several", "one"))
+    assert split["results"]["rag"]["all"] == whole["results"]["rag"]["all"]
+    assert split["cost"]["calls"] == whole["cost"]["calls"] == 9
+    assert not list((tmp_path / "several").glob("*.ledger*"))
