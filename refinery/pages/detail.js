@@ -1,0 +1,87 @@
+// One question: what is known of it, and for each run shown its trajectory, why its path won, and what a teacher was asked.
+
+async function drawQuestion() {
+  const row = held.rows[state.open];
+  const detail = await detailOf(state.open);
+  if (held.rows[state.open] !== row) return; // another question was opened meanwhile
+  const panes = shownSides().map((run) => pane(run, row, detail.runs[run]));
+  document.getElementById("question").replaceChildren(
+    element("div", { class: "bar" }, element("button", { onclick: closeQuestion }, "back to the list"), element("button", { onclick: () => step(-1) }, "previous"), element("button", { onclick: () => step(1) }, "next"), ...runControls()),
+    element("h2", {}, row.text),
+    facts([["id", row.id], ...(row.groups.length ? [["type", row.groups.join(", ")]] : []), ...detail.facts]),
+    element("div", { class: "panes" }, ...panes),
+  );
+}
+
+function facts(pairs) {
+  return element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+}
+
+function pane(run, row, detail) {
+  const cell = cellOf(row, run);
+  const heading = element("h3", {}, runName(run));
+  if (!detail) return element("article", {}, heading, element("p", { class: "none" }, "This run did not get to the question."));
+  const selection = (detail.selections || {})[held.runs[run].views[state.views[run]]];
+  const chosen = selection ? choose(selection, detail.leaves).path : null;
+  return element(
+    "article",
+    {},
+    heading,
+    element("p", { class: "answer" }, mark(isRight(cell)), cell.text || "(empty)"),
+    selection ? whyElement(detail, selection) : null,
+    facts(detail.facts || []),
+    detail.nodes ? treeElement(detail, chosen) : null,
+    ...(detail.exchanges || []).map(exchangeElement),
+  );
+}
+
+// The path that a selection takes, from values that were computed when the page was made; the first wins ties. Votes elect an answer:
+// of the paths that end in it, the one with the strongest vote is shown.
+// What is no number came as null: it loses, and takes a sum that it is part of with it.
+function choose({ by, values, keys }, leaves) {
+  let totals = values;
+  if (by === "sum") {
+    const sums = new Map();
+    keys.forEach((key, index) => sums.set(key, values[index] == null || sums.get(key) === null ? null : (sums.get(key) ?? 0) + values[index]));
+    totals = keys.map((key) => sums.get(key));
+  }
+  const better = (a, b) => b != null && (a == null || (by === "lowest" ? b < a : b > a));
+  let path = 0;
+  totals.forEach((total, index) => better(totals[path], total) && (path = index));
+  if (by === "sum") {
+    const { answer } = leaves[path];
+    path = leaves.findIndex((leaf) => leaf.answer === answer);
+    leaves.forEach((leaf, index) => leaf.answer === answer && better(values[path], values[index]) && (path = index));
+  }
+  return { path, totals };
+}
+
+function whyElement(detail, selection) {
+  const { path, totals } = choose(selection, detail.leaves);
+  const direction = selection.by === "lowest" ? 1 : -1;
+  const order = totals.map((_, index) => index).sort((a, b) => direction * ((totals[a] ?? direction * Infinity) - (totals[b] ?? direction * Infinity)) || (b === path) - (a === path) || a - b);
+  const same = (index) => (selection.keys ? selection.keys[index] === selection.keys[path] : detail.leaves[index].answer === detail.leaves[path].answer);
+  const rival = order.find((index) => !same(index));
+  const agree = totals.filter((_, index) => same(index)).length;
+  const measure = { lowest: "lowest perplexity", highest: "highest value", sum: "votes that sum to the most" }[selection.by];
+  const beaten = rival == null ? "Every path ends in this answer." : `The next other answer, “${detail.leaves[rival].answer}”, has ${number(totals[rival])}.`;
+  const because = `Path ${path + 1} of ${totals.length} won by the ${measure}, ${number(totals[path])}; ${agree} ${agree === 1 ? "path ends" : "paths end"} in its answer. ${beaten}`;
+  const details = element("details", { class: "why" }, element("summary", {}, because));
+  details.addEventListener("toggle", () => details.open && details.children.length === 1 && details.append(whyTable(detail, selection, order, totals, path)));
+  return details;
+}
+
+function whyTable(detail, { by, values }, order, totals, path) {
+  const columns = ["path", "actions", "answer", by === "sum" ? "vote" : "value", ...(by === "sum" ? ["sum"] : [])];
+  const rows = order.map((index) => {
+    const { answer, actions, score } = detail.leaves[index];
+    const values_ = by === "sum" ? [values[index], totals[index]] : [values[index]];
+    return element("tr", { class: index === path ? "won" : null }, element("td", {}, String(index + 1)), element("td", {}, actions.join(" → ")), element("td", {}, mark(score == null ? null : score >= 0.5), answer || "(empty)"), ...values_.map((value) => element("td", { class: "number" }, number(value))));
+  });
+  return element("table", {}, element("thead", {}, element("tr", {}, ...columns.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows));
+}
+
+function exchangeElement(exchange) {
+  const turns = (exchange.prompt || []).map(([role, text]) => element("details", {}, element("summary", {}, role === "user" ? `prompt, ${text.length.toLocaleString("en")} characters` : role), element("pre", {}, text)));
+  return element("section", { class: "exchange" }, ...turns, element("p", { class: "by" }, "reply", exchange.facts ? ` · ${exchange.facts}` : ""), element("pre", { class: "reply" }, exchange.reply ?? ""));
+}
