@@ -3,14 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test lint
+.PHONY: demo test test-all lint
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## the whole loop, offline on CPU: distil, train, infer, print the table
 	$(BIN)/refinery demo
 
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-all: $(INSTALLED)  ## the slow ones too: every way of spreading training over processes, real servers, kills of both kinds
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

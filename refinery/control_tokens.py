@@ -42,8 +42,11 @@ def token_for(role: str) -> ControlToken:
     return next(token for token in RQ_RAG if token.role == role)
 
 
-def write_manifest(folder: str | Path, tokens: tuple[ControlToken, ...], tokenizer: Any) -> None:
-    """Save the manifest beside a checkpoint: each token with the id this tokenizer gives it."""
+def write_manifest(folder: str | Path, tokens: tuple[ControlToken, ...], tokenizer: Any, *, base_rows: int | None = None) -> None:
+    """Save the manifest beside a checkpoint: each token with the id this tokenizer gives it.
+
+    `base_rows` is how many token embeddings the base of an adapter had before any was added.
+    """
     rows = [
         {
             "token": t.token,
@@ -54,15 +57,21 @@ def write_manifest(folder: str | Path, tokens: tuple[ControlToken, ...], tokeniz
         }
         for t in tokens
     ]
-    manifest = {"vocabulary_size": len(tokenizer), "control_tokens": rows}
+    size = {} if base_rows is None else {"base_rows": base_rows}
+    manifest = {"vocabulary_size": len(tokenizer), **size, "control_tokens": rows}
     (Path(folder) / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """The manifest saved beside a checkpoint; empty for a checkpoint from elsewhere."""
+    path = Path(folder) / MANIFEST_FILE
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def check_manifest(folder: str | Path, tokenizer: Any, *, needed: tuple[ControlToken, ...] = ()) -> None:
     """Raise CheckpointError unless the tokenizer agrees with the checkpoint's manifest and has every `needed` token."""
     path = Path(folder) / MANIFEST_FILE
-    rows = json.loads(path.read_text(encoding="utf-8"))["control_tokens"] if path.exists() else []
-    for row in rows:
+    for row in read_manifest(folder).get("control_tokens", []):
         actual = tokenizer.convert_tokens_to_ids(row["token"])
         if actual != row["id"]:
             raise CheckpointError(

@@ -25,5 +25,21 @@ class LLMError(RefineryError, RuntimeError):
     """A model or endpoint that did not answer as it must."""
 
 
+class RetrievalError(RefineryError, RuntimeError):
+    """A search that could not be made, or an index that is not what it was."""
+
+
 class RunDirError(RefineryError, ValueError):
     """A run directory that is missing, unfinished or in the way."""
+
+
+class HubError(RefineryError, RuntimeError):
+    """A hub that refused, could not be reached, or does not give back what was pushed."""
+
+
+class TrainingError(RefineryError, RuntimeError):
+    """Training that cannot go on: a loss that is no number, or a checkpoint that does not come back as it was saved."""
+
+
+class Stopped(RefineryError):
+    """A run that was told to stop, has saved where it is, and can go on with `--resume`."""

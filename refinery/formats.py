@@ -8,6 +8,7 @@ token cannot be confused with the same characters inside a passage.
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from refinery.control_tokens import RQ_RAG, token_for
@@ -16,8 +17,10 @@ from refinery.records import Passage, Step, Trajectory, Turn
 from refinery.segments import Segment, control_token_id
 
 FormatName = Literal["consistent", "official"]
+EvidenceLoss = Literal["masked", "inside_markers", "all"]
 SEARCH_ACTIONS = ("rewrite", "decompose", "disambiguate")
 END = Segment(token_for("end").token, "control_token", trained=True)
+_MARKERS = (token_for("evidence_start").token, token_for("evidence_end").token)
 
 
 def prompt_segments(question: str, system_prompt: str, tokenizer: Any) -> list[Segment]:
@@ -61,6 +64,21 @@ def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: A
     return segments
 
 
+def train_evidence(segments: Sequence[Segment], evidence_loss: EvidenceLoss) -> list[Segment]:
+    """A row's segments with as much of each evidence block trained as the choice says.
+
+    `masked`: none of it, since the runtime inserts it. `inside_markers`: both markers, as RQ-RAG's finetune.py does with
+    `--mask_retrieved_paragraph`. `all`: the markers and the text, as that script does by default.
+    """
+    chosen = {"masked": (), "inside_markers": ("marker",), "all": ("marker", "evidence")}[evidence_loss]
+    return [replace(segment, trained=True) if _evidence_part(segment) in chosen else segment for segment in segments]
+
+
+def _evidence_part(segment: Segment) -> str:
+    is_marker = segment.kind == "control_token" and segment.text in _MARKERS
+    return "marker" if is_marker else segment.kind
+
+
 def steps_segments(steps: Sequence[Step], *, format: FormatName) -> list[Segment]:
     """What the assistant's message holds: every step, with what was found after each search."""
     write = _official_step if format == "official" else _consistent_step
@@ -90,7 +108,7 @@ def _consistent_step(step: Step, spaced: bool) -> list[Segment]:
 
 
 def _official_step(step: Step, spaced: bool) -> list[Segment]:
-    gap = [Segment("\n", "prompt", trained=True)] if spaced else []
+    gap = [Segment("\n", _kind(step), trained=True)] if spaced else []
     written = [action_segment(step.action), Segment(f"\n{step.text.strip()}\n", _kind(step), trained=True), END]
     if step.action in SEARCH_ACTIONS:
         written += gap + _evidence(f"\n{evidence_text(step.passages).strip()}\n")
@@ -98,7 +116,7 @@ def _official_step(step: Step, spaced: bool) -> list[Segment]:
 
 
 def _evidence(body: str) -> list[Segment]:
-    start, end = (Segment(token_for(role).token, "control_token") for role in ("evidence_start", "evidence_end"))
+    start, end = (Segment(marker, "control_token") for marker in _MARKERS)
     return [start, Segment(body, "evidence"), end]
 
 

@@ -24,9 +24,9 @@ def load(package: str, name: str) -> Any:
 
 
 def available(package: str) -> list[str]:
-    """Names of the plugins in a package: its modules, less the ones that hold what plugins share."""
+    """Names of the plugins in a package: its modules, less `base`, `fake` and the packages in it, which hold what plugins share."""
     module: ModuleType = importlib.import_module(package)
-    return sorted(found.name for found in pkgutil.iter_modules(module.__path__) if found.name not in ("base", "fake"))
+    return sorted(found.name for found in pkgutil.iter_modules(module.__path__) if found.name not in ("base", "fake") and not found.ispkg)
 
 
 def _load_outside(name: str) -> Any:

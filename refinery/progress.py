@@ -1,5 +1,7 @@
-"""One progress bar per stage on stderr; without a terminal, a plain line now and then."""
+"""One progress bar per stage on stderr, of the first process; without a terminal, a plain line now and then."""
 
+import math
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -27,8 +29,9 @@ class Progress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[beside]}"),
         )
-        self._bar = RichProgress(*columns, console=Console(stderr=True)) if sys.stderr.isatty() else None
-        self._every = _DRAWN_EVERY_SECONDS if self._bar else _PLAIN_EVERY_SECONDS
+        is_main = os.environ.get("RANK", "0") == "0"
+        self._bar = RichProgress(*columns, console=Console(stderr=True)) if is_main and sys.stderr.isatty() else None
+        self._every = _DRAWN_EVERY_SECONDS if self._bar else _PLAIN_EVERY_SECONDS if is_main else math.inf
         self._drawn = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -37,9 +40,9 @@ class Progress:
             self._task = self._bar.add_task(self.title, total=self.total, beside="")
         return self
 
-    def advance(self) -> None:
-        """Count one row."""
-        self.done += 1
+    def advance(self, rows: int = 1) -> None:
+        """Count one row, or several."""
+        self.done += rows
         if time.monotonic() - self._drawn > self._every:
             self._draw()
 

@@ -40,10 +40,14 @@ T = TypeVar("T", bound=Recipe)
 
 def load_recipe(path: str | Path, recipe: type[T], overrides: Sequence[str] = ()) -> T:
     """Read a recipe file and apply `key=value` overrides (dots reach into parts). Raises RecipeError with one line per fault."""
-    values = read_yaml(path)
+    return build_recipe(apply_overrides(read_yaml(path), overrides, where=str(path)), recipe, where=str(path))
+
+
+def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
+    """`values` with each `key=value` put in. Raises RecipeError for one that is not of this form."""
     for override in overrides:
-        _apply_override(values, override, where=str(path))
-    return build_recipe(values, recipe, where=str(path))
+        _apply_override(values, override, where=where)
+    return values
 
 
 def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str) -> T:
@@ -98,6 +102,8 @@ def _explain(fault: Any, recipe: type[Recipe]) -> str:
         return unknown_key(key, _known_keys(recipe, location[:-1]))
     if fault["type"] == "missing":
         return f"key '{key}' is required."
+    if fault["type"] == "value_error" and not key:  # of the recipe as a whole: the message says which keys
+        return str(fault["ctx"]["error"])
     return f"key '{key}': {fault['msg']} (got {fault['input']!r})."
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from refinery.errors import RecordError
 
@@ -41,7 +41,7 @@ class Disambiguation(Record):
     """One reading of an ambiguous question, with its short answers where the dataset has them (ASQA's `qa_pairs`)."""
 
     text: str
-    answers: list[str] = []
+    answers: list[str] = Field(default_factory=list)
 
 
 class Question(Record):
@@ -53,7 +53,7 @@ class Question(Record):
 
     id: str
     text: str
-    answers: list[str] = []
+    answers: list[str] = Field(default_factory=list)
     choices: list[str] | None = None
     passages: list[Passage] | None = None
     supporting: list[str] | None = None
@@ -77,10 +77,10 @@ class Provenance(Record):
 
     task: str
     recipe_hash: str
-    prompts: dict[str, str] = {}  # name to hash
+    prompts: dict[str, str] = Field(default_factory=dict)  # name to hash
     model: str | None = None
-    parameters: dict[str, Any] = {}
-    request_ids: list[str] = []
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    request_ids: list[str] = Field(default_factory=list)
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
     cost_usd: float | None = None
@@ -89,16 +89,15 @@ class Provenance(Record):
 class KnowledgeLabel(Record):
     """Self-knowledge (RA-ISF App. A.1): whether the target model answers the question closed-book.
 
-    `share` is the mean score of its `replies` (with exact match the share of right ones), `reply` the first of them; a teacher that
-    says what it knows (App. D) leaves them empty.
+    `share` is the mean score of its `replies` (with exact match the share of right ones); a teacher that says what it knows (App. D)
+    leaves them empty.
     """
 
     question_id: str
     question: str
     label: Literal["know", "unknow"]
     share: float | None = None
-    reply: str | None = None
-    replies: list[str] = []
+    replies: list[str] = Field(default_factory=list)
     provenance: Provenance | None = None
 
 
@@ -130,9 +129,22 @@ class Step(Record):
 
     action: Action
     text: str
-    passages: list[Passage] = []
+    passages: list[Passage] = Field(default_factory=list)
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
+
+
+class Reading(Record):
+    """What of a path RQ-RAG's own scripts score besides what the model wrote (`fidelity: official`).
+
+    `num_tokens` and `logprob` (their sum) are of the prompt and all that was inserted; `closed` says of each step whether it ends in
+    `[EOS]`, `blank_tokens` how many tokens of white space open the answer.
+    """
+
+    num_tokens: int
+    logprob: float
+    closed: list[bool]
+    blank_tokens: int
 
 
 class Turn(Record):
@@ -145,7 +157,8 @@ class Turn(Record):
 class Trajectory(Record):
     """Steps from a question to its answer: a teacher's trace, a training row, or one path of a decoder's tree.
 
-    `system_prompt` is the one of its kind of question, `answer_by` says whose words the answer is where rows of both sorts are mixed.
+    `system_prompt` is the one of its kind of question, `answer_by` says whose words the answer is where rows of both sorts are mixed,
+    `reading` is kept of a tree's path that is selected as RQ-RAG's scripts select.
     """
 
     question_id: str
@@ -155,6 +168,7 @@ class Trajectory(Record):
     system_prompt: str | None = None
     answer_by: Literal["teacher", "dataset"] | None = None
     provenance: Provenance | None = None
+    reading: Reading | None = None
 
     @property
     def answer(self) -> str | None:
@@ -195,10 +209,10 @@ def _readable(path: str | Path) -> BinaryIO:
 
 def read_text(path: Path) -> str:
     """A file's text. Raises RecordError when it cannot be read."""
+    with _readable(path) as file:
+        content = file.read()
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror}). Check the path in the recipe.") from None
+        return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise RecordError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
 

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,16 @@ def read_run(output_dir: str | Path) -> dict[str, Any]:
     if not path.exists():
         raise RunDirError(f"{output_dir}: holds no run.json. Name the output_dir of a run.")
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def stage_of_runs(folders: Sequence[Path]) -> str:
+    """The one stage that made the runs; a demo counts as its infer runs. Raises RunDirError where they are of several."""
+    stages = {folder: read_run(folder)["stage"] for folder in folders}
+    shown = {"infer" if stage == "demo" else stage for stage in stages.values()}
+    if len(shown) > 1:
+        listed = ", ".join(f"{folder} is a {stage} run" for folder, stage in stages.items())
+        raise RunDirError(f"{listed}. Name runs of one stage.")
+    return shown.pop()
 
 
 def environment() -> dict[str, Any]:

@@ -6,7 +6,7 @@ opens are encoded segment by segment by the same function, which makes training 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from refinery.errors import CheckpointError
@@ -26,11 +26,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRow:
-    """Token ids, labels (-100 where not trained) and the kind of each token; all three have the same length."""
+    """Token ids, labels (-100 where not trained) and the kind of each token; all three have the same length.
+
+    A training row also says which question it is about.
+    """
 
     input_ids: list[int]
     labels: list[int]
     kinds: list[SegmentKind]
+    question_id: str = field(default="", compare=False)
 
 
 def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
@@ -70,7 +74,7 @@ def control_token_id(token: str, tokenizer: Any) -> int:
     token_id = tokenizer.convert_tokens_to_ids(token)
     if token_id is None or token_id == tokenizer.unk_token_id:
         raise CheckpointError(
-            f"tokenizer {tokenizer.name_or_path!r} has no control token {token!r}. Add it before training (train/model.py)."
+            f"tokenizer {tokenizer.name_or_path!r} has no control token {token!r}. Add it before training (train/vocabulary.py)."
         )
     return token_id
 

@@ -3,22 +3,32 @@
 import argparse
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import yaml
 
-from refinery.errors import RefineryError
+from refinery.errors import RefineryError, Stopped
 from refinery.recipe import Recipe, load_recipe
 
 
-def stage_parser(stage: str, description: str) -> argparse.ArgumentParser:
-    """The arguments of a stage; one home for their help texts."""
+def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False) -> argparse.ArgumentParser:
+    """The arguments of a stage; one home for their help texts. `--preview` only where there are rows, a launch where one is planned."""
     parser = argparse.ArgumentParser(prog=f"refinery {stage}", description=description)
     parser.add_argument("recipe", metavar="RECIPE", help="a YAML recipe; those that ship with the project are under recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the recipe; dots reach into parts")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the first examples, and stop")
+    if shows_rows:
+        parser.add_argument("--preview", type=int, metavar="N", help="print the first N rows token by token, trained or masked, and stop")
+    if plans:
+        parser.add_argument(
+            "--config_file", metavar="FILE", help="with --dry-run: plan for a launch with this accelerate file, or its name"
+        )
+        parser.add_argument(
+            "--num_processes", type=int, metavar="N", help="with --dry-run: processes in all, where the file is to be overruled"
+        )
     parser.add_argument("--resume", action="store_true", help="go on with the run in output_dir")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     return parser
@@ -32,17 +42,27 @@ def run_stage(
     preview: Callable[[Any], None],
     run: Callable[..., Any],
     report: Callable[[Any], None],
+    show_rows: Callable[[Any, int], None] | None = None,
+    plan: Callable[[Any, str | None, int | None], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Parse the command line, load the recipe, and preview or run. Returns the exit code."""
-    arguments = stage_parser(stage, description).parse_intermixed_args(argv)
+    """Parse the command line, load the recipe, and preview or run. Returns the exit code.
+
+    `plan` is given the accelerate file and the number of processes that a dry run is to plan for.
+    """
+    parser = stage_parser(stage, description, shows_rows=show_rows is not None, plans=plan is not None)
+    arguments = parser.parse_intermixed_args(argv)
     configure_logging()
 
     def go() -> None:
         recipe = load_recipe(arguments.recipe, recipe_type, arguments.overrides)
         if arguments.dry_run:
             print(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
+            if plan is not None:
+                plan(recipe, arguments.config_file, arguments.num_processes)
             preview(recipe)
+        elif show_rows is not None and arguments.preview is not None:
+            show_rows(recipe, arguments.preview)
         else:
             result = run(recipe, resume=arguments.resume)
             if os.environ.get("RANK", "0") == "0":
@@ -52,9 +72,13 @@ def run_stage(
 
 
 def guarded(action: Callable[[], None], *, traceback: bool) -> int:
-    """Run `action`; an error that a user can mend becomes one line and exit code 2."""
+    """Run `action`; an error that a user can mend becomes one line and exit code 2, a stop that was asked for one line and 143."""
     try:
         action()
+    except Stopped as stopped:
+        if os.environ.get("RANK", "0") == "0":
+            print(stopped, file=sys.stderr)
+        return 128 + signal.SIGTERM
     except RefineryError as error:
         if traceback:
             raise

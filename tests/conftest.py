@@ -106,3 +106,109 @@ def tiny_bases(tiny_tokenizer, tmp_path_factory):
         LlamaForCausalLM(config).save_pretrained(folders[name])
         tiny_tokenizer.save_pretrained(folders[name])
     return folders
+
+
+# Enough text that a tokenizer trained on it has letters, common words and the labels.
+_TEXT = [
+    "Please assess whether this paragraph is relevant to the question and sufficient to answer it. Answer relevant or irrelevant.",
+    "Can you use your own knowledge to solve this problem? Answer know if you know, unknow if you need more. The problem is:",
+    "Please break down this question into several sub-questions and list them. Sub-questions: 1. Who directed it? 2. When was #1 born?",
+    "Dune is a film directed by Maria Dune. Golden Harbor, The Iron Raven and Silent Valley are films; their directors were born in Lyon.",
+    "the quick brown fox jumps over the lazy dog THE QUICK BROWN FOX JUMPS OVER THE LAZY DOG",
+    "0 1 2 3 4 5 6 7 8 9 . , : ; ? ! # - ( ) [ ] / _ ' | \"",
+]
+
+
+@pytest.fixture(scope="session")
+def tiny_t5s(tmp_path_factory):
+    """Folders of random T5 checkpoints: `tied` as T5 is, and `untied` as Flan-T5 is, whose head differs from its embedding."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import T5Config, T5ForConditionalGeneration, T5Tokenizer
+
+    unigram = Tokenizer(models.Unigram())
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<pad>", "</s>", "<unk>"]
+    unigram.train_from_iterator(_TEXT * 4, trainers.UnigramTrainer(vocab_size=220, special_tokens=special, unk_token="<unk>"))
+    pieces = [piece for piece, _ in sorted(unigram.get_vocab().items(), key=lambda item: item[1])]
+    tokenizer = T5Tokenizer(vocab=[(piece, 0.0 if piece in special else -3.0 - i / 50) for i, piece in enumerate(pieces)], extra_ids=4)
+    folders = {}
+    for name in ("tied", "untied"):
+        torch.manual_seed(0)
+        config = T5Config(
+            vocab_size=-(-len(tokenizer) // 64) * 64,  # spare rows, as every released T5 has
+            d_model=32,
+            d_kv=16,
+            d_ff=64,
+            num_layers=2,
+            num_heads=2,
+            feed_forward_proj="relu" if name == "tied" else "gated-gelu",
+            tie_word_embeddings=name == "tied",
+            decoder_start_token_id=0,
+            pad_token_id=0,
+            eos_token_id=1,
+            dropout_rate=0.0,
+        )
+        model = T5ForConditionalGeneration(config)
+        if name == "untied":
+            model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) * 0.2)
+            model.config.tie_word_embeddings = False
+        folders[name] = tmp_path_factory.mktemp("t5") / name
+        model.save_pretrained(folders[name])
+        tokenizer.save_pretrained(folders[name])
+    return folders
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory):
+    """The folder of a random BERT without a classification head."""
+    import torch
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    folder = tmp_path_factory.mktemp("encoder") / "bert"
+    pieces = BertWordPieceTokenizer(lowercase=True)
+    pieces.train_from_iterator(_TEXT * 4, vocab_size=300, min_frequency=1, show_progress=False)
+    folder.mkdir()
+    pieces.save_model(str(folder))
+    tokenizer = BertTokenizer.from_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.2,
+    )
+    BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory):
+    """A model hub on loopback, in a process of its own; `hub.run(command)` runs a command against it."""
+    from hub_stand_in.client import Hub
+
+    with Hub.started(tmp_path_factory.mktemp("hub")) as started:
+        yield started
+
+
+@pytest.fixture
+def read_page():
+    """The index and the details that a page of `refinery view --output` holds."""
+    import base64
+    import gzip
+    import json
+    import re
+
+    def read(path):
+        blocks = re.findall(r'<script type="application/gzip" id="([\w-]+)">([^<]*)</script>', path.read_text())
+        held = {name: json.loads(gzip.decompress(base64.b64decode(packed))) for name, packed in blocks}
+        return held.pop("index"), [detail for pack in held.values() for detail in pack]
+
+    return read

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refinery.command import _parser
+from refinery.command import build_parser
 from refinery.demo.data import write_demo_data
 from refinery.records import Passage, RelevanceLabel, Trajectory, write_records
 
@@ -70,7 +70,7 @@ def test_a_launched_command_names_files_that_exist_and_runs_dry(command, checkou
 
 @pytest.mark.parametrize("command", OTHERS, ids=" ".join)
 def test_any_other_command_is_accepted(command):
-    assert _parser().parse_args(command[1:]).action
+    assert build_parser().parse_args(command[1:]).run
 
 
 def test_the_make_targets_exist():

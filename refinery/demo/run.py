@@ -62,7 +62,7 @@ def _jobs(seed: int, output: Path, port: int) -> list[Job]:
         searches = (passages,) if task in ("refinement", "relevance") else ()
         labels = output / "labels" / task
         jobs.append(Job(f"distill/{task}", (), (questions, f"output_dir={labels}", *asks, *searches)))
-        files = (f"data=[{labels}/train.jsonl]", f"validation=[{labels}/validation.jsonl]")
+        files = (f"data=[{labels}/train.jsonl]", *((f"validation=[{labels}/validation.jsonl]",) if task in SUB_MODELS else ()))
         overrides = (base, *files, f"output_dir={output}/models/{task}", f"seed={seed}")
         jobs.append(Job(f"train/{task}", (f"distill/{task}",), overrides))
     adapters = tuple(f"llm.adapters.{task}={output}/models/{task}" for task in SUB_MODELS)

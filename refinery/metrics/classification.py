@@ -1,4 +1,4 @@
-"""Accuracy and F1 of label predictions."""
+"""How good label predictions are: accuracy and F1 of the labels, AUC and calibration of the probabilities behind them."""
 
 from collections.abc import Sequence
 
@@ -13,3 +13,29 @@ def label_f1(predicted: Sequence[str], gold: Sequence[str], *, positive: str) ->
     hits = sum(p == g == positive for p, g in zip(predicted, gold, strict=True))
     total = sum(p == positive for p in predicted) + sum(g == positive for g in gold)
     return 2 * hits / total if total else 0.0
+
+
+def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
+    """Probability that a positive row scores above a negative one, ties counting half (area under the ROC curve); None without both."""
+    num_positive = sum(positive)
+    num_negative = len(positive) - num_positive
+    if not num_positive or not num_negative:
+        return None
+    order = sorted(range(len(scores)), key=scores.__getitem__)
+    rank_sum, start = 0.0, 0  # Mann-Whitney: tied scores share the mean of their ranks
+    while start < len(order):
+        stop = start
+        while stop < len(order) and scores[order[stop]] == scores[order[start]]:
+            stop += 1
+        rank_sum += (start + 1 + stop) / 2 * sum(positive[i] for i in order[start:stop])
+        start = stop
+    return (rank_sum - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative)
+
+
+def expected_calibration_error(confidences: Sequence[float], right: Sequence[bool], *, bins: int = 15) -> float:
+    """ECE: how far confidence is from accuracy, averaged over equally wide bins by their rows (Guo et al. 2017, Eq. 3, 15 bins)."""
+    members: list[list[int]] = [[] for _ in range(bins)]
+    for i, confidence in enumerate(confidences):
+        members[min(int(confidence * bins), bins - 1)].append(i)
+    gaps = (abs(sum(confidences[i] for i in rows) - sum(right[i] for i in rows)) for rows in members)
+    return sum(gaps) / len(confidences)

@@ -27,6 +27,11 @@ def yesno_accuracy(prediction: str, answers: Sequence[str]) -> float:
     return float(said is not None and any(said == says_yes(answer) for answer in answers))
 
 
+def judged(implied: bool, answers: Sequence[str]) -> float:
+    """1.0 when a judge, who was shown the gold answers, said that the prediction implies them."""
+    return float(implied)
+
+
 def says_yes(text: str) -> bool | None:
     """Whether the first yes, true, no or false in a text is a yes or true; None where there is none of them."""
     first = _BOOLEAN.search(text.lower())

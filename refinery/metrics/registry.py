@@ -19,6 +19,10 @@ def _answers(question: Question) -> list[str]:
     return question.answers
 
 
+def _given_answers(question: Question) -> list[str] | None:
+    return question.answers or None
+
+
 def _letters(question: Question) -> list[str] | None:
     return question.answers if question.choices else None
 
@@ -41,7 +45,8 @@ class Metric:
     """A score and where it comes from.
 
     `score(prediction, golds)` is a pure function; `golds(question)` gives what a question is scored against, None where the metric does
-    not apply to it. `reads` is what a prediction is: the answer's text, or the ids of the retrieved passages.
+    not apply to it. `reads` is what a prediction is: the answer's text, the ids of the retrieved passages, or what a judge said of the
+    answer.
     """
 
     equals: str
@@ -65,6 +70,9 @@ METRICS: dict[str, Metric] = {
     "accuracy.choice": Metric("chanchimin/RQ-RAG retrieval_lm/output/sample_from_tree.py, label_dict", closed.choice_accuracy, _letters),
     "accuracy.yesno": Metric("eladsegal/strategyqa, accuracy of a boolean read from text", closed.yesno_accuracy, _booleans),
     "str_em.asqa": Metric("princeton-nlp/ALCE eval.py, compute_str_em", open_domain.asqa_str_em, _readings),
+    "judge": Metric(
+        "MIGRES Table 15: an LLM says whether the answer implies the gold one", closed.judged, _given_answers, reads="judgement"
+    ),
     "em.retrieval": Metric("RQ-RAG metrics.py, calculate_retrieval_em_f1", retrieval.retrieval_em, _supporting, reads="passages"),
     "f1.retrieval": Metric("RQ-RAG metrics.py, calculate_retrieval_em_f1", retrieval.retrieval_f1, _supporting, reads="passages"),
     "recall.retrieval": Metric(

@@ -8,12 +8,21 @@ from functools import lru_cache
 
 PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = string.punctuation.encode()
+_ARTICLES = (b" a ", b" an ", b" the ")
 
 
-@lru_cache(maxsize=1 << 16)  # several metrics read the same prediction, and a gold answer is read by every run
+@lru_cache(maxsize=1 << 12)  # several metrics and checks in a row read the same text; more would keep a run's long texts
 def normalize_answer(text: str) -> str:
     """Lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""
-    return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
+    words = text.lower()
+    if words.isascii() and words.isprintable():  # then words end at spaces only, and no expression needs to look for their ends
+        kept = b" %s " % b" ".join(words.encode().translate(None, _PUNCTUATION).split())  # of bytes, all of this is quicker
+        for article in _ARTICLES:
+            while article in kept:  # two in a row share the space between them
+                kept = kept.replace(article, b" ")
+        return kept[1:-1].decode()
+    return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", words)).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:

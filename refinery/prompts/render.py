@@ -10,13 +10,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 _FOLDER = Path(__file__).parent
 # Autoescape is for HTML; a prompt is plain text, and outside text in it is encoded with control-token parsing off.
 _ENVIRONMENT = Environment(loader=FileSystemLoader(_FOLDER), undefined=StrictUndefined, autoescape=False)  # noqa: S701
+_ENVIRONMENT.globals.clear()  # no prompt calls any, and jinja copies them for every rendering
 
 _rendered: set[str] = set()
 
 
 def render_prompt(name: str, **values: Any) -> str:
     """The text of `refinery/prompts/<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError."""
-    text = _template(name).render(**values)
+    template = _template(name)
+    text = "".join(template.root_render_func(template.new_context(values)))  # `render`, without a copy of the values
     _rendered.add(name)
     return text
 

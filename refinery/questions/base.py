@@ -30,6 +30,15 @@ def iter_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int |
     return islice((question for path in paths for question in read(path)), limit)
 
 
+def read_named_questions(named: Sequence[str]) -> list[Question]:
+    """The questions of files that a command names by `READER=FILE`, or by `FILE` where they are in Refinery's own schema."""
+    questions: list[Question] = []
+    for name in named:
+        reader, equals, path = name.rpartition("=")
+        questions += read_questions([Path(path)], reader=reader if equals else "jsonl")
+    return questions
+
+
 def check_ids(paths: Sequence[Path], count: int, repeated: str | None) -> None:
     """Raise RecordError for a set of questions that is empty or uses an id twice."""
     if not count:

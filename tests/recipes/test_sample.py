@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes" / "sample"
-LABELS = {"relevance": 97, "decomposition": 72, "refinement": 55}
+LABELS = {"relevance": 97, "decomposition": 72, "refinement": 54}
 GROUPS = {"bridge", "comparison", "compositional", "2hop", "3hop", "multi_hop"}
 
 

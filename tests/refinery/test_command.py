@@ -101,8 +101,8 @@ def test_every_command_has_its_help(refinery, command):
         (["view", "absent"], 2, "error: absent: holds no run.json. Name the output_dir of a run."),
         (["answer", "Who?", "--run", "absent"], 2, "error: absent: holds no run.json."),
         (["answer", "Who?"], 2, "the following arguments are required: --run"),
-        (["push", "absent", "me/mine", "--dry-run"], 2, "error: absent: holds no run.json."),
-        (["push", "absent"], 2, "the following arguments are required: OWNER/NAME"),
+        (["push", "absent", "--to", "me/mine", "--dry-run"], 2, "error: absent: holds no run.json."),
+        (["push", "absent"], 2, "the following arguments are required: --to"),
     ],
 )
 def test_a_mistake_is_explained(refinery, monkeypatch, arguments, code, message):
@@ -160,17 +160,17 @@ def test_a_push_can_be_looked_at_first(refinery, tmp_path):
     (run / "control_tokens.json").write_text(
         '{"control_tokens": [{"token": "[EOS]", "id": 1863, "role": "end", "writer": "model", "init_text": "end"}]}'
     )
-    code, card, _ = refinery("push", run, "me/mine", "--dry-run")
+    code, card, _ = refinery("push", run, "--to", "me/mine", "--dry-run")
     assert code == 0
-    for line in ("library_name: peft", "# refinement", '"train_loss": 0.25', '"learning_rate": 0.001', "| `[EOS]` | 1863 | end | model |"):
+    for line in ("library_name: peft", "# mine", "| train_loss | 0.25 |", "learning_rate: 0.001", "| `[EOS]` | 1863 | end | model |"):
         assert line in card
     assert not (run / "README.md").exists()
 
 
 @pytest.mark.parametrize("arguments", [["--dry-run"], []])
 def test_an_unfinished_run_is_not_pushed(refinery, tmp_path, arguments):
-    code, _, error = refinery("push", train_run(tmp_path / "run"), "me/mine", *arguments)
-    assert (code, error) == (2, f"error: {tmp_path}/run: is unfinished; nothing to push.\n")
+    code, _, error = refinery("push", train_run(tmp_path / "run"), "--to", "me/mine", *arguments)
+    assert (code, error) == (2, f"error: {tmp_path}/run: is unfinished. Finish it with --resume, then push.\n")
 
 
 def test_an_unfinished_run_is_not_viewed(refinery, tmp_path):

@@ -1,11 +1,12 @@
-"""The dataset card, as it is printed before a push and as the hub's own libraries read it."""
+"""A pushed dataset: its card, as it is printed before a push and as the hub's own libraries read it, and its rows."""
 
 import json
 
 import pytest
 
 from refinery.command import main
-from refinery.hub import card
+from refinery.errors import HubError, RunDirError
+from refinery.hub.push import card, check_reproduced
 
 GUARDS = {
     "rows": 90,
@@ -54,7 +55,7 @@ def written(folder, *, metrics=METRICS, recipe=RECIPE, **record):
 
 
 def test_the_card_is_printed_before_a_push(tmp_path, capsys):
-    assert main(["push", str(written(tmp_path)), "me/mine", "--dry-run"]) == 0
+    assert main(["push", str(written(tmp_path)), "--to", "me/mine", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     for line in (
         "# self_knowledge",
@@ -76,11 +77,11 @@ def test_the_card_is_printed_before_a_push(tmp_path, capsys):
 
 
 def test_a_known_cost_is_stated(tmp_path):
-    assert "Cost: $1.25." in card(written(tmp_path, metrics=METRICS | {"teacher": SPENT | {"cost_usd": 1.25}}))
+    assert "Cost: $1.25." in card(written(tmp_path, metrics=METRICS | {"teacher": SPENT | {"cost_usd": 1.25}}), "me/mine")
 
 
 def test_no_secret_of_an_address_is_on_the_card(tmp_path):
-    printed = card(written(tmp_path))
+    printed = card(written(tmp_path), "me/mine")
     assert "refinery distill recipe.yaml teacher.base_url=https://host:8000/v1\n" in printed
     assert '"base_url": "https://host:8000/v1"' in printed
     assert not any(secret in printed for secret in ("pass-word", "sk-1234", "//me"))
@@ -88,7 +89,7 @@ def test_no_secret_of_an_address_is_on_the_card(tmp_path):
 
 def test_the_commands_of_a_merged_run_are_its_shards_and_its_own(tmp_path):
     shards = [{"command": ["/x/distill/__main__.py", "r.yaml", f"shard={number}/2"]} for number in range(2)]
-    printed = card(written(tmp_path, shards=shards, command=["/bin/refinery", "distill", "merge", "all", "my run"]))
+    printed = card(written(tmp_path, shards=shards, command=["/bin/refinery", "distill", "merge", "all", "my run"]), "me/mine")
     commands = ["refinery distill r.yaml shard=0/2", "refinery distill r.yaml shard=1/2", "refinery distill merge all 'my run'"]
     assert "\n".join(["## Commands", "```", *commands, "```"]) in printed
 
@@ -105,7 +106,7 @@ def test_the_commands_of_a_merged_run_are_its_shards_and_its_own(tmp_path):
 def test_the_hub_reads_licence_and_splits(tmp_path, licence, expected):
     from huggingface_hub import DatasetCard
 
-    data = DatasetCard(card(written(tmp_path, recipe=RECIPE | {"licence": licence}))).data.to_dict()
+    data = DatasetCard(card(written(tmp_path, recipe=RECIPE | {"licence": licence}), "me/mine")).data.to_dict()
     assert {key: data[key] for key in expected} == expected
     files = [{"split": "train", "path": "train.parquet"}, {"split": "dev_small", "path": "dev-small.parquet"}]
     assert data["configs"] == [{"config_name": "default", "data_files": files}]
@@ -113,12 +114,96 @@ def test_the_hub_reads_licence_and_splits(tmp_path, licence, expected):
 
 def test_datasets_loads_the_folder_of_a_run_by_its_card(tmp_path):
     import datasets
-    import pyarrow
-    from pyarrow import parquet
 
-    (written(tmp_path) / "README.md").write_text(card(tmp_path))
-    for split in ("train", "dev-small"):
-        parquet.write_table(pyarrow.table({"question": [split], "label": ["know"]}), tmp_path / f"{split}.parquet")
+    (written(tmp_path) / "README.md").write_text(card(tmp_path, "me/mine"))
+    write_rows(tmp_path, {"train": ["train"], "dev-small": ["dev-small"]})
     (tmp_path / "failures.jsonl").write_text('{"question_id": "q"}\n')
     loaded = datasets.load_dataset(str(tmp_path), cache_dir=str(tmp_path / "cache"))
     assert {split: rows["question"][0] for split, rows in loaded.items()} == {"train": "train", "dev_small": "dev-small"}
+
+
+def write_rows(folder, questions):
+    import pyarrow
+    from pyarrow import parquet
+
+    for split, texts in questions.items():
+        parquet.write_table(pyarrow.table({"question": texts, "label": ["know"] * len(texts)}), folder / f"{split}.parquet")
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps({"question": text, "label": "know"}) + "\n" for text in texts))
+
+
+@pytest.fixture(scope="module")
+def pushed(hub, tmp_path_factory):
+    """A distill run of five rows, pushed; and what the command printed."""
+    folder = written(tmp_path_factory.mktemp("labels"), metrics=METRICS | {"rows_by_split": {"train": 3, "dev-small": 2}})
+    write_rows(folder, {"train": ["a", "b", "c"], "dev-small": ["d", "e"]})
+    (folder / "effects.sqlite").write_text("the replies stay here")
+    return folder, hub.run("refinery", "push", str(folder), "--to", "me/labels")
+
+
+def test_a_pushed_dataset_is_private_and_read_back_before_the_push_is_done(hub, pushed):
+    assert pushed[1].returncode == 0, pushed[1].stderr
+    assert pushed[1].stdout.strip() == f"{hub.address}/datasets/me/labels"
+    assert "5 rows read back from what the hub gave back" in pushed[1].stderr
+    held = hub.repositories()["datasets/me/labels"]
+    files = ["README.md", "dev-small.jsonl", "dev-small.parquet", "metrics.json", "recipe.yaml", "run.json", "train.jsonl", "train.parquet"]
+    assert held == {"private": True, "branches": {"main": files}}
+
+
+def test_a_stranger_loads_its_rows(hub, pushed, tmp_path):
+    code = "import datasets; print({split: rows['question'] for split, rows in datasets.load_dataset('me/labels').items()})"
+    done = hub.run("python", "-c", code.replace("rows['question']", "list(rows['question'])"), HF_HOME=str(tmp_path))
+    assert done.stdout.strip() == "{'train': ['a', 'b', 'c'], 'dev_small': ['d', 'e']}", done.stderr[-2000:]
+
+
+def test_no_secret_is_pushed(hub, pushed):
+    texts = [hub.text(f"datasets/me/labels/resolve/main/{name}") for name in ("README.md", "run.json", "recipe.yaml")]
+    texts += [
+        pushed[1].stdout,
+        pushed[1].stderr,
+        *(path.read_text(errors="ignore") for path in pushed[0].iterdir() if path.name != "run.json"),
+    ]
+    assert not [text for text in texts if any(secret in text for secret in ("pass-word", "sk-1234", hub.token))]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"HF_TOKEN": "hf_anothers"}, "me/labels: the hub refused with status 401. Run `hf auth login`"),
+        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "me/labels: cannot be pushed to ("),
+    ],
+    ids=["token", "address"],
+)
+def test_a_push_that_the_hub_refuses_is_one_line(hub, pushed, change, said):
+    done = hub.run("refinery", "push", str(pushed[0]), "--to", "me/labels", **change)
+    assert done.returncode == 2
+    assert f"error: {said}" in done.stderr.strip().splitlines()[-1]
+    assert "hf_anothers" not in done.stderr
+
+
+def test_a_copy_that_is_not_what_was_pushed_is_reported(hub, pushed):
+    hub.corrupt("train.parquet")
+    try:
+        done = hub.run("refinery", "push", str(pushed[0]), "--to", "me/labels")
+    finally:
+        hub.heal()
+    assert done.returncode == 2
+    assert "me/labels: 'train.parquet' is not what was pushed" in done.stderr.strip().splitlines()[-1]
+
+
+def test_nothing_private_goes_to_a_public_repository(hub, pushed):
+    public = [hub.run("refinery", "push", str(pushed[0]), "--to", "me/open", "--public")]
+    public.append(hub.run("refinery", "push", str(pushed[0]), "--to", "me/open"))
+    assert [done.returncode for done in public] == [0, 2]
+    assert "is public already. Say --public to push there" in public[1].stderr
+    assert not hub.repositories()["datasets/me/open"]["private"]
+
+
+def test_an_output_that_differs_is_named():
+    with pytest.raises(HubError, match=r"does not reproduce the run: after 'Who directed Dune\?' it gives 'Mario', the run 'Maria'\."):
+        check_reproduced("me/mine", ["Who?", "Who directed Dune?"], ["know", "Maria"], ["know", "Mario"])
+
+
+def test_a_run_without_metrics_is_not_pushed(tmp_path):
+    (written(tmp_path) / "metrics.json").unlink()
+    with pytest.raises(RunDirError, match="is unfinished. Finish it with --resume, then push"):
+        card(tmp_path, "me/mine")

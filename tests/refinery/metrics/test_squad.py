@@ -1,8 +1,12 @@
 """Against vectors measured with SQuAD's evaluate-v1.1.py."""
 
+import re
+import string
 import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refinery.metrics.squad import exact_match, normalize_answer, token_f1
 
@@ -44,3 +48,9 @@ def test_without_gold_answers_nothing_is_right():
 )
 def test_normalising_deletes_punctuation_before_articles(text, normalised):
     assert normalize_answer(text) == normalised
+
+
+@given(st.text(st.sampled_from("aAnthe THE.,-_'\t\n\x00\u2013\u00e9\u017f\u212a"), max_size=30))
+def test_normalisation_is_the_scripts_whatever_the_text(text):
+    lowered = "".join(character for character in text.lower() if character not in string.punctuation)
+    assert normalize_answer(text) == " ".join(re.sub(r"\b(a|an|the)\b", " ", lowered).split())

@@ -1,0 +1,1 @@
+"""One file per command: `HELP`, `add_arguments(parser)` and `run(arguments)`. Each imports what it runs only when it runs."""

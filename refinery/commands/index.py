@@ -1,0 +1,32 @@
+"""`refinery index PASSAGES --output DIR`."""
+
+import argparse
+from pathlib import Path
+
+import refinery
+
+HELP = "index passages on disk (from JSON Lines, Parquet, DPR's TSV or a folder of texts) for a retriever"
+BM25_RECIPE = Path(refinery.__file__).parent.parent / "recipes" / "retrieval" / "bm25.yaml"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("passages", type=Path, metavar="PASSAGES", help=".jsonl, .parquet, DPR's .tsv, or a folder of .txt and .md files")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="the index; name it as retriever.index in a recipe")
+    parser.add_argument("--retriever", type=Path, default=BM25_RECIPE, metavar="RECIPE", help="a retriever's recipe (default: BM25)")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of that recipe; dots reach into parts")
+    parser.add_argument("--without", nargs="+", default=[], metavar="[READER=]FILE", help="leave out passages with these questions' text")
+    parser.add_argument("--resume", action="store_true", help="go on with a build that was stopped")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Build the index, and say what it holds."""
+    from refinery.questions.base import read_named_questions
+    from refinery.retrievers.base import load_retriever_config
+    from refinery.retrievers.index.build import build_index
+
+    config = load_retriever_config(arguments.retriever, arguments.set)
+    asked = [question.text for question in read_named_questions(arguments.without)]
+    manifest = build_index(arguments.passages, arguments.output, config, resume=arguments.resume, questions=asked)
+    dropped = f", {manifest.num_dropped:,} left out" if manifest.num_dropped else ""
+    print(f"{arguments.output}: {manifest.num_passages:,} passages for retriever '{manifest.name}'{dropped}.")

@@ -1,0 +1,28 @@
+"""`refinery plot RUN... --output FILE`."""
+
+import argparse
+import importlib
+from pathlib import Path
+
+HELP = "plot runs of one stage as PNG or SVG: accuracy and cost, training curves, label balance"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "folders", type=Path, nargs="+", metavar="RUN", help="output_dir of runs of one stage; a demo's stands for its infer runs"
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="where the figure goes, .png or .svg")
+    parser.add_argument(
+        "--panel", action="append", default=[], metavar="NAME", help="draw this panel (may be repeated; default: all there are)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Draw the panels that the runs have."""
+    from refinery.figures import save_figure
+    from refinery.run_dir import stage_of_runs
+
+    stage = stage_of_runs(arguments.folders)
+    drawn = save_figure(importlib.import_module(f"{stage}.plot").panels(arguments.folders), arguments.output, only=arguments.panel)
+    print(f"{arguments.output}: {', '.join(drawn)}")

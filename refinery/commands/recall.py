@@ -1,0 +1,47 @@
+"""`refinery recall RECIPE... --questions [READER=]FILE...`."""
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+HELP = "compare retrievers by how many of the questions' supporting passages they find"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("recipes", type=Path, nargs="+", metavar="RECIPE", help="retrievers' recipes, or folders of indexes")
+    parser.add_argument("--questions", nargs="+", required=True, metavar="[READER=]FILE", help="questions, such as musique=dev.jsonl")
+    parser.add_argument("--gold", type=Path, metavar="FILE", help="JSON Lines of id and gold (passage ids for each supporting paragraph)")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of every recipe, such as passages=FILE")
+    parser.add_argument("--k", type=int, nargs="+", default=[3, 5, 10, 20], help="how many hits count (default: 3 5 10 20)")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of a Markdown table")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Search every question with every retriever, and print the table."""
+    from refinery.questions.base import read_named_questions
+    from refinery.recall import judged_questions, measure
+    from refinery.retrievers.base import build_retriever, load_retriever_config
+
+    judged = judged_questions(read_named_questions(arguments.questions), arguments.gold)
+    measured = {}
+    for path in arguments.recipes:
+        retriever = build_retriever(load_retriever_config(path, arguments.set))
+        measured[path.stem] = asyncio.run(measure(retriever, judged, arguments.k))
+    if arguments.json:
+        print(json.dumps({name: {"recall": recall, "queries_per_second": speed} for name, (recall, speed) in measured.items()}))
+    else:
+        print("\n".join(_table(measured, arguments.k)))
+
+
+def _table(measured: dict[str, tuple[dict[str, dict[int, float]], float]], ks: list[int]) -> list[str]:
+    """Markdown: a line for each dataset and retriever."""
+    rows: list[list[Any]] = [["dataset", "retriever", *(f"recall@{k}" for k in ks), "queries/s"]]
+    rows.append(["---"] * len(rows[0]))
+    datasets = next(iter(measured.values()))[0]
+    for dataset in datasets:
+        for name, (recall, speed) in measured.items():
+            rows.append([dataset, name, *(f"{100 * recall[dataset][k]:.1f}" for k in ks), f"{speed:,.0f}"])
+    return [f"| {' | '.join(row)} |" for row in rows]

@@ -1,0 +1,26 @@
+"""`refinery serve-retriever RECIPE`."""
+
+import argparse
+from pathlib import Path
+
+HELP = "serve a retriever over HTTP, by the /retrieve contract of Search-R1"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("recipe", type=Path, metavar="RECIPE", help="a retriever's recipe, or the folder of an index")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of the recipe, such as cache=searches.sqlite")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
+    parser.add_argument("--topk", type=int, default=3, help="hits for a request that names no number (default: 3, as in Search-R1)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Serve until interrupted."""
+    from aiohttp import web
+
+    from refinery.retrievers.base import build_retriever, load_retriever_config
+    from refinery.retrievers.search.server import retrieve_app
+
+    retriever = build_retriever(load_retriever_config(arguments.recipe, arguments.set))
+    web.run_app(retrieve_app(retriever, topk=arguments.topk), host=arguments.host, port=arguments.port)

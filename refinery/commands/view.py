@@ -1,0 +1,36 @@
+"""`refinery view RUN... [--output FILE.html]`."""
+
+import argparse
+import importlib
+from pathlib import Path
+
+from refinery.errors import RunDirError
+
+HELP = "print a run's results and the traces of its questions, or write them as one HTML page"
+_MOST_QUESTIONS = 10_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "folders", type=Path, nargs="+", metavar="RUN", help="output_dir of a run; with --output several infer runs, a demo's"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE.html", help="write a page that opens from disk, runs side by side")
+    parser.add_argument("--question", metavar="ID", help="the one question to print")
+    parser.add_argument("--limit", type=int, help=f"questions to show (default: 3 printed, {_MOST_QUESTIONS:,} in a page)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the run, or write the page."""
+    from refinery.run_dir import stage_of_runs
+
+    if arguments.output is None:
+        if len(arguments.folders) > 1:
+            raise RunDirError(f"{len(arguments.folders)} runs are shown side by side in a page. Pass --output FILE.html, or one run.")
+        importlib.import_module("infer.view").print_run(arguments.folders[0], question=arguments.question, limit=arguments.limit or 3)
+        return
+    stage = stage_of_runs(arguments.folders)
+    if stage == "train":
+        raise RunDirError(f"{arguments.folders[0]}: is a train run, which has no questions to look at. See its curves by `refinery plot`.")
+    count = importlib.import_module(f"{stage}.page").write(arguments.folders, arguments.output, limit=arguments.limit or _MOST_QUESTIONS)
+    print(f"{arguments.output}: {count:,} questions, {arguments.output.stat().st_size / 1e6:.1f} MB. It opens in a browser, from disk.")

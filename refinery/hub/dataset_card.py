@@ -1,0 +1,98 @@
+"""The card of a distill run: what is in the dataset, what made it, and what may be wrong with it."""
+
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from refinery.hub.markdown import front_matter, json_block, licence_values, share, table, without_secrets
+
+
+def dataset_card(record: dict[str, Any], metrics: dict[str, Any]) -> str:
+    """The card of a distill run, from its `run.json` and `metrics.json`: what is in it, what made it, and what may be wrong with it."""
+    recipe, asked = record["recipe"], metrics["questions"]
+    lines = [
+        *front_matter(_hub_values(recipe, metrics)),
+        f"# {recipe['task']}",
+        "",
+        f"Labels made by Refinery {record['versions']['refinery']} (`refinery distill`), commit {record['commit']}.",
+        f"Licence of the questions and passages: {recipe.get('licence') or 'not stated'}.",
+        "",
+        "## Rows",
+        f"{asked} questions went in; {metrics['questions_labelled']} were labelled and {metrics['questions_rejected']} rejected.",
+        "",
+        *table(("split", "rows"), list(metrics["rows_by_split"].items())),
+        *table(("label", "rows"), list(metrics["guards"]["label_balance"].items())),
+        *table(("rejected because", "questions"), list(metrics["rejected_by_reason"].items())),
+        "## What may be wrong",
+        *_findings(metrics["guards"]),
+        "",
+        *_models(recipe, metrics),
+        "## Commands",
+        "```",
+        *_commands(record),
+        "```",
+        "",
+        "## Recipe",
+        *json_block(recipe),
+        "## Versions",
+        *json_block(record["versions"]),
+    ]
+    return without_secrets("\n".join(lines))
+
+
+def _hub_values(recipe: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    """What the hub reads: licence, tags, and which file is which split."""
+    files = [{"split": re.sub(r"\W", "_", split), "path": f"{split}.parquet"} for split in metrics["rows_by_split"]]
+    return licence_values(recipe.get("licence")) | {
+        "task_categories": ["question-answering"],
+        "tags": ["rag-refinery", "retrieval-augmented-generation", recipe["task"]],
+        "configs": [{"config_name": "default", "data_files": files}],
+    }
+
+
+def _findings(guards: dict[str, Any]) -> Iterable[str]:
+    """One line a guard."""
+    repeated, leaks, lengths = guards["duplicate_questions"], guards["answer_in_query"], guards.get("length_in_tokens")
+    yield f"- Duplicate questions: {share(repeated['duplicates'], repeated['questions'])}."
+    if leaks["trajectories"]:
+        yield f"- Trajectories with a search that gives the answer away: {share(leaks['leaking'], leaks['trajectories'])}."
+    for path, found in guards["evaluation_overlap"].items():
+        same, nearly = share(found["same"], found["questions"]), share(found["nearly_the_same"], found["questions"])
+        yield f"- Questions that are in `{path}`: {same}; nearly the same as one there: {nearly}."
+    if not guards["evaluation_overlap"]:
+        yield "- Overlap with evaluation sets: not looked for (`evaluation_sets`)."
+    if lengths and lengths["rows_measured"]:
+        percentiles = ", ".join(f"{name} {lengths[name]}" for name in lengths if re.fullmatch(r"p\d+", name))
+        over = share(lengths["over_max_length"], lengths["rows_measured"])
+        yield f"- Tokens of a row: {percentiles}; longer than {lengths['max_length']}: {over}."
+
+
+def _models(recipe: dict[str, Any], metrics: dict[str, Any]) -> Iterable[str]:
+    """Each model that was asked: its sampling, tokens and cost; then the prompts."""
+    for role in ("teacher", "target_endpoint"):
+        config, spent = recipe.get(role), metrics.get(role)
+        if not config or not spent:
+            continue
+        cost = "unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.2f}"
+        yield f"## Model asked: {role}"
+        yield f"- Model: `{config['model']}`; answered as {', '.join(f'`{name}`' for name in spent['models']) or 'nobody'}."
+        yield f"- Sampling: temperature {config['temperature']}, at most {config['max_tokens']} tokens."
+        yield f"- Calls: {spent['calls']}, and {spent['replies_from_store']} replies from the store."
+        yield f"- Tokens: {spent['num_prompt_tokens']} in prompts, {spent['num_completion_tokens']} in replies. Cost: {cost}."
+        yield ""
+    if recipe.get("target"):
+        yield from (f"## Model asked: target\n- Model: `{recipe['target']['base']}`.", "")
+    if metrics.get("prompts"):
+        yield "## Prompts"
+        yield from table(("prompt", "SHA-256"), list(metrics["prompts"].items()))
+
+
+def _commands(record: dict[str, Any]) -> Iterable[str]:
+    """What was typed: for a merged run, the shards' commands before its own."""
+    for part in [*record.get("shards", []), record]:
+        program, *arguments = part["command"]
+        if Path(program).name == "__main__.py":  # python -m distill
+            program, arguments = "refinery", [Path(program).parent.name, *arguments]
+        yield shlex.join([Path(program).name, *arguments])

@@ -1,0 +1,58 @@
+"""The pieces that both cards are written with."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+# Licences that the hub knows by name, of those that questions, passages and models are under; any other goes by `license_name`.
+_HUB_LICENCES = {
+    *("apache-2.0", "mit", "bsd-3-clause", "cc0-1.0", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0"),
+    *("cc-by-nc-4.0", "cc-by-nc-sa-4.0", "gfdl", "odc-by", "odbl", "pddl", "unknown", "llama2", "llama3", "llama3.1", "llama3.2", "gemma"),
+}
+
+
+def front_matter(values: dict[str, Any]) -> list[str]:
+    """What the hub itself reads of a card."""
+    return ["---", yaml.safe_dump(values, sort_keys=False, allow_unicode=True).rstrip(), "---"]
+
+
+def licence_values(licence: str | None) -> dict[str, str]:
+    """A licence as the hub names it."""
+    name = re.sub(r"[^a-z0-9.]+", "-", (licence or "unknown").lower()).strip("-")
+    return {"license": name} if name in _HUB_LICENCES else {"license": "other", "license_name": name}
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """A table and an empty line; nothing where there are no rows."""
+    if not rows:
+        return []
+    lines = [head, ["---"] * len(head), *([_cell(value) for value in row] for row in rows)]
+    return [*("| " + " | ".join(map(str, line)) + " |" for line in lines), ""]
+
+
+def json_block(values: object) -> list[str]:
+    """Values as JSON in a code block, and an empty line."""
+    return code_block(json.dumps(values, indent=2, ensure_ascii=False), "json")
+
+
+def code_block(text: str, language: str = "") -> list[str]:
+    """Text in a code block whose fence is longer than any in the text, and an empty line."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", text) or [""]))
+    return [fence + language, text, fence, ""]
+
+
+def share(part: int, whole: int) -> str:
+    """`3 of 4 (75.0%)`."""
+    return f"{part} of {whole} ({part / max(whole, 1):.1%})"
+
+
+def without_secrets(text: str) -> str:
+    """The text with no user, password or query in any address: each may be a key."""
+    return re.sub(r"(https?://)[^/\s\"'@]*@", r"\1", re.sub(r"(https?://[^\s\"'?]*)\?[^\s\"']*", r"\1", text))
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,137 @@
+"""The card of a train run: enough for a stranger to judge the model, to run it in its loop, and to make it again."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from refinery.control_tokens import MANIFEST_FILE
+from refinery.hub.markdown import code_block, front_matter, json_block, table, without_secrets
+from refinery.hub.snippets import loop_snippet
+
+DATA_FILE = "data.json"
+_PURPOSE = {
+    "self_knowledge": "Judges whether a model knows the answer to a question without searching (RA-ISF, M_know).",
+    "relevance": "Judges whether a passage is relevant to a question (RA-ISF, M_rel).",
+    "decomposition": "Breaks a question into sub-questions (RA-ISF, M_decom).",
+    "refinement": "Refines its own search queries by control tokens (rewrite, decompose, disambiguate), searches, and answers (RQ-RAG).",
+}
+_SETTINGS = (
+    *("family", "strategy", "lora_rank", "lora_alpha", "lora_dropout", "epochs", "max_steps", "learning_rate", "lr_scheduler_type"),
+    *("warmup_steps", "weight_decay", "per_device_train_batch_size", "gradient_accumulation_steps", "max_length", "dtype", "seed"),
+)
+
+
+def model_card(
+    run: Path, record: dict[str, Any], metrics: dict[str, Any], *, repository: str, shown: Sequence[tuple[str, str]] = ()
+) -> str:
+    """The card, from the run's files; `shown` are prompts with what the model gave for them."""
+    recipe, data = record["recipe"], _read(run / DATA_FILE)
+    tokens = _read(run / MANIFEST_FILE).get("control_tokens", [])
+    lines = [
+        *front_matter(_hub_values(recipe)),
+        f"# {repository.rpartition('/')[2]}",
+        "",
+        _PURPOSE[recipe["task"]],
+        f"Made by Refinery {record['versions']['refinery']} (`refinery train`), commit {record['commit']}.",
+        "",
+        "## Use",
+        *loop_snippet(recipe, repository),
+        "## Made from",
+        *_base(recipe),
+        "",
+        *table(("setting", "value"), [(name, recipe[name]) for name in _SETTINGS if recipe.get(name) is not None]),
+        "## Results",
+        *table(("measure", "value"), [(name, value) for name, value in metrics.items() if isinstance(value, int | float)]),
+        "## Data",
+        *_data(data),
+        *_tokens(tokens),
+        *_outputs(shown),
+        "## Licences",
+        *_licences(recipe, data),
+        "",
+        "## Recipe",
+        *code_block(yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).rstrip(), "yaml"),
+        "## Versions",
+        *json_block(record["versions"]),
+    ]
+    return without_secrets("\n".join(lines))
+
+
+def _hub_values(recipe: dict[str, Any]) -> dict[str, Any]:
+    """What the hub reads; a base that only exists as somebody's folder is no name it could link."""
+    named = {} if _is_folder(recipe["base"]) else {"base_model": recipe["base"].partition("@")[0]}
+    return named | {
+        "library_name": "transformers" if recipe["strategy"] == "full" else "peft",
+        "tags": ["rag-refinery", "retrieval-augmented-generation", recipe["task"]],
+        "language": ["en"],
+    }
+
+
+def _is_folder(base: str) -> bool:
+    return Path(base).is_dir() or base.startswith((".", "/", "~")) or base.count("/") != 1
+
+
+def _base(recipe: dict[str, Any]) -> Iterable[str]:
+    if not _is_folder(recipe["base"]):
+        yield f"Base model: [`{recipe['base']}`](https://huggingface.co/{recipe['base'].partition('@')[0]})."
+        return
+    yield f"Base model: the folder `{recipe['base']}` of the machine it was trained on. "
+    if recipe["strategy"] != "full":
+        yield "This adapter needs that model: name your copy of it wherever a base is asked for."
+
+
+def _data(data: dict[str, Any]) -> Iterable[str]:
+    """The files with hashes and counts, then for each run that made some of them its teacher, prompts and counts."""
+    files = data.get("files", [])
+    yield from table(("file", "rows", "BLAKE2b"), [(f"`{file['path']}`", file["rows"], f"`{file['fingerprint']}`") for file in files])
+    for file in files:
+        made_by = file.get("made_by")
+        if not made_by:
+            yield f"`{file['path']}` lies beside no distill run; nothing is known of how it was made."
+            yield ""
+            continue
+        asked = ", ".join(f"{role}: {', '.join(f'`{name}`' for name in names)}" for role, names in made_by["models"].items())
+        counts = f"{made_by['questions']} questions, {made_by['questions_labelled']} labelled, {made_by['questions_rejected']} rejected"
+        yield f"`{file['path']}` was made by `refinery distill` (task `{made_by['task']}`, {counts}). Models asked: {asked or 'none'}."
+        yield ""
+        yield from table(("teacher's prompt", "SHA-256"), list(made_by["prompts"].items()))
+    yield from table(("prompt that this model reads", "SHA-256"), list(data.get("prompts", {}).items()))
+
+
+def _tokens(tokens: Sequence[dict[str, Any]]) -> Iterable[str]:
+    if tokens:
+        yield "## Control tokens"
+        yield "What the model writes is trained; what the environment writes is put there by the loop. Take ids from the tokenizer."
+        yield ""
+        yield from table(("token", "id", "role", "writer"), [(f"`{t['token']}`", t["id"], t["role"], t["writer"]) for t in tokens])
+
+
+def _outputs(shown: Sequence[tuple[str, str]]) -> Iterable[str]:
+    if shown:
+        yield "## Outputs to expect"
+        yield "Greedy, on a CPU; the push was done when the copy downloaded from here gave the same."
+        yield ""
+    for prompt, output in shown:
+        yield from code_block(f"{prompt}\n=> {output}")
+
+
+def _licences(recipe: dict[str, Any], data: dict[str, Any]) -> Iterable[str]:
+    """The chain: the base model's, each data source's, the teacher's terms. None is ours to grant."""
+    where = "that of the folder's model" if _is_folder(recipe["base"]) else "stated on its own card"
+    yield f"- Base model `{recipe['base']}`: {where}; it binds this model too."
+    for file in data.get("files", []):
+        made_by = file.get("made_by") or {}
+        yield f"- `{file['path']}`: questions and passages under {made_by.get('licence') or 'a licence that was not stated'}."
+    models = sorted(
+        {name for file in data.get("files", []) for names in (file.get("made_by") or {}).get("models", {}).values() for name in names}
+    )
+    if models:
+        named = ", ".join(f"`{name}`" for name in models)
+        yield f"- Labels were written by {named}; the terms of their provider on training with outputs apply."
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
