@@ -52,11 +52,15 @@ class EffectStore:
         except sqlite3.Error as error:
             raise self._unusable(error) from None
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._num_unwritten = 0
         self._writer = threading.Thread(target=self._write, name="effect-store", daemon=True)
         self._writer.start()
 
     def get(self, key: bytes) -> Any | None:
         """The value of a key, or None."""
+        # One transaction for many reads, because to begin one costs as much as two reads; and none beside writes, whose log it would keep.
+        if not self._num_unwritten and not self._reader.in_transaction:
+            self._reader.execute("BEGIN")
         row = self._reader.execute("SELECT value FROM effects WHERE key = ?", (key,)).fetchone()
         return from_json(row[0]) if row else None
 
@@ -85,6 +89,8 @@ class EffectStore:
 
     async def _run(self, statement: str, values: tuple[Any, ...]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._num_unwritten += 1
+        self._reader.commit()  # ends the transaction of the reads until now
         self._queue.put((statement, values, done))
         try:
             await done
@@ -110,8 +116,14 @@ class EffectStore:
             failure = _commit(database, batch)
             if batch:
                 with contextlib.suppress(RuntimeError):  # the loop has ended with its rows; the values are on disk
-                    batch[0][2].get_loop().call_soon_threadsafe(_tell, batch, failure)
+                    batch[0][2].get_loop().call_soon_threadsafe(self._tell, batch, failure)
         database.close()
+
+    def _tell(self, batch: list[_Item], failure: sqlite3.Error | None) -> None:
+        self._num_unwritten -= len(batch)
+        for _, _, done in batch:
+            if not done.done():
+                done.set_result(None) if failure is None else done.set_exception(failure)
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -129,9 +141,3 @@ def _commit(database: sqlite3.Connection, batch: list[_Item]) -> sqlite3.Error |
     except sqlite3.Error as error:
         return error
     return None
-
-
-def _tell(batch: list[_Item], failure: sqlite3.Error | None) -> None:
-    for _, _, done in batch:
-        if not done.done():
-            done.set_result(None) if failure is None else done.set_exception(failure)

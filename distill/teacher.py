@@ -70,7 +70,7 @@ class Teacher:
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
         self.models: Counter[str] = Counter()
         self._named = str(config.base_urls)
-        self._in_flight: dict[bytes, asyncio.Task[Reply]] = {}
+        self._in_flight: dict[bytes, asyncio.Future[Reply | None]] = {}
 
     async def ask(self, prompt: str, schema: type[T], asked: Asked, *, rollout: int = 0) -> T:
         """The reply to `prompt` as a `schema`; each `rollout` is a sample of its own.
@@ -130,19 +130,24 @@ class Teacher:
         return reply
 
     async def _shared(self, key: bytes, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None) -> Reply:
-        """From an equal request in flight, or from the endpoint."""
-        if key not in self._in_flight:
-            request = ChatRequest(key, messages, _json_schema(schema))
-            self._in_flight[key] = asyncio.ensure_future(self._pay(request))
-            self._in_flight[key].add_done_callback(lambda task: self._landed(key, task))
-        # Shielded, so that a cancelled row does not take the request away from its twins.
-        return await asyncio.shield(self._in_flight[key])
-
-    def _landed(self, key: bytes, task: asyncio.Task[Reply]) -> None:
-        del self._in_flight[key]
-        # Looked at here, so that asyncio does not report an error whose rows have all been cancelled.
-        if not task.cancelled():
-            task.exception()
+        """From an equal request in flight, or from the endpoint. No task of its own: a row sends in the turn in which it asks."""
+        while key in self._in_flight:
+            # None when the row that asked was cancelled: then this one asks. Shielded, because other rows wait for the same.
+            if (reply := await asyncio.shield(self._in_flight[key])) is not None:
+                return reply
+        future = self._in_flight[key] = asyncio.get_running_loop().create_future()
+        try:
+            reply = await self._pay(ChatRequest(key, messages, _json_schema(schema)))
+            future.set_result(reply)
+            return reply
+        except Exception as error:
+            future.set_exception(error)
+            future.exception()  # seen, whether or not another row waits for it
+            raise
+        finally:
+            del self._in_flight[key]
+            if not future.done():
+                future.set_result(None)
 
     async def _pay(self, request: ChatRequest) -> Reply:
         reserved = await self.budget.reserve(request)
@@ -188,11 +193,7 @@ class Teacher:
         }
 
     async def close(self) -> None:
-        """Give up what is still in flight, and close the connections."""
-        in_flight = list(self._in_flight.values())
-        for task in in_flight:
-            task.cancel()
-        await asyncio.gather(*in_flight, return_exceptions=True)
+        """Close the connections."""
         await self.transport.close()
 
 

@@ -33,7 +33,7 @@ def parse_json_reply(text: str, schema: type[T]) -> T:
 
 def reads_as_refusal(text: str) -> bool:
     """Whether a reply declines in words, without an object."""
+    if "{" in text:
+        return False
     start = text.lstrip().lower().replace("\u2019", "'")[:40]
-    return "{" not in text and start.startswith(
-        ("i'm sorry", "i am sorry", "sorry, ", "i can't ", "i cannot ", "i'm unable", "i am unable")
-    )
+    return start.startswith(("i'm sorry", "i am sorry", "sorry, ", "i can't ", "i cannot ", "i'm unable", "i am unable"))

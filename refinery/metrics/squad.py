@@ -5,24 +5,25 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import filterfalse
 
 PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
+_ARTICLES = frozenset(("a", "an", "the"))
 _PUNCTUATION = string.punctuation.encode()
-_ARTICLES = (b" a ", b" an ", b" the ")
+# Bytes in lower case; those that end a word and are no white space become 0.
+_ODD = bytes(byte for byte in (*range(32), 127) if not chr(byte).isspace())
+_LOWER = bytes.maketrans(string.ascii_uppercase.encode() + _ODD, string.ascii_lowercase.encode() + bytes(len(_ODD)))
 
 
 @lru_cache(maxsize=1 << 12)  # several metrics and checks in a row read the same text; more would keep a run's long texts
 def normalize_answer(text: str) -> str:
     """Lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""
-    words = text.lower()
-    if words.isascii() and words.isprintable():  # then words end at spaces only, and no expression needs to look for their ends
-        kept = b" %s " % b" ".join(words.encode().translate(None, _PUNCTUATION).split())  # of bytes, all of this is quicker
-        for article in _ARTICLES:
-            while article in kept:  # two in a row share the space between them
-                kept = kept.replace(article, b" ")
-        return kept[1:-1].decode()
-    return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", words)).split())
+    if text.isascii():
+        kept = text.encode().translate(_LOWER, _PUNCTUATION)
+        if 0 not in kept:  # then words end at white space only, and no expression needs to look for their ends
+            return " ".join(filterfalse(_ARTICLES.__contains__, kept.decode().split()))
+    return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:

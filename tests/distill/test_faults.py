@@ -1,5 +1,6 @@
 """What may go wrong between the run and its endpoint, with a real endpoint in its own process."""
 
+import gc
 import json
 import signal
 import socket
@@ -195,3 +196,11 @@ def test_a_wrong_address_ends_the_run_with_what_to_check(mock_recipe, capsys):
         assert main([str(path)]) == 2
     assert "status 404" in (said := capsys.readouterr().err)
     assert "Check base_url, model and $OPENAI_API_KEY." in said
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_run_leaves_the_collector_of_garbage_as_it_was(mock_recipe, share):
+    before = gc.get_threshold(), gc.get_freeze_count()
+    with endpoint(Settings(latency_seconds=0.0, refused_share=share)) as url:
+        assert main([str(mock_recipe(url, count=4))]) == (2 if share else 0)
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before

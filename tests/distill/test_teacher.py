@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from distill.budget import Budget
 from distill.store import EffectStore
 from distill.teacher import Asked, RejectedRow, Teacher
-from refinery.llms.endpoint import ChatRequest, EndpointConfig, Reply
+from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
 
 
 class Answer(BaseModel):
@@ -125,3 +125,70 @@ def test_an_object_without_its_end_is_not_mended(tmp_path):
 def test_a_prompt_can_hold_no_more_tokens_than_were_reserved_for_it():
     request = ChatRequest(b"", (("user", "Wo liegt München? 東京 🗼"),), Answer.model_json_schema())
     assert request.most_prompt_tokens() >= len("Wo liegt München? 東京 🗼".encode())
+
+
+class Held(Scripted):
+    """Answers when it is let; `failing` in place of an answer."""
+
+    def __init__(self, failing: Exception | None = None) -> None:
+        super().__init__(GOOD)
+        self.failing, self.let = failing, asyncio.Event()
+
+    async def reply(self, request: ChatRequest) -> Reply:
+        reply = await super().reply(request)
+        await self.let.wait()
+        if self.failing:
+            raise self.failing
+        return reply
+
+
+def ask_twice(folder: Path, transport: Held, between) -> list:
+    """Two rows ask the same; `between(first)` is called with the task of the first while both wait."""
+    endpoint = EndpointConfig(model="m", base_url="http://127.0.0.1:1/v1", max_tokens=50)
+
+    async def run():
+        with contextlib.closing(EffectStore(folder / "effects.sqlite")) as store:
+            teacher = Teacher(endpoint, store, transport, Budget(endpoint, None))
+            rows = [asyncio.ensure_future(teacher.ask("Where?", Answer, Asked())) for _ in range(2)]
+            await asyncio.sleep(0.01)
+            between(rows[0])
+            transport.let.set()
+            return await asyncio.gather(*rows, return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def test_where_the_row_that_asked_is_cancelled_its_twin_asks(tmp_path):
+    transport = Held()
+    cancelled, reply = ask_twice(tmp_path, transport, lambda first: first.cancel())
+    assert (type(cancelled), reply) == (asyncio.CancelledError, Answer(answer="Lyon"))
+    assert len(transport.requests) == 2
+
+
+def test_a_request_that_fails_fails_for_every_row_that_waits_for_it(tmp_path):
+    transport = Held(RefusedRequest("status 400: no"))
+    assert [outcome.reason for outcome in ask_twice(tmp_path, transport, lambda first: None)] == ["refused", "refused"]
+    assert len(transport.requests) == 1
+
+
+def test_a_value_is_read_as_soon_as_it_is_kept(tmp_path):
+    async def run(store: EffectStore) -> list:
+        found = [store.get(b"key")]
+        for value in (1, 2):
+            await store.put(b"key", value)
+            found.append(store.get(b"key"))
+        return found
+
+    with contextlib.closing(EffectStore(tmp_path / "effects.sqlite")) as store:
+        assert asyncio.run(run(store)) == [None, 1, 2]
+
+
+def test_reading_does_not_keep_the_stores_log_from_being_emptied(tmp_path):
+    async def run(store: EffectStore) -> int:
+        for number in range(40):
+            store.get(b"nothing")
+            await asyncio.gather(*(store.put(b"%d %d" % (number, one), "x" * 4000) for one in range(100)))
+        return (tmp_path / "effects.sqlite-wal").stat().st_size
+
+    with contextlib.closing(EffectStore(tmp_path / "effects.sqlite")) as store:
+        assert asyncio.run(run(store)) < 40 * 100 * 4000 * 3 / 4
