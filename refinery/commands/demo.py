@@ -9,6 +9,9 @@ HELP = "the whole loop on the embedded world, offline on CPU"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("--seed", type=int, default=0, help="draws new rare entities, questions, splits and training order")
+    parser.add_argument(
+        "--methods", choices=("core", "all"), default="core", help="all: re-thinking, MIGRES, their students, a learned selector, baselines"
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/demo"), help="where it goes (default: runs/demo)")
     parser.add_argument("--resume", action="store_true", help="go on with what is there")
 
@@ -17,4 +20,4 @@ def run(arguments: argparse.Namespace) -> None:
     """Run the demo."""
     from refinery.demo.run import run_demo
 
-    run_demo(arguments.seed, arguments.output, resume=arguments.resume)
+    run_demo(arguments.seed, arguments.output, methods=arguments.methods, resume=arguments.resume)

@@ -54,6 +54,7 @@ CHAINS = {
 }
 COMPARISONS = {"release_year": "Which film came out first, {} or {}?", "birth_year": "Who was born first, {} or {}?"}
 AMBIGUOUS_RELATIONS = ("director", "release_year")
+NAMESAKES_QUERY = "all films named {}"
 MULTI_HOP_TYPES = ("two_hop", "three_hop", "comparison")
 QUESTION_TYPES = ("single_hop", *MULTI_HOP_TYPES, "ambiguous")
 

@@ -9,74 +9,42 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from refinery.demo.data import common_share, write_demo_data
+from refinery.demo.jobs import PROJECT, SUB_MODELS, Job, core_jobs, method_jobs
 from refinery.errors import RunDirError
 from refinery.records import Question, read_records
 from refinery.run_dir import environment, write_json
 
-PROJECT = Path(__file__).parents[2]
-BASE = Path(__file__).parent / "checkpoint"
-SUB_MODELS = ("self_knowledge", "relevance", "decomposition")
 # Each job is one CPU thread: a second thread makes a model this small slower, a second job does not. The last one has both cores.
 _JOBS_AT_ONCE = 2
 _THREADS = {"infer/rq_rag": 2}
+Methods = Literal["core", "all"]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One stage run: its recipe under recipes/demo, what must be done before it, and its overrides."""
+def run_demo(seed: int, output: Path, *, methods: Methods, resume: bool) -> None:
+    """Run everything and write `metrics.json`, and with all methods `methods.json`.
 
-    name: str
-    needs: tuple[str, ...]
-    overrides: tuple[str, ...]
-
-
-def run_demo(seed: int, output: Path, *, resume: bool) -> None:
-    """Run everything and write `metrics.json`. Raises RunDirError when `output` is in use or a stage fails."""
+    Raises RunDirError when `output` is in use or a stage fails.
+    """
     if (output / "run.json").exists() and not resume:
         raise RunDirError(f"{output}: already holds a demo. Pass --resume to go on with it, or --output to start another.")
     started = time.perf_counter()
     paths = write_demo_data(seed, output / "data")
     port = _teacher_port(output)
     write_json(output / "run.json", {"stage": "demo", "recipe": {"seed": seed, "teacher_port": port}, **environment()})
-    seconds = asyncio.run(_run_all(_jobs(seed, output, port), seed, port, output, resume))
+    jobs = core_jobs(seed, output, port) + (method_jobs(seed, output, port) if methods == "all" else [])
+    seconds = asyncio.run(_run_all(jobs, seed, port, output, resume))
     questions = read_records(paths["test"], Question)
     metrics = _collect(output, questions)
     metrics |= {"seed": seed, "seconds": round(time.perf_counter() - started, 1), "seconds_per_job": seconds}
     write_json(output / "metrics.json", metrics)
     _print(metrics, output, example=next(q.text for q in questions if q.type == "two_hop"))
-
-
-def _jobs(seed: int, output: Path, port: int) -> list[Job]:
-    """Every stage run of the demo, the ones that most waits for first."""
-    data, base = output / "data", f"base={BASE}"
-    questions = f"questions=[{data}/train.jsonl, {data}/validation.jsonl]"
-    passages, teacher = f"retriever.passages={data}/passages.jsonl", f"teacher.base_url=http://127.0.0.1:{port}/v1"
-    jobs = []
-    for task in ("refinement", "relevance", "self_knowledge", "decomposition"):
-        asks = (f"target.{base}",) if task == "self_knowledge" else (teacher,)
-        searches = (passages,) if task in ("refinement", "relevance") else ()
-        labels = output / "labels" / task
-        jobs.append(Job(f"distill/{task}", (), (questions, f"output_dir={labels}", *asks, *searches)))
-        files = (f"data=[{labels}/train.jsonl]", *((f"validation=[{labels}/validation.jsonl]",) if task in SUB_MODELS else ()))
-        overrides = (base, *files, f"output_dir={output}/models/{task}", f"seed={seed}")
-        jobs.append(Job(f"train/{task}", (f"distill/{task}",), overrides))
-    adapters = tuple(f"llm.adapters.{task}={output}/models/{task}" for task in SUB_MODELS)
-    trained = tuple(f"train/{task}" for task in SUB_MODELS)
-    decoders = {
-        "rq_rag": (("train/refinement",), (f"llm.base={output}/models/refinement", passages)),
-        "ra_isf": (trained, (f"llm.{base}", *adapters, passages)),
-        "ra_isf_paper": (trained, (f"llm.{base}", *adapters, passages)),
-        "rag": ((), (f"llm.{base}", passages)),
-        "direct": ((), (f"llm.{base}",)),
-    }
-    for name, (needs, overrides) in decoders.items():
-        jobs.append(Job(f"infer/{name}", needs, (f"questions=[{data}/test.jsonl]", f"output_dir={output}/infer/{name}", *overrides)))
-    return jobs
+    if methods == "all":
+        write_json(output / "methods.json", table := _methods_table(output, jobs))
+        _print_methods(table, output)
 
 
 async def _run_all(jobs: list[Job], seed: int, port: int, output: Path, resume: bool) -> dict[str, float]:
@@ -105,7 +73,7 @@ async def _run_all(jobs: list[Job], seed: int, port: int, output: Path, resume: 
 async def _run_job(job: Job, output: Path, resume: bool) -> float:
     """One `python -m <stage> <recipe>`; its output goes to logs/. Raises RunDirError with its last line when it fails."""
     stage, name = job.name.split("/")
-    command = [sys.executable, "-m", stage, str(PROJECT / "recipes" / "demo" / f"{job.name}.yaml"), *job.overrides]
+    command = [sys.executable, "-m", stage, str(PROJECT / "recipes" / "demo" / f"{job.recipe or job.name}.yaml"), *job.overrides]
     log = output / "logs" / f"{stage}_{name}.log"
     log.parent.mkdir(exist_ok=True)
     started = time.perf_counter()
@@ -160,20 +128,52 @@ def _teacher_port(output: Path) -> int:
 def _collect(output: Path, questions: list[Question]) -> dict[str, Any]:
     """The demo's metrics from those of its runs."""
 
-    def metrics(run: str) -> dict[str, Any]:
-        return json.loads((output / run / "metrics.json").read_text(encoding="utf-8"))
-
     results: dict[str, Any] = {}
     for decoder in ("direct", "rag", "ra_isf_paper", "ra_isf", "rq_rag"):
-        results |= metrics(f"infer/{decoder}")["results"]
+        results |= _metrics(output / "infer" / decoder)["results"]
     fields = ("accuracy", "f1", "validation_rows")
     return {
         "results": results,
         "questions": len(questions),
         "common_share": round(common_share(questions), 4),
-        "sub_models": {task: {field: metrics(f"models/{task}")[field] for field in fields} for task in SUB_MODELS},
-        "labels": {task: metrics(f"labels/{task}") for task in (*SUB_MODELS, "refinement")},
+        "sub_models": {task: {field: _metrics(output / "models" / task)[field] for field in fields} for task in SUB_MODELS},
+        "labels": {task: _metrics(output / "labels" / task) for task in (*SUB_MODELS, "refinement")},
     }
+
+
+def _metrics(run: Path) -> dict[str, Any]:
+    return json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+
+
+def _methods_table(output: Path, jobs: list[Job]) -> dict[str, dict[str, float]]:
+    """One row per system that answered the held-out questions: EM and F1 of all and of multi-hop questions, and what a question cost."""
+    table: dict[str, dict[str, float]] = {}
+    for folder in (output / job.name for job in jobs if job.name.startswith("infer/")):
+        for system, scores in (_metrics(folder)["results"] if folder.exists() else {}).items():
+            every, hops, cost = scores["all"], scores["multi_hop"], scores["cost_per_question"]
+            table[system] = {
+                "em": every["em"],
+                "f1": every["f1"],
+                "multi_hop_em": hops["em"],
+                "multi_hop_f1": hops["f1"],
+                **{name: cost[name] for name in ("calls", "retrievals", "passages_per_call")},
+                "tokens": round(cost["prefill_tokens"] + cost["decode_tokens"], 1),
+                "seconds": cost["seconds"],
+            }
+    return table
+
+
+def _print_methods(table: dict[str, dict[str, float]], output: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table("system", title="every method, on the same held-out questions")
+    for column in next(iter(table.values())):
+        shown.add_column(column.replace("_", " "), justify="right")
+    for system, row in table.items():
+        shown.add_row(system, *(f"{value:.3f}" if name == "seconds" else f"{value:.1f}" for name, value in row.items()))
+    Console(width=170).print(shown)
+    print(f"written to {output}/methods.json")
 
 
 def _print(metrics: dict[str, Any], output: Path, *, example: str) -> None:

@@ -1,9 +1,10 @@
-"""The demo's teacher: an OpenAI-compatible endpoint that knows the embedded world and answers the project's teacher prompts.
+"""The demo's teacher: an OpenAI-compatible endpoint that knows the embedded world and answers the project's prompts.
 
 `python -m refinery.demo.teacher --seed 0 --port 0` prints its base URL and serves until it is killed.
 
 It knows the common world by heart, as an LLM knows popular facts. About the rare worlds it knows only how questions are phrased and
-how to read a passage, which it recognises by its title. It reads the prompt text and nothing else; HTTP is in `teacher_server.py`.
+how to read a passage, which it recognises by its title. It reads the prompt text and nothing else; HTTP is in `teacher_server.py`. To
+the prompts of distillation it replies here and in `refinement_replies.py`, to those of the decoders in one file for each system.
 """
 
 import argparse
@@ -16,11 +17,16 @@ from dataclasses import asdict
 from threading import Thread
 from typing import Any
 
-from refinery.demo.questions import AMBIGUOUS_RELATIONS, RELATIONS, compose, decompose, parse_question
+from refinery.demo.baseline_replies import BaselineReplies
+from refinery.demo.facts import sub_questions
+from refinery.demo.migres_replies import MigresReplies
+from refinery.demo.prompt_form import opening
+from refinery.demo.questions import AMBIGUOUS_RELATIONS, NAMESAKES_QUERY, RELATIONS, compose, parse_question
+from refinery.demo.re_thinking_replies import ReThinkingReplies
+from refinery.demo.reader import Reader
 from refinery.demo.refinement_replies import RefinementReplies
 from refinery.demo.teacher_server import ChatServer, Faults
 from refinery.demo.world import Entity, Kind, World, demo_worlds
-from refinery.prompts.render import render_prompt
 
 REFUSAL = "I'm sorry, I can only answer the prompts of the demo."
 
@@ -82,15 +88,20 @@ class Teacher:
             "teacher_question_answer": lambda question, rest: {"answer": self._answer_from(question, _TITLE.findall(rest))},
             "teacher_question_closed_book": lambda question, rest: {"answer": self._answer_from(question, self._known_titles())},
         }
-        self._prompts = [(_opening(name, examples), reply) for name, reply in replies.items() for examples in ("zero", "few")]
+        self._prompts = [(opening(name, examples), reply) for name, reply in replies.items() for examples in ("zero", "few")]
+        reader = Reader(self._world, self._known)
+        self._forms = [form for system in (ReThinkingReplies, MigresReplies, BaselineReplies) for form in system(reader).by_form]
 
     def reply(self, prompt: str) -> str:
-        """The JSON that a teacher prompt asks for, or a refusal of any other prompt."""
-        for opening, reply in self._prompts:
-            if match := opening.match(prompt):
+        """The JSON that a teacher prompt asks for, what a decoder's prompt asks for, or a refusal of any other prompt."""
+        for pattern, reply in self._prompts:
+            if match := pattern.match(prompt):
                 # The question is the line right after the instructions, whatever else in the prompt looks like one.
                 question, _, rest = prompt[match.end() :].partition("\n")
                 return json.dumps(reply(question.strip(), rest), ensure_ascii=False)
+        for form, answer in self._forms:
+            if asked := form.read(prompt):
+                return answer(asked.question, asked.rest)
         return REFUSAL
 
     def _self_knowledge(self, question: str, rest: str) -> dict[str, Any]:
@@ -115,11 +126,7 @@ class Teacher:
         return {subject.title for subject in self._called(parsed.names, RELATIONS[parsed.chain[0]].subject_kind)}
 
     def _decomposition(self, question: str, rest: str) -> dict[str, Any]:
-        parsed = parse_question(question)
-        if parsed is None:
-            return {"sub_questions": [question]}
-        # Each of a comparison's names has its own sub-question; any other question has one name.
-        return {"sub_questions": [sub_question for name in parsed.names for sub_question in decompose(parsed.chain, name)]}
+        return {"sub_questions": sub_questions(question)}
 
     def _refinement(self, question: str, rest: str) -> dict[str, Any]:
         """The next step, or `give_up` where the same search was made before and found too little."""
@@ -168,7 +175,7 @@ class Teacher:
                 return "answer", " and ".join(self._objects(subjects, relation))
             unread = [subject.name for subject in subjects if subject.title not in found] if subjects else names
             if unread and len(subjects) > 1 and relation in AMBIGUOUS_RELATIONS:
-                return "disambiguate", f"all films named {unread[0]}"
+                return "disambiguate", NAMESAKES_QUERY.format(unread[0])
             if unread and len(chain) == 1:
                 return "rewrite", RELATIONS[relation].query.format(unread[0])
             if unread:
@@ -192,14 +199,6 @@ class Teacher:
 
     def _objects(self, subjects: list[Entity], relation: str) -> list[str]:
         return list(dict.fromkeys(self._world.object_name(subject, relation) for subject in subjects))
-
-
-def _opening(prompt: str, examples: str) -> re.Pattern[str]:
-    """Matches the text of a prompt file up to the question; any number stands for the counts that its instructions mention."""
-    mark = "\0"
-    empty: dict[str, Any] = {"passages": [], "passage": {"title": "", "text": ""}, "steps": [], "history": [], "choices": []}
-    opening, _, _ = render_prompt(prompt, question=mark, count=mark, **empty, examples=examples).partition(mark)
-    return re.compile(re.sub(r"\d+", r"\\d+", re.escape(opening)))
 
 
 if __name__ == "__main__":

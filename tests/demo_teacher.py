@@ -1,0 +1,69 @@
+"""What the tests of the demo's teacher share: its worlds, questions about them, and asking it over real HTTP as distillation does."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from distill.budget import Budget
+from distill.store import EffectStore
+from distill.tasks.decomposition import Reply as Decomposition
+from distill.teacher import Asked, RejectedRow, Teacher
+from refinery.demo.questions import QUESTION_TYPES, draw_questions
+from refinery.demo.teacher_server import MODEL, ChatServer
+from refinery.demo.world import demo_worlds
+from refinery.llms.endpoint import EndpointConfig
+from refinery.llms.openai import ChatEndpoint
+from refinery.prompts.render import render_prompt
+from refinery.records import Question
+
+T = TypeVar("T")
+
+WORLDS = demo_worlds(0)
+PASSAGES = {passage.id: passage for world in WORLDS.values() for passage in world.passages()}
+QUESTIONS = draw_questions(WORLDS["test"], random.Random(1), dict.fromkeys(QUESTION_TYPES, 300))
+COMMON_QUESTIONS = draw_questions(WORLDS["common"], random.Random(1), dict.fromkeys(QUESTION_TYPES, 20))
+
+
+def config(server: ChatServer, **changes: Any) -> EndpointConfig:
+    return EndpointConfig(base_url=server.base_url, model=MODEL, api_key_env="NO_SUCH_KEY", **changes)
+
+
+def with_teacher(server: ChatServer, folder: Path, use: Callable[[Teacher], Awaitable[T]], **changes: Any) -> T:
+    async def run() -> T:
+        endpoint, store = config(server, **changes), EffectStore(folder / "effects.sqlite")
+        teacher = Teacher(endpoint, store, ChatEndpoint(endpoint), Budget(endpoint, None))
+        try:
+            return await use(teacher)
+        finally:
+            await teacher.close()
+            store.close()
+
+    return asyncio.run(run())
+
+
+def several(question_type: str) -> list[Question]:
+    """Two questions of each relation or chain of this type."""
+    by_chain: dict[str, list[Question]] = {}
+    for question in QUESTIONS:
+        if question.type == question_type:
+            by_chain.setdefault(question.id.rsplit(":", 1)[1], []).append(question)
+    return [question for questions in by_chain.values() for question in questions[:2]]
+
+
+def some(question_type: str) -> Question:
+    return several(question_type)[0]
+
+
+def decomposition_prompts(count: int) -> list[str]:
+    return [render_prompt("teacher_decomposition", question=question.text) for question in QUESTIONS[:count]]
+
+
+async def rejection(teacher: Teacher, prompt: str) -> str:
+    """The reason why the reply to `prompt` makes no row."""
+    with pytest.raises(RejectedRow) as caught:
+        await teacher.ask(prompt, Decomposition, Asked())
+    return caught.value.reason
