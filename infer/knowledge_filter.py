@@ -25,8 +25,8 @@ class KnowledgeFilter:
         if self.reranker is None or not passages:
             return [Hit(passage, 1 / position) for position, passage in enumerate(passages, 1)]
         sentences = [split_sentences(passage.text) if self.sentence_level else [] for passage in passages]
-        texts = [*(f"{passage.title} {passage.text}" for passage in passages), *(text for group in sentences for text in group)]
-        scores = await self.reranker.score(query, texts)
+        alone = [Passage(id="", text=text) for group in sentences for text in group]
+        scores = await self.reranker.score(query, [*passages, *alone])
         of_sentences = iter(scores[len(passages) :])
         scored = [[(text, next(of_sentences)) for text in group] for group in sentences]
         return [

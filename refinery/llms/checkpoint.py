@@ -17,12 +17,12 @@ from refinery.llms.families import (
     auto_class,
     checkpoint_family,
     checkpoint_labels,
-    keep_special_tokens_special,
     label_arguments,
     share_embedding,
     tell_true_tying,
 )
 from refinery.llms.hub_files import small_files, split_revision
+from refinery.segments import keep_special_tokens_special
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 

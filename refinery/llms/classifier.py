@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from refinery.batching import Batcher, chunks, in_thread
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Usage
-from refinery.llms.micro_batch import MicroBatches, chunks
 from refinery.segments import Segment
 from refinery.sub_models import judged_parts
 
@@ -43,7 +43,7 @@ class ClassifierLLM:
         self.labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
         self._model, self._budget = model.eval(), kv_tokens
         self._device = next(model.parameters()).device
-        self._batches = MicroBatches(self._process)
+        self._batches = Batcher(in_thread(self._process))
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "ClassifierContext":
         """See `LLM.context`."""
@@ -53,7 +53,7 @@ class ClassifierLLM:
     async def submit(self, request: _Request, usage: Usage) -> dict[str, float]:
         """Wait for the probability of each of the model's labels."""
         usage.calls += 1
-        shares, num_tokens = await self._batches.submit(request)
+        shares, num_tokens = await self._batches(request)
         usage.prefill_tokens += num_tokens
         return shares
 

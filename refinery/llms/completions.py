@@ -88,7 +88,7 @@ class CompletionsContext:
     def extend(self, segments: Sequence[Segment]) -> "CompletionsContext":
         """The context that continues this one."""
         new_ids = [token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)]
-        plain = self._text is not None and all(segment.kind != "control_token" for segment in segments)
+        plain = self._text is not None and all(segment.kind != "control_token" and segment.token_ids is None for segment in segments)
         return self._continued(new_ids, "".join([self._text or "", *(segment.text for segment in segments)]) if plain else None)
 
     async def generate(

@@ -65,21 +65,6 @@ def share_embedding(model: Any) -> None:
         model.encoder.embed_tokens = model.decoder.embed_tokens = model.shared
 
 
-def keep_special_tokens_special(tokenizer: Any) -> None:
-    """Break the names of special tokens up in plain text, where the tokenizer is a Unigram model (T5's).
-
-    Such a model has `</s>` among its pieces and finds it in any text, even with `split_special_tokens`, which BPE and WordPiece heed.
-    """
-    from tokenizers import models, normalizers
-
-    backend = tokenizer.backend_tokenizer
-    if not isinstance(backend.model, models.Unigram):
-        return
-    names = [name for name in tokenizer.all_special_tokens if backend.model.token_to_id(name) is not None]
-    before = [normalizers.Replace(name, f"{name[0]} {name[1:]}") for name in names]
-    backend.normalizer = normalizers.Sequence([*before, *([backend.normalizer] if backend.normalizer else [])])
-
-
 def _read_json(path: str, name: str) -> dict[str, Any]:
     file = Path(small_files(path)) / name
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

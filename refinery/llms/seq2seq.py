@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from refinery.batching import Batcher, chunks, in_thread
 from refinery.llms.base import Counters, Generation, Usage
-from refinery.llms.micro_batch import MicroBatches, chunks
 from refinery.segments import Segment, control_token_id, encode_segment, encode_text
 
 
@@ -42,7 +42,7 @@ class Seq2SeqLLM:
         self._adapters, self._budget = tuple(adapters), kv_tokens
         self._device = next(model.parameters()).device
         self._generator = torch.Generator(device=self._device).manual_seed(seed)
-        self._batches = MicroBatches(self._process)
+        self._batches = Batcher(in_thread(self._process))
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "Seq2SeqContext":
         """See `LLM.context`; T5 has no BOS."""
@@ -53,7 +53,7 @@ class Seq2SeqLLM:
         """Wait for the request's result; the tokens that the encoder reads are its prefill."""
         usage.calls += 1
         usage.prefill_tokens += len(request.input_ids)
-        return await self._batches.submit(request)
+        return await self._batches(request)
 
     def _process(self, batch: Sequence[_Request]) -> list[Any]:
         import torch

@@ -15,6 +15,7 @@ import numpy as np
 from bm25s.tokenization import Tokenizer as BM25sTokenizer
 from pydantic import Field
 
+from refinery.batching import Batcher, in_thread
 from refinery.errors import RecipeError, RecordError, RetrievalError
 from refinery.fingerprint import text_fingerprint
 from refinery.passages.corpus import corpus_hash, searched_text
@@ -23,7 +24,6 @@ from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit, RetrieverConfig, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.postings import build_postings
-from refinery.retrievers.search.batcher import Batcher, in_thread
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it builds, at a level of its own
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from refinery.batching import Batcher, in_thread
 from refinery.errors import RecipeError
 from refinery.fingerprint import text_fingerprint
 from refinery.passages.corpus import batches, corpus_hash, searched_text
@@ -16,7 +17,6 @@ from refinery.recipe import Recipe
 from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit, RetrieverConfig, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
-from refinery.retrievers.search.batcher import Batcher, in_thread
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 
 _MOST_QUERIES = 256  # encoded and searched at once

@@ -5,12 +5,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from refinery.batching import Batcher
 from refinery.errors import RetrievalError
 from refinery.fingerprint import text_fingerprint
 from refinery.recipe import Recipe
 from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit, RetrieverConfig
-from refinery.retrievers.search.batcher import Batcher
 
 
 class Options(Recipe):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from refinery.llms.micro_batch import MicroBatches, chunks
+from refinery.batching import Batcher, chunks, in_thread
 
 
 def test_requests_made_at_once_share_a_batch():
@@ -15,12 +15,27 @@ def test_requests_made_at_once_share_a_batch():
         return [request * 2 for request in batch]
 
     async def ask():
-        batches = MicroBatches(process)
-        first = await asyncio.gather(*(batches.submit(number) for number in range(5)))
-        return [*first, await batches.submit(7)]
+        batches = Batcher(in_thread(process))
+        first = await asyncio.gather(*(batches(number) for number in range(5)))
+        return [*first, await batches(7)]
 
     assert asyncio.run(ask()) == [0, 2, 4, 6, 8, 14]
     assert served == [5, 1]
+
+
+def test_a_batch_is_no_larger_than_allowed():
+    served: list[int] = []
+
+    async def run(batch):
+        served.append(len(batch))
+        return batch
+
+    async def ask():
+        batches = Batcher(run, max_batch=2)
+        return await asyncio.gather(*(batches(number) for number in range(5)))
+
+    assert asyncio.run(ask()) == [0, 1, 2, 3, 4]
+    assert served == [2, 2, 1]
 
 
 def test_an_error_reaches_everyone_in_the_batch_and_the_next_batch_goes_on():
@@ -30,9 +45,9 @@ def test_an_error_reaches_everyone_in_the_batch_and_the_next_batch_goes_on():
         return list(batch)
 
     async def ask():
-        batches = MicroBatches(process)
-        failed = await asyncio.gather(batches.submit(0), batches.submit(1), return_exceptions=True)
-        return failed, await batches.submit(2)
+        batches = Batcher(in_thread(process))
+        failed = await asyncio.gather(batches(0), batches(1), return_exceptions=True)
+        return failed, await batches(2)
 
     failed, after = asyncio.run(ask())
     assert [str(error) for error in failed] == ["no zero", "no zero"]

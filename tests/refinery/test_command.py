@@ -11,9 +11,22 @@ from infer.recipe import InferRecipe
 from refinery.command import main
 from refinery.demo.data import write_demo_data
 from refinery.llms.build import ModelConfig
-from refinery.records import Decomposition, KnowledgeLabel, Passage, Question, RelevanceLabel, Step, Trajectory, write_records
+from refinery.records import (
+    Decomposition,
+    Exchange,
+    KnowledgeLabel,
+    Passage,
+    Question,
+    RelevanceLabel,
+    SelectionLabel,
+    Step,
+    Trajectory,
+    read_records,
+    write_records,
+)
 from refinery.retrievers.base import RetrieverConfig
-from refinery.run_dir import open_run
+from refinery.run_dir import open_run, write_json
+from refinery.trace import PREDICTIONS_FILE, Cost, FilledPrompt, Prediction, TraceStep
 from train.recipe import TrainRecipe
 
 PROJECT = Path(__file__).parents[2]
@@ -25,6 +38,8 @@ LABELS = {
     "relevance": RelevanceLabel(**ASKED, passage=FILM, label="relevant"),
     "decomposition": Decomposition(**ASKED, sub_questions=["Who directed Dune?"]),
     "refinement": Trajectory(**ASKED, steps=[Step(action="answer", text="Maria Torvel")]),
+    "selection": SelectionLabel(**ASKED, path=Trajectory(**ASKED, steps=[Step(action="answer", text="Maria Torvel")]), label="right"),
+    "traces": Exchange(**ASKED, step="main", prompt="Question: Who directed Dune?\nAnswer:", reply=" Maria Torvel"),
 }
 
 
@@ -50,7 +65,24 @@ def demo_data(tmp_path_factory):
     write_demo_data(0, folder)
     for task, row in LABELS.items():
         write_records(folder / f"{task}.jsonl", [row])
+    write_finished_run(folder / "traces", read_records(folder / "test.jsonl", Question)[:3])
     return folder
+
+
+def write_finished_run(folder: Path, questions: list[Question]) -> None:
+    """An infer run as the tasks that read runs find it: one right call a question, and a tree of a right and a wrong answer."""
+    folder.mkdir()
+    write_json(folder / "run.json", {"stage": "infer", "recipe": {}})
+    write_json(folder / "metrics.json", {})
+    predictions = []
+    for question in questions:
+        prompt = FilledPrompt(name="answer_direct", values={"question": question.text})
+        answered = TraceStep(name="answer", depth=0, question=question.text, text=question.answers[0], prompt=prompt)
+        asked = {"question_id": question.id, "question": question.text}
+        paths = [Trajectory(**asked, steps=[Step(action="answer", text=text, logprobs=[-1.0])]) for text in (question.answers[0], "Oslo")]
+        cost = Cost(calls=1, retrievals=0, prefill_tokens=1, decode_tokens=1)
+        predictions.append(Prediction(**asked, answer=question.answers[0], trace=[answered], cost=cost, paths=paths))
+    write_records(folder / PREDICTIONS_FILE, predictions)
 
 
 def loaded_modules(*arguments: str) -> tuple[str, set[str]]:
@@ -121,7 +153,8 @@ def demo_overrides(recipe: Path, data: Path, base: Path) -> list[str]:
     values = yaml.safe_load(recipe.read_text())
     if recipe.parent.name == "train":
         return [f"data=[{data}/{values['task']}.jsonl]", f"base={base}"]
-    return [f"questions=[{data}/test.jsonl]"] + [f"retriever.passages={data}/passages.jsonl"] * ("retriever" in values)
+    given = [f"questions=[{data}/test.jsonl]"] + [f"retriever.passages={data}/passages.jsonl"] * ("retriever" in values)
+    return given + [f"runs=[{data}/traces]"] * ("runs" in values)
 
 
 @pytest.mark.parametrize("recipe", DEMO, ids=lambda path: f"{path.parent.name}/{path.stem}")

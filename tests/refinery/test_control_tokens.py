@@ -1,8 +1,9 @@
 import json
+from copy import deepcopy
 
 import pytest
 
-from refinery.control_tokens import MANIFEST_FILE, RQ_RAG, check_manifest, token_for, write_manifest
+from refinery.control_tokens import MANIFEST_FILE, RQ_RAG, SELF_RAG, check_manifest, token_for, write_manifest
 from refinery.errors import CheckpointError
 
 
@@ -47,3 +48,11 @@ def test_a_missing_control_token_is_named(tmp_path, tiny_tokenizer):
 
 def test_a_checkpoint_without_control_tokens_needs_no_manifest(tmp_path, tiny_tokenizer):
     assert check_manifest(tmp_path, tiny_tokenizer) is None
+
+
+def test_self_rags_tokens_come_in_its_authors_order(tiny_tokenizer):
+    tokenizer = deepcopy(tiny_tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": [token.token for token in SELF_RAG]})
+    ids = [tokenizer.convert_tokens_to_ids(token.token) for token in SELF_RAG]
+    assert ids == list(range(len(tiny_tokenizer), len(tiny_tokenizer) + 15))
+    assert len({token.role for token in SELF_RAG}) == 15

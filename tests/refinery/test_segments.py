@@ -76,3 +76,11 @@ def test_a_tokenizer_that_loses_trained_text_is_refused():
 
 def test_the_self_check_leaves_masked_text_alone():
     assert encode([Segment("Besançon", "evidence")], ForgetfulTokenizer()).labels == [IGNORED_LABEL] * 7
+
+
+def test_what_a_model_wrote_keeps_its_tokens(control_tokenizer):
+    whole = encode_text("directed", control_tokenizer)
+    letters = tuple(token_id for letter in "directed" for token_id in encode_text(letter, control_tokenizer))
+    assert len(letters) > len(whole)
+    assert encode_segment(Segment("directed", "answer", token_ids=letters), control_tokenizer) == list(letters)
+    assert encode_segment(Segment("", "answer", token_ids=()), control_tokenizer) == []

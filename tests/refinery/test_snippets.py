@@ -15,15 +15,16 @@ def text_of(repository="me/mine", **recipe):
     return "\n".join(loop_snippet(RECIPE | recipe, repository))
 
 
-@pytest.mark.parametrize("task", ["refinement", "self_knowledge", "relevance", "decomposition"])
+@pytest.mark.parametrize("task", ["refinement", "preference", "selection", "self_knowledge", "relevance", "decomposition"])
 def test_the_loop_is_a_recipe_that_infer_accepts(task):
     values = yaml.safe_load(re.search(r"loop.yaml <<'END'\n(.*?)\nEND\n", text_of(task=task, strategy="lora"), re.DOTALL)[1])
     recipe = InferRecipe.model_validate(values)
     assert recipe.decoder_options("loop.yaml")
-    assert "me/mine" in (recipe.llm.base, recipe.llm.adapters.get(task))
+    own = recipe.sub_models.get(task)
+    assert "me/mine" in (recipe.llm.base, recipe.llm.adapters.get(task), own and own.base)
 
 
-@pytest.mark.parametrize("task", ["self_knowledge", "relevance", "decomposition"])
+@pytest.mark.parametrize("task", ["self_knowledge", "relevance", "selection", "decomposition"])
 def test_a_sub_model_alone_is_a_program_that_runs(task, tiny_bases, capsys):
     program = re.search(r"python - <<'END'\n(.*?)\nEND", text_of(str(tiny_bases["tied"]), task=task, strategy="full"), re.DOTALL)[1]
     exec(compile(program, "card", "exec"), {})

@@ -42,8 +42,8 @@ def test_only_the_pool_is_looked_at(config, search):
 def test_searches_made_together_are_scored_together(config, search):
     retriever = build_retriever(config()).retriever
     alone = {query: search(retriever, query) for query in ("Lyon", "city", "zyxw")}
-    passes, predict = [], retriever._model.predict
-    retriever._model.predict = lambda pairs, **options: passes.append(len(pairs)) or predict(pairs, **options)
+    passes, predict = [], retriever._cross_encoder._model.predict
+    retriever._cross_encoder._model.predict = lambda pairs, **options: passes.append(len(pairs)) or predict(pairs, **options)
 
     async def ask():
         return await asyncio.gather(*(retriever.search(query, k=3) for query in alone))

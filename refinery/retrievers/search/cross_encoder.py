@@ -1,0 +1,77 @@
+"""A cross-encoder on this machine: a query and a text read together, and one logit for how relevant the text is."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import Field
+
+from refinery.batching import Batcher, in_thread
+from refinery.errors import CheckpointError, RecipeError
+from refinery.recipe import Recipe
+from refinery.segments import keep_special_tokens_special
+
+_MOST_CHARACTERS = 20_000  # of a text; no cross-encoder reads further
+_MOST_QUERIES = 16  # scored at once, each with all its texts
+
+
+class CrossEncoderConfig(Recipe):
+    """Which model scores, and how."""
+
+    model: str = Field(description="a cross-encoder with one label, such as BAAI/bge-reranker-base")
+    max_length: int | None = Field(default=None, description="tokens read of a query and a text; the model's own limit by default", ge=1)
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: str | None = Field(default=None, description="cpu, cuda, cuda:1; by default a GPU where there is one")
+    batch_size: int = Field(default=32, description="pairs scored at once", ge=1)
+
+
+def load_cross_encoder(config: CrossEncoderConfig) -> "CrossEncoder":
+    """The cross-encoder of a configuration, loaded once. Raises CheckpointError for a model that cannot be loaded or is no reranker."""
+    return _loaded(config.model_dump_json(include=set(CrossEncoderConfig.model_fields)))
+
+
+@cache
+def _loaded(config: str) -> "CrossEncoder":
+    return CrossEncoder(CrossEncoderConfig.model_validate_json(config))
+
+
+class CrossEncoder:
+    """Scores are raw logits, without a sigmoid. What is asked for while a batch runs makes up the next."""
+
+    def __init__(self, config: CrossEncoderConfig) -> None:
+        self._model, self._batch_size = _load(config), config.batch_size
+        self._scores: Batcher[tuple[str, tuple[str, ...]], list[float]] = Batcher(in_thread(self._score_all), max_batch=_MOST_QUERIES)
+
+    async def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        """One logit per text."""
+        return await self._scores((query, tuple(text[:_MOST_CHARACTERS] for text in texts)))
+
+    def _score_all(self, searches: Sequence[tuple[str, tuple[str, ...]]]) -> list[list[float]]:
+        """One logit per text of each (query, texts), in one pass."""
+        pairs = [(query, text) for query, texts in searches for text in texts]
+        scores = iter(self._model.predict(pairs, batch_size=self._batch_size, show_progress_bar=False).tolist())
+        return [[next(scores) for _ in texts] for _, texts in searches]
+
+
+def _load(config: CrossEncoderConfig) -> Any:
+    try:
+        import sentence_transformers
+        import torch
+    except ImportError:
+        raise RecipeError('a cross-encoder needs the extra: pip install "rag-refinery[dense]".') from None
+    try:
+        model = sentence_transformers.CrossEncoder(
+            config.model,
+            max_length=config.max_length,
+            device=config.device,
+            model_kwargs={"dtype": getattr(torch, config.dtype), "use_safetensors": True},
+            processor_kwargs={"split_special_tokens": True},
+            activation_fn=torch.nn.Identity(),
+            trust_remote_code=False,
+        )
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cross-encoder '{config.model}': cannot be loaded ({str(error).splitlines()[0]}).") from None
+    if model.num_labels != 1:
+        raise CheckpointError(f"cross-encoder '{config.model}': gives {model.num_labels} labels; a reranker gives one score.")
+    keep_special_tokens_special(model.tokenizer)
+    return model
