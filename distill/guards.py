@@ -8,7 +8,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from refinery.formats import SEARCH_ACTIONS, trajectory_segments
 from refinery.metrics.squad import normalize_answer
 from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions
-from refinery.records import Decomposition, KnowledgeLabel, Question, Record, RelevanceLabel, Trajectory
-from refinery.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, render_sub_questions
+from refinery.records import Preference, Question, Record, Trajectory
+from refinery.rows import PromptedRecord, prompt_and_reply
+from refinery.sub_models import Judgement
 
 EXAMPLES = 5
 _LENGTHS_KEPT = 10_000
@@ -75,7 +75,7 @@ def _labels(record: Record) -> list[str]:
     """What a model would be trained to choose: the label of a row, or the actions of a trajectory."""
     if isinstance(record, Trajectory):
         return [step.action for step in record.steps]
-    return [record.label] if isinstance(record, KnowledgeLabel | RelevanceLabel) else []
+    return [record.label] if isinstance(record, Judgement) else []
 
 
 class _Leaks:
@@ -117,17 +117,17 @@ class Duplicates:
     """How many questions were asked before, after normalisation."""
 
     def __init__(self) -> None:
-        self._hashes = array("Q")
+        self._hashes = array("q")
 
     def add(self, text: str) -> None:
         """One question."""
-        self._hashes.append(_hash(normalize_answer(text)))
+        self._hashes.append(hash(normalize_answer(text)))
 
     def report(self) -> dict[str, Any]:
         """Questions, and those beyond the first of their kind."""
         import numpy as np
 
-        hashes = np.frombuffer(self._hashes, dtype=np.uint64) if self._hashes else np.empty(0)
+        hashes = np.frombuffer(self._hashes, dtype=np.int64) if self._hashes else np.empty(0)
         hashes.sort()  # in place: a copy of a million is memory that a stream has no other use for
         return {"questions": len(self._hashes), "duplicates": int(np.count_nonzero(hashes[1:] == hashes[:-1]))}
 
@@ -140,7 +140,7 @@ class _Overlap:
 
     def __init__(self, evaluation: Iterable[Question]) -> None:
         texts = {normalize_answer(question.text) for question in evaluation}
-        self._exact = {_hash(text) for text in texts}
+        self._exact = {hash(text) for text in texts}
         self._sets = [frozenset(text.split()) for text in texts]
         self._frequency = Counter(word for words in self._sets for word in words)
         self._with_word: dict[str, list[frozenset[str]]] = {}
@@ -154,7 +154,7 @@ class _Overlap:
         """Look one question up."""
         self._questions += 1
         text = normalize_answer(question.text)
-        same = _hash(text) in self._exact
+        same = hash(text) in self._exact
         near = not same and self._has_near(frozenset(text.split()))
         self._same, self._near = self._same + same, self._near + near
         if same or near:
@@ -203,8 +203,11 @@ class _Lengths:
 
 def num_tokens(record: Record, tokenizer: Any) -> int:
     """Tokens of a record as training writes it; a control token counts as one, whether or not the tokenizer has it yet."""
+    if isinstance(record, Preference):
+        return max(num_tokens(path, tokenizer) for path in (record.chosen, record.rejected))
     if not isinstance(record, Trajectory):
-        return _num_tokens(_row_text(record), tokenizer) + 1  # the end of the sequence
+        text = "".join(prompt_and_reply(record)) if isinstance(record, PromptedRecord) else record.text  # type: ignore[attr-defined]
+        return _num_tokens(text, tokenizer) + 1  # the end of the sequence
     system_prompt = render_prompt("rq_rag_short_answer") if record.system_prompt is None else record.system_prompt
     segments = trajectory_segments(record, system_prompt, tokenizer, format="consistent")
     return sum(1 if segment.kind == "control_token" else _num_tokens(segment.text, tokenizer) for segment in segments)
@@ -212,20 +215,6 @@ def num_tokens(record: Record, tokenizer: Any) -> int:
 
 def _num_tokens(text: str, tokenizer: Any) -> int:
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _row_text(record: Any) -> str:
-    if isinstance(record, KnowledgeLabel):
-        return f"{knowledge_prompt(record.question)} {record.label}"
-    if isinstance(record, RelevanceLabel):
-        return f"{relevance_prompt(record.question, record.passage)} {record.label}"
-    if isinstance(record, Decomposition):
-        return decomposition_prompt(record.question) + render_sub_questions(record.sub_questions)
-    return record.text if isinstance(record, Question) else record.model_dump_json()
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def _keep(examples: list[str], id: str) -> None:

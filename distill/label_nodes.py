@@ -36,7 +36,9 @@ def cell_text(rows: Sequence[dict[str, Any]]) -> str:
         return last["text"] if last["action"] == "answer" else "no answer"
     if "sub_questions" in row:
         return " / ".join(row["sub_questions"])
-    if "passage" in row:
+    if "chosen" in row:
+        return f"{len(rows)} pairs"
+    if "passage" in row or "path" in row:
         return ", ".join(f"{count} {label}" for label, count in sorted(Counter(row["label"] for row in rows).items(), reverse=True))
     if "label" in row:
         return row["label"] + (f" ({row['share']:.2f})" if "share" in row else "")
@@ -51,7 +53,9 @@ def groups_of(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _row_nodes(row: dict[str, Any], passages: Passages) -> list[Node]:
     if "steps" in row:
-        return _in_turn([step_node(Step.model_validate(step), passages) for step in row["steps"]])
+        return _steps(row, passages)
+    if paths := [(name, row[name]) for name in ("path", "chosen", "rejected") if name in row]:
+        return [{"name": row.get("label", name), "text": "", "children": _steps(path, passages)} for name, path in paths]
     if "sub_questions" in row:
         return [{"name": f"sub-question {number}", "text": text} for number, text in enumerate(row["sub_questions"], 1)]
     if "passage" in row:
@@ -66,8 +70,9 @@ def _row_nodes(row: dict[str, Any], passages: Passages) -> list[Node]:
     ]
 
 
-def _in_turn(steps: list[Node]) -> list[Node]:
+def _steps(path: dict[str, Any], passages: Passages) -> list[Node]:
     """Each step below the one that led to it."""
+    steps = [step_node(Step.model_validate(step), passages) for step in path["steps"]]
     for step, after in pairwise(steps):
         step["children"] = [after]
     return steps[:1]

@@ -15,10 +15,12 @@ from distill.rank_agreement import RankAgreement
 from distill.teacher import RejectedRow
 from refinery.messages import release_row
 from refinery.prompts.render import rendered_prompts
-from refinery.records import KnowledgeLabel, Record, RelevanceLabel, Trajectory
+from refinery.records import KnowledgeLabel, Record, RelevanceLabel, SelectionLabel, Trajectory
 from refinery.run_dir import RunDir
 
 Outcome = Sequence[Record] | RejectedRow
+# Of a file of labels, written at once: one system call for a thousand rows.
+_WRITTEN_AT_ONCE = 1 << 20
 
 
 class LabelWriter:
@@ -59,7 +61,7 @@ class LabelWriter:
         split = question.split or "train"
         self.rows += 1
         self.rows_of_split[split] += 1
-        if isinstance(row, KnowledgeLabel | RelevanceLabel):
+        if isinstance(row, KnowledgeLabel | RelevanceLabel | SelectionLabel):
             self.labels[row.label] += 1
         name = f"{split}.jsonl"
         if self._record_types.setdefault(name, type(row)) is not type(row):
@@ -71,7 +73,7 @@ class LabelWriter:
 
     def _file(self, name: str) -> TextIO:
         if name not in self._files:
-            self._files[name] = (self.output / f"{name}.partial").open("w", encoding="utf-8")
+            self._files[name] = (self.output / f"{name}.partial").open("w", _WRITTEN_AT_ONCE, encoding="utf-8")
         return self._files[name]
 
     def finish(self) -> None:

@@ -20,6 +20,7 @@ class DistillRecipe(Recipe):
     options: dict[str, Any] = Field(default={}, description="the task's own switches")
     questions: list[Path] = Field(default=[], description="questions.jsonl files, or other datasets with `reader`")
     reader: str = Field("jsonl", description="a file of refinery/questions: the schema the questions are in")
+    runs: list[Path] = Field(default=[], description="finished infer runs over the questions, whose predictions the task reads")
     output_dir: Path
     teacher: EndpointConfig | None = Field(None, description="the endpoint that labels")
     target: ModelConfig | None = Field(None, description="the model whose own knowledge is judged (RA-ISF App. A.1)")

@@ -5,11 +5,12 @@ the files: a rerun replays the store and writes the same files again.
 """
 
 import asyncio
+import gc
 import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -38,6 +39,8 @@ from refinery.run_dir import check_run, open_run, read_run, write_json
 _HELD_BACK = 16
 # Rows that need no waiting give way now and then, so that replies and the progress line get their turn.
 _ROWS_PER_TURN = 64
+# Objects made, less those freed, between two collections of garbage; Python's own 700 pass within a few rows.
+_COLLECT_EVERY = 50_000
 
 
 def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
@@ -114,7 +117,8 @@ async def _label(task: Any, recipe: DistillRecipe, total: int, store: EffectStor
     teachers = {name: one for name, one in (("teacher", teacher), ("target_endpoint", asked)) if one}
     stopped, started = "interrupted", time.perf_counter()
     try:
-        await _label_all(task, bench, total, writer, list(teachers.values()))
+        with _rare_collections():
+            await _label_all(task, bench, total, writer, list(teachers.values()))
         stopped = _too_many_rejected(recipe, writer)
     except Exception as error:
         stopped = str(error)
@@ -130,6 +134,22 @@ async def _label(task: Any, recipe: DistillRecipe, total: int, store: EffectStor
         raise LLMError(stopped)
     (writer.output / "stopped.json").unlink(missing_ok=True)
     return metrics
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Few collections of garbage, and none of what was there before. Rows hold each other in no cycles and are freed without them.
+
+    At the usual pace they took 40 % of the wall time and more at 256 calls in flight, on a busy machine.
+    """
+    usual = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+        gc.unfreeze()
 
 
 async def _label_all(task: Any, bench: Workbench, total: int, writer: LabelWriter, teachers: Sequence[Teacher]) -> None:

@@ -1,9 +1,11 @@
 """What a labelling task works with: the teacher, the target model, the retriever, and the recipe."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from distill.predictions import Predictions
 from distill.recipe import DistillRecipe
 from distill.store import EffectStore
 from distill.teacher import Asked, RejectedRow, Teacher
@@ -29,6 +31,7 @@ class Workbench:
     retriever: Retriever | None
     store: EffectStore | None = None
     options: Any = None
+    _rows_of_group: Counter[str] = field(default_factory=Counter)
 
     async def search(self, query: str, question: Question, *, k: int | None = None) -> list[Passage]:
         """The `k` passages (the recipe's number by default) for a query, best first; kept in the store like a paid reply.
@@ -54,6 +57,17 @@ class Workbench:
             return await self.retriever.search(query, k=k, question=question)
         except RetrievalError as error:
             raise RejectedRow("search_failed", str(error)) from None
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """What the recipe's infer runs answered."""
+        return Predictions(self.recipe.runs)
+
+    def has_room(self, group: str) -> bool:
+        """Whether a group of rows has fewer than the option `most_per_group` allows; then it has one more now."""
+        most = self.options.most_per_group
+        self._rows_of_group[group] += 1
+        return most is None or self._rows_of_group[group] <= most
 
     @cached_property
     def _recipe_hash(self) -> str:

@@ -8,11 +8,11 @@ from rich.console import Console
 from infer.recipe import InferRecipe
 from infer.report import print_trace
 from infer.run import InferBench
-from infer.trace import Prediction
 from refinery.errors import RunDirError
 from refinery.recipe import build_recipe
 from refinery.records import Question
 from refinery.run_dir import read_run
+from refinery.trace import Prediction
 
 
 def print_answer(question: str, run: Path, *, decoder: str) -> None:

@@ -1,5 +1,6 @@
-"""Ask the model for a JSON object: one try, one more with the error shown, and a fault in the trace for a reply that stays unusable."""
+"""Ask the model that plays a role for a reply of known shape; a reply that stays unusable leaves a fault in the trace."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -7,22 +8,25 @@ from pydantic import BaseModel
 from infer.tools import Tools
 from refinery.llms.base import Generation
 from refinery.llms.json_reply import parse_json_reply, reads_as_refusal
+from refinery.modules import ModuleReply
 from refinery.prompts.render import render_prompt
 from refinery.segments import Segment
 
 T = TypeVar("T", bound=BaseModel)
+R = TypeVar("R", bound=ModuleReply)
+V = TypeVar("V")
 
 
 async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools: Tools, *, depth: int, max_new_tokens: int) -> T | None:
     """The reply as a `schema`, or None: a step of the trace called `fault` then says which of `malformed`, `refused`, `truncated` or
     `empty` it was. Only a malformed reply is asked for again; the others would come back the same."""
-    context = tools.context(prompt)
+    context = tools.ask(name, prompt)
     fault = _Fault("empty", "")
     for _ in range(2):
-        reply = await context.generate(max_new_tokens=max_new_tokens)
-        tools.note(name, question, depth=depth, text=reply.text)
+        reply = await context.generate(max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
+        tools.note(name, question, depth=depth, text=reply.text, prompt=prompt)
         try:
-            return _read(reply, schema)
+            return _read(reply, lambda text: parse_json_reply(text, schema))
         except _Fault as error:
             fault = error
         if fault.reason != "malformed":
@@ -33,9 +37,31 @@ async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools
     return None
 
 
+async def ask_student(name: str, prompt: str, schema: type[R], question: str, tools: Tools, *, depth: int, max_new_tokens: int) -> R | None:
+    """As `ask_json`, of a student that writes plain lines; it was not taught to correct itself, and is asked once."""
+    reply = await tools.ask(name, prompt).generate(max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
+    tools.note(name, question, depth=depth, text=reply.text, prompt=prompt)
+    try:
+        return _read(reply, schema.from_plain)
+    except _Fault as error:
+        note_fault(tools, question, error.reason, f"{name}: {error.detail}", depth=depth)
+        return None
+
+
 def note_fault(tools: Tools, question: str, reason: str, detail: str, *, depth: int) -> None:
     """A `fault` in the trace; its text opens with the reason, which faults are counted by."""
     tools.note("fault", question, depth=depth, text=f"{reason}: {detail}")
+
+
+def reply_fault(reply: Generation) -> tuple[str, str] | None:
+    """Reason and detail of what is wrong with a reply, whatever was asked for; None for a whole one."""
+    if reply.stopped_by == "refused" or reads_as_refusal(reply.text):
+        return "refused", reply.text[:200]
+    if not reply.text:
+        return "empty", "the model wrote nothing"
+    if reply.stopped_by == "length":
+        return "truncated", f"cut after {reply.text[-40:]!r}; allow more tokens"
+    return None
 
 
 class _Fault(Exception):
@@ -44,15 +70,11 @@ class _Fault(Exception):
         self.reason, self.detail = reason, detail
 
 
-def _read(reply: Generation, schema: type[T]) -> T:
-    """The reply as a `schema`. Raises _Fault."""
-    if reply.stopped_by == "refused" or reads_as_refusal(reply.text):
-        raise _Fault("refused", reply.text[:200])
-    if not reply.text:
-        raise _Fault("empty", "the model wrote nothing")
-    if reply.stopped_by == "length":
-        raise _Fault("truncated", f"cut after {reply.text[-40:]!r}; allow more tokens")
+def _read(reply: Generation, parse: Callable[[str], V]) -> V:
+    """What `parse` makes of the reply. Raises _Fault."""
+    if (fault := reply_fault(reply)) is not None:
+        raise _Fault(*fault)
     try:
-        return parse_json_reply(reply.text, schema)
+        return parse(reply.text)
     except ValueError as error:
         raise _Fault("malformed", str(error)) from None

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infer.trace import Prediction
 from refinery.records import Question
+from refinery.trace import Prediction
 
 _CANNOT = ("tools", "functions", "response_format", "logprobs", "modalities", "audio", "web_search_options")
 _NOTHING = (None, False, [], {}, {"type": "text"}, ["text"])

@@ -9,6 +9,7 @@ from infer.reasoning import reason
 from infer.tools import Tools
 from refinery.prompts.render import render_prompt
 from refinery.records import Passage
+from refinery.retrievers.base import Hit
 
 Style = Literal["summ", "snippet"]
 _IRRELEVANT = re.compile(r"\W*irrelevant\b\W*", re.IGNORECASE)
@@ -24,4 +25,7 @@ async def condense(
         said = await reason(style, prompt, question, tools, depth=depth, max_new_tokens=max_new_tokens)
         return passage.model_copy(update={"text": "" if _IRRELEVANT.fullmatch(said) else said})
 
-    return list(await asyncio.gather(*map(one, passages)))
+    shorter = list(await asyncio.gather(*map(one, passages)))
+    left = [Hit(passage, 1 / position) for position, passage in enumerate(shorter, 1) if passage.text]
+    tools.note("condensed", question, depth=depth, passages=left)
+    return shorter

@@ -1,5 +1,6 @@
-"""The results of a run: the mean of every metric with its interval, on all questions and by kind, and what they cost."""
+"""The results of a run: the mean of every metric with its interval, on all questions and by kind, what they cost, what went wrong."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,24 +8,36 @@ import numpy as np
 
 from infer.efficiency import efficiency
 from infer.scores import QuestionScores
-from infer.trace import Prediction
 from refinery.metrics.bootstrap import interval
 from refinery.metrics.registry import DEFAULT_METRICS, metrics_of
+from refinery.trace import Prediction
 
 _COSTS = ("calls", "retrievals", "prefill_tokens", "decode_tokens")
 
 
-def evaluate(rows: Sequence[QuestionScores], predictions: Sequence[Prediction | None], *, seconds: float) -> dict[str, Any]:
+def evaluate(
+    rows: Sequence[QuestionScores], predictions: Sequence[Prediction | None], *, seconds: float, tokenizer: Any | None = None
+) -> dict[str, Any]:
     """Scores in percent per system and question group; `em` and `f1` are SQuAD's.
 
     `default_metrics` are those that papers report on these datasets. `seconds` is the wall time of the whole run, which all share.
+    `tokenizer` counts the knowledge that was read (infer/efficiency.py), and `knowledge_unit` says whether there was one. `faults` counts
+    by reason what went wrong in all questions together.
     """
     spent = total_cost(predictions, seconds=seconds)
-    cost = {field: round(value / len(rows), 4 if field == "seconds" else 2) for field, value in spent.items()} | efficiency(predictions)
-    return {
-        system: _by_group(rows, system) | {"default_metrics": default_metrics(rows, system), "cost_per_question": cost}
-        for system in rows[0].scores
+    cost = {field: round(value / len(rows), 4 if field == "seconds" else 2) for field, value in spent.items()}
+    shared = {
+        "cost_per_question": cost | efficiency(predictions, tokenizer=tokenizer),
+        "knowledge_unit": "words" if tokenizer is None else "tokens",
+        "faults": count_faults(predictions),
     }
+    return {system: _by_group(rows, system) | {"default_metrics": default_metrics(rows, system)} | shared for system in rows[0].scores}
+
+
+def count_faults(predictions: Sequence[Prediction | None]) -> dict[str, int]:
+    """The `fault` steps of all traces by the reason that each opens with, the most frequent first."""
+    steps = [step for prediction in predictions if prediction for step in prediction.trace if step.name == "fault"]
+    return dict(Counter((step.text or "").partition(":")[0] for step in steps).most_common())
 
 
 def total_cost(predictions: Sequence[Prediction | None], *, seconds: float) -> dict[str, float]:

@@ -39,6 +39,11 @@ def fit_passages(passages: Sequence[Passage], room: int, tokenizer: Any) -> list
     ]
 
 
+def count_shortened(passages: Sequence[Passage], whole: Sequence[Passage]) -> int:
+    """How many passages have lost a part of their text."""
+    return sum(len(read.text) < len(before.text) for read, before in zip(passages, whole, strict=True))
+
+
 def _cap(lengths: Sequence[int], room: int) -> int:
     """The length that each may have at most, so that all of them fit: what the short ones leave goes to the long ones."""
     left, ordered = max(room, 0), sorted(lengths)

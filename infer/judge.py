@@ -13,7 +13,6 @@ from typing import Any
 from infer.rescore import answered_in_order, rescore
 from infer.scores import JUDGEMENTS_FILE, Judgement, read_judgements
 from infer.stored import open_stored
-from infer.trace import Prediction
 from refinery.errors import RunDirError
 from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest
 from refinery.llms.openai import ChatEndpoint
@@ -21,6 +20,7 @@ from refinery.progress import Progress
 from refinery.prompts.render import prompt_hash, render_prompt
 from refinery.questions.base import read_questions
 from refinery.records import Question
+from refinery.trace import Prediction
 
 
 def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from infer.trace import Prediction, TraceStep
 from refinery.pages.content import Node, Passages, step_node
 from refinery.records import Step, Trajectory
+from refinery.trace import Prediction, TraceStep
 
 TokenText = Callable[[int], str]
 

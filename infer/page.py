@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from infer.nodes import TokenText, prediction_nodes
-from infer.run import PREDICTIONS_FILE
 from infer.scores import groups_of
-from infer.selection import STRATEGIES, path_values, select_path, selectable, vote_key
+from infer.selection import LEARNED, path_values, select_path, selectable, vote_key
 from infer.stored import StoredRun, stored_runs
-from infer.trace import Prediction
 from refinery.metrics.registry import metrics_of, score_all
 from refinery.pages.content import Cell, Detail, Leaf, Passages, Row, Run, RunDetail, Selection
 from refinery.pages.write import write_page
 from refinery.questions.base import read_questions
 from refinery.records import Question, parse_record
+from refinery.trace import PREDICTIONS_FILE, Prediction
 
 _WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by"}
 _UPPER_BOUND = "upper bound"
@@ -53,7 +52,7 @@ class _ShownRun:
     def __init__(self, stored: StoredRun) -> None:
         self.stored = stored
         self.predictions = _Predictions(stored.path / PREDICTIONS_FILE)
-        self.views = self._views() if self.predictions.any_tree else [_View("answer", None, None)]
+        self.views = self._views() if self.predictions.strategies else [_View("answer", None, None)]
         self.token_text = _token_text(stored.recipe.tokenizer) if stored.recipe.tokenizer else str
         self.head: Run = {
             "name": stored.recipe.name or stored.recipe.decoder,
@@ -68,13 +67,17 @@ class _ShownRun:
 
     def _views(self) -> list["_View"]:
         options = self.stored.recipe.decoder_options(str(self.stored.path))
-        pairs = product(STRATEGIES, selectable(options.fidelity))
-        return [*(_View(f"{strategy} · {fidelity}", strategy, fidelity) for strategy, fidelity in pairs), _View(_UPPER_BOUND, None, None)]
+        pairs = product((one for one in self.predictions.strategies if one != LEARNED), selectable(options.fidelity))
+        learned = [_View(LEARNED, LEARNED, options.fidelity)] if LEARNED in self.predictions.strategies else []
+        named = (_View(f"{strategy} · {fidelity}", strategy, fidelity) for strategy, fidelity in pairs)
+        return [*named, *learned, _View(_UPPER_BOUND, None, None)]
 
     def _own(self) -> int:
-        if not self.predictions.any_tree:
+        if not self.predictions.strategies:
             return 0
-        return [(view.strategy, view.fidelity) for view in self.views].index(self.stored.selected_by)
+        strategy, fidelity = self.stored.selected_by
+        fidelities = (fidelity,) if strategy != LEARNED else selectable("official")
+        return next(i for i, view in enumerate(self.views) if view.strategy == strategy and view.fidelity in fidelities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +88,18 @@ class _View:
 
 
 class _Predictions:
-    """A predictions file, read by question id; only where each line starts is kept."""
+    """A predictions file, read by question id; only where each line starts is kept, and by which `strategies` its trees are selected."""
 
     def __init__(self, path: Path) -> None:
         from pydantic_core import from_json
 
-        self._path, self._starts, self.any_tree = path, dict[str, int](), False
+        self._path, self._starts, self.strategies = path, dict[str, int](), tuple[str, ...]()
         self._file = path.open("rb")
         start = 0
         for line in self._file:
             values = from_json(line)
             self._starts[values["question_id"]] = start
-            self.any_tree = self.any_tree or bool(values.get("paths"))
+            self.strategies = self.strategies or tuple(values.get("selected", ()))
             start += len(line)
 
     def get(self, question_id: str) -> Prediction | None:
@@ -169,8 +172,8 @@ def _selection(prediction: Prediction, view: _View, scores: Sequence[float | Non
     if strategy is None:
         return {"by": "highest", "values": list(scores), "keys": None}
     values: list[float | None] = list(path_values(paths, strategy, fidelity=view.fidelity, multiple_choice=multiple_choice))
-    if strategy == "ensemble":
-        return {"by": "sum", "values": values, "keys": [vote_key(path, view.fidelity) for path in paths]}
+    if strategy in ("ensemble", LEARNED):
+        return {"by": "sum", "values": values, "keys": [vote_key(path, strategy, fidelity=view.fidelity) for path in paths]}
     return {"by": "lowest" if strategy == "ppl" else "highest", "values": values, "keys": None}
 
 

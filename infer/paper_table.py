@@ -24,7 +24,9 @@ class Column(Recipe):
     metric: str | None = Field(None, description="a metric of refinery/metrics")
     group: str = Field("all", description="the kind of question: all, single_hop, multi_hop, or a dataset's own type")
     cost: str | None = Field(
-        None, description="per question: calls, retrievals, prefill_tokens, decode_tokens, seconds, iterations, passages_per_iteration"
+        None,
+        description="per question: calls, retrievals, prefill_tokens, decode_tokens, seconds, iterations, passages_per_iteration,"
+        " passages_per_call, knowledge_tokens",
     )
     mean_of: list[str] = Field(default=[], description="columns whose mean it is, once all of them are there")
 

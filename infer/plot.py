@@ -5,12 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from infer.run import PREDICTIONS_FILE
-from infer.selection import STRATEGIES, select_path
+from infer.selection import LEARNED, STRATEGIES, select_path
 from infer.stored import StoredRun, stored_runs
-from infer.trace import Prediction
 from refinery.figures import Panel, draw_bars, draw_lines, draw_points, draw_shares
 from refinery.records import iter_records
+from refinery.trace import PREDICTIONS_FILE, Prediction
 
 Score = tuple[float, float, float]  # mean, low, high, in percent
 _UPPER_BOUND = "upper_bound"
@@ -102,7 +101,10 @@ def _selections(trees: dict[str, StoredRun], metric: str) -> Panel:
     groups = {}
     for name, run in trees.items():
         systems = {
-            system: strategy for strategy in (*STRATEGIES, _UPPER_BOUND) for system in run.metrics["results"] if system.endswith(strategy)
+            system: strategy
+            for strategy in (*STRATEGIES, LEARNED, _UPPER_BOUND)
+            for system in run.metrics["results"]
+            if system.endswith(f"_{strategy}")
         }
         groups[name] = {strategy.replace("_", " "): _score(run, system, metric) for system, strategy in systems.items()}
     return Panel("selections", "Selections and upper bound (RQ-RAG Fig. 3)", lambda axes: draw_bars(axes, groups, label=f"{metric} (%)"))
@@ -124,11 +126,12 @@ def _draw_actions(trees: dict[str, StoredRun]) -> Callable[[Any], None]:
 def _action_shares(run: StoredRun) -> dict[str, dict[str, float]]:
     """By strategy: of all searches on the selected paths each action's share, with `answer` for a path without a search."""
     fidelity: Any = run.selected_by[1]
-    counts: dict[str, Counter[str]] = {strategy: Counter() for strategy in STRATEGIES}
+    counts: dict[str, Counter[str]] = {}
     for prediction in iter_records(run.path / PREDICTIONS_FILE, Prediction):
-        for strategy, counted in counts.items():
-            paths = [path for path in prediction.paths if (path.answer or "") == prediction.selected[strategy]]
+        for strategy, answer in prediction.selected.items():
+            paths = [path for path in prediction.paths if (path.answer or "") == answer]
             path = paths[select_path(paths, strategy, fidelity=fidelity)]
+            counted = counts.setdefault(strategy, Counter())
             counted.update([step.action for step in path.steps if step.action != "answer"] or ["answer"])
     names = sorted({name for counted in counts.values() for name in counted})
     return {strategy: {name: counted[name] / counted.total() for name in names} for strategy, counted in counts.items()}

@@ -2,19 +2,40 @@
 
 import re
 
-from infer.ask import note_fault
+from infer.ask import note_fault, reply_fault
 from infer.tools import Tools
+from refinery.messages import escape
 
 UNKNOWN = "unknown"
 # The form that every reasoning prompt asks for (RQ-RAG Tables 7 and 8, "The answer is _"; Self-Ask's "So the final answer is:").
 _CONCLUSION = re.compile(r"(?<!intermediate )\banswer(?: to the question)?(?: is|:)[ \t]*:?[ \t]*([^\n]*)", re.IGNORECASE)
+_SPEAKER = re.compile(r"^\W*(?:user|human|assistant|system)\W*:", re.IGNORECASE | re.MULTILINE)
 
 
-async def reason(name: str, prompt: str, question: str, tools: Tools, *, depth: int = 0, max_new_tokens: int) -> str:
-    """What the base model writes after `prompt`, noted in the trace under `name`; empty where the model declined."""
-    reply = await tools.context(prompt).generate(max_new_tokens=max_new_tokens)
-    tools.note(name, question, depth=depth, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs)
-    return reply.text
+async def reason(
+    name: str, prompt: str, question: str, tools: Tools, *, depth: int = 0, max_new_tokens: int, temperature: float = 0.0
+) -> str:
+    """What the model in the role `name` (mostly the base model) writes after `prompt`, noted in the trace; empty where it declined.
+
+    A reply that is `refused`, `empty` or `truncated`, or goes on as another `speaker`, is a `fault` in the trace too.
+    """
+    reply = await tools.ask(name, prompt).generate(max_new_tokens=max_new_tokens, temperature=temperature, adapter=tools.adapter(name))
+    tools.note(name, question, depth=depth, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs, prompt=prompt)
+    fault = reply_fault(reply) or _spoken_fault(reply.text)
+    if fault is None:
+        return reply.text
+    note_fault(tools, question, fault[0], f"{name}: {fault[1]}", depth=depth)
+    return "" if fault[0] == "refused" else reply.text
+
+
+def _spoken_fault(text: str) -> tuple[str, str] | None:
+    """Plain words that name a speaker, or hold what looks like a control token or chat marker. They stay text all the same."""
+    return ("speaker", f"in {text[:80]!r}") if _SPEAKER.search(text) or escape(text) != text else None
+
+
+async def answered(name: str, prompt: str, question: str, tools: Tools) -> str:
+    """The answer where the prompt asks for nothing else: the whole reply, or `unknown`."""
+    return await reason(name, prompt, question, tools, max_new_tokens=tools.max_new_tokens) or UNKNOWN
 
 
 def final_answer(text: str) -> str | None:
@@ -24,18 +45,22 @@ def final_answer(text: str) -> str | None:
 
 
 def concluded(text: str, question: str, tools: Tools, *, depth: int = 0) -> str:
-    """The answer that a text ends in. Without one its last line stands in for it, `unknown` for an empty text, and a `fault` is noted."""
+    """The answer that a reply ends in. Without one its last line stands in for it, with a `fault`; an empty reply gives `unknown`."""
     answer = final_answer(text)
     if answer is not None:
         return answer
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    note_fault(tools, question, "unextracted" if lines else "empty", f"no answer in {text[-80:]!r}", depth=depth)
+    if lines:
+        note_fault(tools, question, "unextracted", f"no answer in {text[-80:]!r}", depth=depth)
     return lines[-1] if lines else UNKNOWN
 
 
-def completed(text: str, question: str, tools: Tools, *, depth: int = 0) -> str:
-    """The answer where the prompt itself opened it: the first line, or `unknown` with a `fault` where there is none."""
-    answer = text.strip().partition("\n")[0].strip().removesuffix(".")
-    if not answer:
-        note_fault(tools, question, "empty", "no answer where one was opened", depth=depth)
+def completed(text: str, reply: str, question: str, tools: Tools, *, depth: int = 0) -> str:
+    """The answer in that part of a reply that an opening in the prompt asked for: what it states, else its first line.
+
+    Where the part is empty it is `unknown`, with a `fault` unless the reply is empty too.
+    """
+    answer = final_answer(text) or text.strip().partition("\n")[0].strip().removesuffix(".")
+    if not answer and reply:
+        note_fault(tools, question, "unextracted", f"no answer in {reply[-80:]!r}", depth=depth)
     return answer or UNKNOWN

@@ -33,6 +33,7 @@ class InferRecipe(Recipe):
     max_new_tokens: int = Field(100, description="tokens of an answer; RQ-RAG's scripts use 100", ge=1)
     questions_in_flight: int = Field(64, description="questions decoded at once; bounds the keys and values kept", ge=1)
     limit: int | None = Field(None, description="answer only the first questions", ge=1)
+    keep_prompts: bool = Field(False, description="keep in the trace what each call read, of which `distill` (task traces) makes rows")
 
     @field_validator("endpoint")
     @classmethod

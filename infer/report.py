@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from infer.trace import Prediction, TraceStep
 from refinery.records import Trajectory
+from refinery.trace import Prediction, TraceStep
 
 
 def results_table(results: dict[str, Any], *, title: str) -> Table:
@@ -15,25 +16,36 @@ def results_table(results: dict[str, Any], *, title: str) -> Table:
     first = next(iter(results.values()))
     groups = [group for group in ("all", "single_hop", "multi_hop") if group in first]
     metrics = first["default_metrics"]
-    table = Table(title=title)
-    table.add_column("system")
+    table = Table(title=title, caption=_caption(results), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("system", overflow="fold")
     for group in groups:
-        table.add_column(f"{group}\n{' / '.join(metrics)}", justify="right")
-    for column in ("calls", "retrievals", "tokens", "seconds"):
-        table.add_column(f"{column}\nper question", justify="right")
+        table.add_column("\n".join([group, *metrics]), justify="right", no_wrap=True)
+    for column in ("calls", "searches", "tokens", "read", "seconds"):
+        table.add_column(column, justify="right")
     for system, scores in results.items():
         cost = scores["cost_per_question"]
         tokens = cost["prefill_tokens"] + cost["decode_tokens"]
-        cells = [" / ".join(_mean(scores[group]["metrics"], metric) for metric in metrics) for group in groups]
+        cells = ["\n".join(_mean(scores[group]["metrics"], metric) for metric in metrics) for group in groups]
         table.add_row(
             system,
             *cells,
             f"{cost['calls']:.1f}",
             f"{cost['retrievals']:.1f}",
             f"{tokens:.0f}",
+            f"{cost['knowledge_tokens']:.0f}",
             f"{cost['seconds']:.3f}",
         )
     return table
+
+
+def _caption(results: dict[str, Any]) -> str:
+    """What the columns of costs are, and what went wrong: a line for each system with faults."""
+    unit = next(iter(results.values()))["knowledge_unit"]
+    lines = [f"Costs are per question; read: {unit} of passages that the model was shown."]
+    for system, scores in results.items():
+        if scores["faults"]:
+            lines.append(f"Faults of {system}: " + ", ".join(f"{reason} {count}" for reason, count in scores["faults"].items()))
+    return "\n".join(lines)
 
 
 def _mean(scores: dict[str, Any], metric: str) -> str:

@@ -6,15 +6,14 @@ from typing import Any
 
 from infer.evaluate import evaluate
 from infer.provenance import questions_hash
-from infer.run import PREDICTIONS_FILE
 from infer.scores import SCORES_FILE, read_judgements, score
-from infer.selection import STRATEGIES, Fidelity, select, selectable
+from infer.selection import LEARNED, Fidelity, select_all, selectable, strategies_of
 from infer.stored import open_stored
-from infer.trace import Prediction
 from refinery.errors import RunDirError
 from refinery.questions.base import read_questions
 from refinery.records import Question, write_records
 from refinery.run_dir import RunDir
+from refinery.trace import PREDICTIONS_FILE, Prediction
 
 
 def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | None = None) -> dict[str, Any]:
@@ -34,13 +33,23 @@ def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | Non
             raise RunDirError(
                 f"{run}: was not decoded with `fidelity: {fidelity}`, which also scores what the model only reads. Decode it again so."
             )
+        if selection == LEARNED and not all(LEARNED in strategies_of(prediction.paths) for prediction in predictions if prediction):
+            raise RunDirError(f"{run}: no selector has judged its trees. Decode it again with one (sub_models.selection).")
         options = decoded.model_copy(update=changed)
         predictions = [p and _reselected(p, q, options) for p, q in zip(predictions, questions, strict=True)]
     elif changed:
         raise RunDirError(f"{run}: decoder '{recipe.decoder}' leaves no trees, so there is nothing to select. Drop {', '.join(changed)}.")
     rows = score(recipe.name or recipe.decoder, questions, predictions, read_judgements(run))
     metrics = {key: value for key, value in stored.metrics.items() if key != "rescored_with"}
-    metrics |= {"results": evaluate(rows, predictions, seconds=seconds), "questions_hash": questions_hash(questions)}
+    # Knowledge was counted by the run's tokenizer, which is not loaded here; a run from before it was counted gets words.
+    kept = next(iter(stored.metrics["results"].values()))
+    counted = {"knowledge_unit": kept["knowledge_unit"]} if "knowledge_unit" in kept else {}
+    results = evaluate(rows, predictions, seconds=seconds)
+    results = {
+        system: scores | {"cost_per_question": scores["cost_per_question"] | kept["cost_per_question"]} | counted
+        for system, scores in results.items()
+    }
+    metrics |= {"results": results, "questions_hash": questions_hash(questions)}
     metrics |= {"rescored_with": changed} if changed else {}
     write_records(run / PREDICTIONS_FILE, [prediction for prediction in predictions if prediction])
     write_records(run / SCORES_FILE, rows)
@@ -62,6 +71,5 @@ def answered_in_order(predictions: Sequence[Prediction], questions: Sequence[Que
 
 
 def _reselected(prediction: Prediction, question: Question, options: Any) -> Prediction:
-    choice = question.choices is not None
-    selected = {strategy: select(prediction.paths, strategy, fidelity=options.fidelity, multiple_choice=choice) for strategy in STRATEGIES}
+    selected = select_all(prediction.paths, fidelity=options.fidelity, multiple_choice=question.choices is not None)
     return prediction.model_copy(update={"selected": selected, "answer": selected[options.selection]})

@@ -11,7 +11,6 @@ from infer.recipe import InferRecipe
 from infer.scores import SCORES_FILE, score
 from infer.shards import Ledger, Processes, attempts, delete_ledgers, prompts_used, read_ledgers, wall_seconds
 from infer.tools import Tools
-from infer.trace import Prediction
 from refinery import plugins
 from refinery.choices import choice_question
 from refinery.control_tokens import check_manifest
@@ -23,8 +22,7 @@ from refinery.questions.base import read_questions
 from refinery.records import Question, write_records
 from refinery.retrievers.base import Retriever, build_retriever
 from refinery.run_dir import RunDir, check_run, open_run
-
-PREDICTIONS_FILE = "predictions.jsonl"
+from refinery.trace import PREDICTIONS_FILE, Prediction
 
 
 def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
@@ -57,7 +55,7 @@ def _finish(bench: "InferBench", questions: Sequence[Question], output: RunDir) 
     rows = score(recipe.name or recipe.decoder, questions, predictions)
     write_records(output / SCORES_FILE, rows)
     metrics = {
-        "results": evaluate(rows, predictions, seconds=seconds),
+        "results": evaluate(rows, predictions, seconds=seconds, tokenizer=bench.llm.tokenizer if recipe.tokenizer else None),
         "questions": len(questions),
         "cost": total_cost(predictions, seconds=seconds),
         **provenance(recipe, questions, bench.retriever),
@@ -85,6 +83,13 @@ class InferBench:
                 f"{recipe.output_dir}: sub_models: decoder '{recipe.decoder}' has no role '{min(unknown)}'. "
                 f"Roles: {', '.join(self.roles) or 'none'}."
             )
+        required = self.decoder.required_roles(self.options) if hasattr(self.decoder, "required_roles") else ()
+        if missing := set(required) - {*recipe.sub_models, *recipe.model.adapters}:
+            role = min(missing)
+            raise RecipeError(
+                f"{recipe.output_dir}: decoder '{recipe.decoder}' needs a model for role '{role}' with these options. "
+                f"Name it by sub_models.{role}, or by adapters.{role} of the model."
+            )
         self.llm: Any = None
         self.sub_models: dict[str, Any] = {}
         self.retriever: Retriever | None = None
@@ -93,6 +98,8 @@ class InferBench:
         """Build the retriever and load the model. Raises CheckpointError or LLMError when it lacks what the decoder needs."""
         from refinery.llms.build import build_llm
 
+        if hasattr(self.decoder, "load"):
+            self.decoder.load(self.options)
         self.retriever = build_retriever(self.recipe.retriever) if self.recipe.retriever else None
         self.llm = build_llm(self.recipe.model)
         self.sub_models = {role: build_llm(config) for role, config in self.recipe.sub_models.items()}
@@ -105,9 +112,10 @@ class InferBench:
             check_manifest(tokenizer, self.llm.tokenizer, needed=getattr(self.decoder, "CONTROL_TOKENS", ()))
 
     def _llm_needs(self) -> frozenset[Need]:
-        if self.roles:
-            return frozenset[Need]().union(*(needs for role, needs in self.roles.items() if role not in self.recipe.sub_models))
-        return self.decoder.llm_needs(self.options) if hasattr(self.decoder, "llm_needs") else frozenset()
+        """What the model must be able to do for its own part and for the roles that it plays, bare or by an adapter."""
+        own = self.decoder.llm_needs(self.options) if hasattr(self.decoder, "llm_needs") else frozenset[Need]()
+        others = {*self.recipe.sub_models, *(set(getattr(self.decoder, "ADAPTER_ROLES", ())) - set(self.recipe.model.adapters))}
+        return own.union(*(needs for role, needs in self.roles.items() if role not in others))
 
     async def answer(self, question: Question, *, max_new_tokens: int | None = None) -> Prediction:
         """Decode one question with its choices, its answer of `max_new_tokens` tokens at most, by default the recipe's."""
@@ -121,6 +129,7 @@ class InferBench:
             adapters=frozenset(recipe.model.adapters),
             sub_models=self.sub_models,
             max_new_tokens=max_new_tokens or recipe.max_new_tokens,
+            keep_prompts=recipe.keep_prompts,
         )
         prediction = await self.decoder.decode(tools.readable(), tools, self.options)
         return prediction.model_copy(update={"question": question.text})

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from infer.selection import STRATEGIES
-from infer.trace import Prediction
 from refinery.metrics.registry import METRICS, score_all
 from refinery.records import Question, Record, Trajectory, iter_records
+from refinery.trace import Prediction
 
 SCORES_FILE = "scores.jsonl"
 JUDGEMENTS_FILE = "judgements.jsonl"
@@ -94,7 +93,8 @@ def groups_of(question: Question, several_datasets: bool) -> list[str]:
 def _systems(name: str, predictions: Sequence[Prediction | None]) -> list[tuple[str, list[_Given]]]:
     if not any(prediction and prediction.selected for prediction in predictions):
         return [(name, [_Given([p.answer], [_found(p)]) if p else _NOTHING for p in predictions])]
-    systems = [(f"{name}_{strategy}", [_selected(p, strategy) if p else _NOTHING for p in predictions]) for strategy in STRATEGIES]
+    strategies = next(prediction.selected for prediction in predictions if prediction and prediction.selected)
+    systems = [(f"{name}_{strategy}", [_selected(p, strategy) if p else _NOTHING for p in predictions]) for strategy in strategies]
     every = [_Given([path.answer for path in p.paths], [_on_path(path) for path in p.paths]) if p else _NOTHING for p in predictions]
     return [*systems, (_bound(name), every)]
 

@@ -1,6 +1,6 @@
-"""Which of a tree's finished paths to answer with (RQ-RAG Sec. 2.3), from the log-probabilities kept while decoding.
+"""Which of a tree's finished paths to answer with (RQ-RAG Sec. 2.3), from the probabilities kept while decoding.
 
-No model is needed, so a stored run can be selected again in milliseconds. Three definitions of each value:
+No model is needed, so a stored run can be selected again in milliseconds. Three definitions of the paper's values:
 
 - `paper` follows Sec. 2.3 to the letter. ppl is over what the model wrote: control tokens, queries, answer. confidence is the sum of
   the answer's log-probabilities, and the ensemble adds these negative numbers up, so that an answer loses by being found often.
@@ -16,6 +16,10 @@ No model is needed, so a stored run can be selected again in milliseconds. Three
 In all of them the first path wins ties, and what is not a number loses. An empty answer competes as its `[EOS]` scores under `paper`;
 it has no confidence and no vote under `fixed`, nor under `official`, where the authors' code takes the mean of nothing. A query that
 was cut short counts with the tokens there are.
+
+A fourth strategy, `learned`, is ours: Sec. 4.3 leaves the gap to the tree's upper bound open. A trained selector gave each path a
+probability of ending in a right answer; whatever the fidelity, that times the probability of the path is its vote for its normalised
+answer. Without the path's own probability a small selector is misled by the many paths that a tree forces (recipes/rq_rag/README.md).
 """
 
 import math
@@ -27,12 +31,23 @@ from refinery.records import Reading, Trajectory
 
 Fidelity = Literal["paper", "official", "fixed"]
 STRATEGIES = ("ppl", "confidence", "ensemble")
+LEARNED = "learned"  # where a selector has judged the tree
 NO_ANSWER = "dummy results, unable to detect valid answer"  # sample_from_tree.py's words
 
 
 def selectable(decoded_as: Fidelity) -> tuple[Fidelity, ...]:
     """The fidelities that a run decoded with one of them can be selected by."""
     return ("paper", "official", "fixed") if decoded_as == "official" else ("paper", "fixed")
+
+
+def strategies_of(paths: Sequence[Trajectory]) -> tuple[str, ...]:
+    """The strategies that a tree can be selected by: `learned` only where a selector has judged it."""
+    return (*STRATEGIES, LEARNED) if all(path.right_probability is not None for path in paths) else STRATEGIES
+
+
+def select_all(paths: Sequence[Trajectory], *, fidelity: Fidelity, multiple_choice: bool = False) -> dict[str, str]:
+    """The answer of every strategy that the tree can be selected by."""
+    return {strategy: select(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice) for strategy in strategies_of(paths)}
 
 
 def select(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False) -> str:
@@ -48,8 +63,8 @@ def select_path(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelit
     values = path_values(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice)
     if strategy == "ppl":
         return values.index(min(values))
-    if strategy == "ensemble":
-        keys = [vote_key(path, fidelity) for path in paths]
+    if strategy in ("ensemble", LEARNED):
+        keys = [vote_key(path, strategy, fidelity=fidelity) for path in paths]
         votes: dict[str, float] = {}
         for key, vote in zip(keys, values, strict=True):
             votes[key] = votes.get(key, 0.0) + vote
@@ -60,17 +75,19 @@ def select_path(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelit
 
 def path_values(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False) -> list[float]:
     """What `strategy` compares: each path's perplexity (the lowest wins), confidence (the highest), or its vote for its `vote_key`."""
+    if strategy == LEARNED:
+        return [_number(_right_probability(path) * _path_probability(path), 0.0) for path in paths]
     if strategy == "ppl":
         return [_number(perplexity(path, fidelity=fidelity), math.inf) for path in paths]
     if strategy == "ensemble" and fidelity == "fixed":
-        return [_number(math.exp(sum(_written(path))), 0.0) if path.answer else 0.0 for path in paths]
+        return [_number(_path_probability(path), 0.0) for path in paths]
     lowest = -math.inf if fidelity == "paper" else 0.0
     return [_number(confidence(path, fidelity=fidelity, multiple_choice=multiple_choice), lowest) for path in paths]
 
 
-def vote_key(path: Trajectory, fidelity: Fidelity) -> str:
-    """The answer as the ensemble counts it."""
-    return normalize_answer(_answer(path)) if fidelity == "fixed" else _answer(path)
+def vote_key(path: Trajectory, strategy: str, *, fidelity: Fidelity) -> str:
+    """The answer as the ensemble, or `learned`, counts it."""
+    return normalize_answer(_answer(path)) if strategy == LEARNED or fidelity == "fixed" else _answer(path)
 
 
 def perplexity(path: Trajectory, *, fidelity: Fidelity = "paper") -> float:
@@ -97,6 +114,16 @@ def confidence(path: Trajectory, *, fidelity: Fidelity, multiple_choice: bool = 
 
 def _written(path: Trajectory) -> list[float]:
     return [logprob for step in path.steps for logprob in step.logprobs or []]
+
+
+def _path_probability(path: Trajectory) -> float:
+    """Of all that the model wrote; 0 for a path without an answer, which has no vote."""
+    return math.exp(sum(_written(path))) if path.answer else 0.0
+
+
+def _right_probability(path: Trajectory) -> float:
+    assert path.right_probability is not None, "no selector has judged the tree"
+    return path.right_probability
 
 
 def _reading(path: Trajectory) -> Reading:

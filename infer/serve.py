@@ -23,9 +23,9 @@ from starlette.routing import Route
 from infer.chat import ApiError, ChatBody, closing_chunks, completion, error_event, opening_chunk, parse_body
 from infer.recipe import InferRecipe
 from infer.run import InferBench
-from infer.trace import Prediction
 from refinery.errors import RecipeError, RecordError, RefineryError
 from refinery.records import Question
+from refinery.trace import Prediction
 
 _log = logging.getLogger(__name__)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from infer.recipe import InferRecipe
-from infer.run import PREDICTIONS_FILE
 from infer.scores import SCORES_FILE, QuestionScores
-from infer.trace import Prediction
 from refinery.errors import RunDirError
 from refinery.recipe import build_recipe
 from refinery.records import read_records
 from refinery.run_dir import read_run
+from refinery.trace import PREDICTIONS_FILE, Prediction
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,19 @@
 """What a decoder works with for one question: the model, the search, and the notes it takes."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from infer.fitting import fit_passages, fit_text, valid_text
-from infer.trace import Cost, Prediction, ScoredPassage, TraceStep
+from infer.fitting import count_shortened, fit_passages, fit_text, valid_text
 from refinery.errors import RetrievalError
 from refinery.llms.base import LLM, Context, Usage
+from refinery.prompts.render import Prompt
 from refinery.records import Passage, Question, Trajectory
 from refinery.retrievers.base import Hit, Retriever
 from refinery.segments import Segment
+from refinery.trace import Cost, FilledPrompt, Prediction, ScoredPassage, TraceStep
 
 # Of a model's context, a question may take one in so many; what a prompt says besides question and passages is no longer than this.
 _QUESTION_SHARE = 4
@@ -32,6 +34,7 @@ class Tools:
     adapters: frozenset[str] = frozenset()
     sub_models: Mapping[str, LLM] = field(default_factory=dict)
     max_new_tokens: int = 32
+    keep_prompts: bool = False
     usage: Usage = field(default_factory=Usage)
     retrievals: int = 0
     trace: list[TraceStep] = field(default_factory=list)
@@ -57,10 +60,10 @@ class Tools:
             self.note("shortened", text, depth=0, text=f"the question, of {len(self.question.text):,} characters")
         return self.question.model_copy(update={"text": text})
 
-    async def search(self, query: str, *, depth: int = 0, room: int | None = None) -> list[Passage]:
+    async def search(self, query: str, *, depth: int = 0, room: int | None = None, whole: bool = False) -> list[Passage]:
         """Passages for a query, best first; none, and a `fault` in the trace, where the search could not be made.
 
-        Together they take `room` tokens at most, by default what a prompt has for them; how many were shortened stands in the trace.
+        They are `fitted`, and how many were shortened stands in the trace; or `whole`, for a filter that shows the model few of them.
         """
         assert self.retriever is not None
         self.retrievals += 1
@@ -71,13 +74,17 @@ class Tools:
             self.note("fault", query, depth=depth, text=f"search_failed: {error}")
         found = [hit.passage for hit in hits]
         passages = [p.model_copy(update={"title": valid_text(p.title), "text": valid_text(p.text)}) for p in found]
-        if (limit := self._context_limit) is not None:
-            room = limit - limit // _QUESTION_SHARE - self.max_new_tokens - _PROMPT_TOKENS if room is None else room
-            passages = fit_passages(passages, max(room, 0), self._tokenizer)
-        shortened = sum(len(read.text) < len(whole.text) for read, whole in zip(passages, found, strict=True))
+        passages = passages if whole else self.fitted(passages, room)
         hits = [dataclasses.replace(hit, passage=passage) for hit, passage in zip(hits, passages, strict=True)]
-        self.note("retrieve", query, depth=depth, passages=hits, shortened=shortened or None)
+        self.note("retrieve", query, depth=depth, passages=hits, shortened=count_shortened(passages, found) or None)
         return passages
+
+    def fitted(self, passages: list[Passage], room: int | None = None) -> list[Passage]:
+        """The passages shortened until together they take `room` tokens, by default what a prompt has for them."""
+        if (limit := self._context_limit) is None:
+            return passages
+        room = limit - limit // _QUESTION_SHARE - self.max_new_tokens - _PROMPT_TOKENS if room is None else room
+        return fit_passages(passages, max(room, 0), self._tokenizer)
 
     @property
     def context_left(self) -> int | None:
@@ -92,21 +99,12 @@ class Tools:
     def _tokenizer(self) -> Any:
         return self.llm.tokenizer  # type: ignore[attr-defined]
 
-    async def answer(self, name: str, prompt: str, question: str, *, depth: int = 0) -> str:
-        """The base model's answer to a prompt."""
-        generation = await self.context(prompt).generate(max_new_tokens=self.max_new_tokens)
-        self.note(
-            name,
-            question,
-            depth=depth,
-            text=generation.text,
-            token_ids=generation.token_ids,
-            logprobs=generation.logprobs,
-        )
-        return generation.text
-
-    def note(self, name: str, question: str, *, depth: int, passages: Sequence[Hit] | None = None, **values: Any) -> None:
-        """Write one step into the trace."""
+    def note(
+        self, name: str, question: str, *, depth: int, passages: Sequence[Hit] | None = None, prompt: str | None = None, **values: Any
+    ) -> None:
+        """Write one step into the trace, with the prompt that the model read where prompts are kept."""
+        if self.keep_prompts and isinstance(prompt, Prompt):
+            values["prompt"] = FilledPrompt(name=prompt.name, values=copy.deepcopy(prompt.values))  # decoders go on filling their lists
         found = (
             [ScoredPassage(**h.passage.model_dump(), retrieval_score=h.retrieval_score) for h in passages] if passages is not None else None
         )

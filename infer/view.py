@@ -6,11 +6,10 @@ from pathlib import Path
 from rich.console import Console
 
 from infer.report import print_trace, results_table
-from infer.run import PREDICTIONS_FILE
-from infer.trace import Prediction
 from refinery.errors import RunDirError
 from refinery.records import read_records
 from refinery.run_dir import read_run
+from refinery.trace import PREDICTIONS_FILE, Prediction
 
 
 def print_run(run: Path, *, question: str | None, limit: int) -> None:

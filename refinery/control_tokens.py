@@ -1,7 +1,7 @@
 """The control-token manifest: which tokens a model writes or reads, what they mean, and how a checkpoint proves it agrees.
 
-RQ-RAG's tokens are listed in the authors' order, so on a 32,000-piece Llama tokenizer they get the released checkpoint's ids. Ids are
-never written down: they come from the tokenizer, and the manifest saved beside a checkpoint records what they were.
+RQ-RAG's and Self-RAG's tokens are listed in their authors' order, so on a 32,000-piece Llama tokenizer they get the released checkpoints'
+ids. Ids are never written down: they come from the tokenizer, and the manifest saved beside a checkpoint records what they were.
 """
 
 import json
@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 from refinery.errors import CheckpointError
 
-Role = Literal["answer", "rewrite", "decompose", "disambiguate", "evidence_start", "evidence_end", "respond", "end"]
+RqRagRole = Literal["answer", "rewrite", "decompose", "disambiguate", "evidence_start", "evidence_end", "respond", "end"]
+RetrievalRole = Literal["no_retrieval", "retrieval", "continue", "irrelevant", "relevant", "evidence_start", "evidence_end"]
+CritiqueRole = Literal["utility_1", "utility_2", "utility_3", "utility_4", "utility_5", "full_support", "partial_support", "no_support"]
+Role = RqRagRole | RetrievalRole | CritiqueRole
 MANIFEST_FILE = "control_tokens.json"
 
 
@@ -34,6 +37,25 @@ RQ_RAG = (
     ControlToken("[/R_Evidences]", "evidence_end", "environment", "end of the paragraphs"),
     ControlToken("[S_Response]", "respond", "model", "the answer to a sub-question"),
     ControlToken("[EOS]", "end", "model", "end of the text"),
+)
+
+
+SELF_RAG = (
+    ControlToken("[No Retrieval]", "no_retrieval", "model", "no search is needed"),
+    ControlToken("[Retrieval]", "retrieval", "model", "a search is needed"),
+    ControlToken("[Continue to Use Evidence]", "continue", "model", "the paragraph that was found is used further"),
+    ControlToken("[Irrelevant]", "irrelevant", "model", "the paragraph is irrelevant"),
+    ControlToken("[Relevant]", "relevant", "model", "the paragraph is relevant"),
+    ControlToken("<paragraph>", "evidence_start", "environment", "a paragraph from the search"),
+    ControlToken("</paragraph>", "evidence_end", "environment", "end of the paragraph"),
+    ControlToken("[Utility:1]", "utility_1", "model", "the answer is not useful at all"),
+    ControlToken("[Utility:2]", "utility_2", "model", "the answer is hardly useful"),
+    ControlToken("[Utility:3]", "utility_3", "model", "the answer is fairly useful"),
+    ControlToken("[Utility:4]", "utility_4", "model", "the answer is useful"),
+    ControlToken("[Utility:5]", "utility_5", "model", "the answer is perfectly useful"),
+    ControlToken("[Fully supported]", "full_support", "model", "the paragraph supports all of the answer"),
+    ControlToken("[Partially supported]", "partial_support", "model", "the paragraph supports a part of the answer"),
+    ControlToken("[No support / Contradictory]", "no_support", "model", "the paragraph does not support the answer"),
 )
 
 
@@ -81,4 +103,7 @@ def check_manifest(folder: str | Path, tokenizer: Any, *, needed: tuple[ControlT
     for token in needed:
         token_id = tokenizer.convert_tokens_to_ids(token.token)
         if token_id is None or token_id == tokenizer.unk_token_id:
-            raise CheckpointError(f"{folder}: its tokenizer lacks control token {token.token!r}. Train it with `task: refinement`.")
+            raise CheckpointError(
+                f"{folder}: its tokenizer lacks control token {token.token!r}. "
+                "Name a checkpoint that was trained with this decoder's tokens (for RQ-RAG `task: refinement`)."
+            )

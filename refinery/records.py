@@ -158,7 +158,8 @@ class Trajectory(Record):
     """Steps from a question to its answer: a teacher's trace, a training row, or one path of a decoder's tree.
 
     `system_prompt` is the one of its kind of question, `answer_by` says whose words the answer is where rows of both sorts are mixed,
-    `reading` is kept of a tree's path that is selected as RQ-RAG's scripts select.
+    `reading` is kept of a tree's path that is selected as RQ-RAG's scripts select, `right_probability` is what a trained selector gives the
+    path of ending in a right answer.
     """
 
     question_id: str
@@ -169,12 +170,44 @@ class Trajectory(Record):
     answer_by: Literal["teacher", "dataset"] | None = None
     provenance: Provenance | None = None
     reading: Reading | None = None
+    right_probability: float | None = None
 
     @property
     def answer(self) -> str | None:
         """The text of the closing answer step, or None while the trajectory is unfinished."""
         last = self.steps[-1] if self.steps else None
         return last.text if last is not None and last.action == "answer" else None
+
+
+class SelectionLabel(Record):
+    """Whether a path of an RQ-RAG tree ends in a right answer: what a selector learns to choose by (the open problem of Sec. 4.3)."""
+
+    question_id: str
+    question: str
+    path: Trajectory
+    label: Literal["right", "wrong"]
+    provenance: Provenance | None = None
+
+
+class Preference(Record):
+    """Two paths of one tree, the first of which ends in a right answer and the second does not (for DPO)."""
+
+    question_id: str
+    question: str
+    chosen: Trajectory
+    rejected: Trajectory
+    provenance: Provenance | None = None
+
+
+class Exchange(Record):
+    """One call of a prompt-only method, as a student learns it: the prompt that it will read and the reply that it should write."""
+
+    question_id: str
+    question: str
+    step: str
+    prompt: str
+    reply: str
+    provenance: Provenance | None = None
 
 
 R = TypeVar("R", bound=Record)

@@ -17,11 +17,15 @@ SegmentKind = Literal["control_token", "prompt", "evidence", "query", "answer", 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a row. A `control_token` segment is exactly one token of the tokenizer; all other text is plain."""
+    """A piece of a row. A `control_token` segment is exactly one token of the tokenizer; all other text is plain.
+
+    What a model wrote keeps its `token_ids`, since its text need not encode to them again.
+    """
 
     text: str
     kind: SegmentKind
     trained: bool = False
+    token_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
 
 def encode_segment(segment: Segment, tokenizer: Any) -> list[int]:
     """Token ids of one segment, without BOS."""
+    if segment.token_ids is not None:
+        return list(segment.token_ids)
     if segment.kind == "control_token":
         return [control_token_id(segment.text, tokenizer)]
     return encode_text(segment.text, tokenizer)
@@ -67,6 +73,21 @@ def encode_segment(segment: Segment, tokenizer: Any) -> list[int]:
 def encode_text(text: str, tokenizer: Any) -> list[int]:
     """Token ids of outside text: nothing in it becomes a control token."""
     return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+
+
+def keep_special_tokens_special(tokenizer: Any) -> None:
+    """Break the names of special tokens up in plain text, where the tokenizer is a Unigram model (T5's).
+
+    Such a model has `</s>` among its pieces and finds it in any text, even with `split_special_tokens`, which BPE and WordPiece heed.
+    """
+    from tokenizers import models, normalizers
+
+    backend = tokenizer.backend_tokenizer
+    if not isinstance(backend.model, models.Unigram):
+        return
+    names = [name for name in tokenizer.all_special_tokens if backend.model.token_to_id(name) is not None]
+    before = [normalizers.Replace(name, f"{name[0]} {name[1:]}") for name in names]
+    backend.normalizer = normalizers.Sequence([*before, *([backend.normalizer] if backend.normalizer else [])])
 
 
 def control_token_id(token: str, tokenizer: Any) -> int:

@@ -1,17 +1,22 @@
-"""The contract of RA-ISF's three sub-models: their prompts, labels and reply format, shared by training and inference."""
+"""The contract of the sub-models, RA-ISF's three and RQ-RAG's selector: their prompts, labels and reply format, shared by training and
+inference."""
 
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
 
+from refinery.formats import evidence_text
 from refinery.prompts.render import render_prompt
-from refinery.records import Passage
+from refinery.records import KnowledgeLabel, Passage, RelevanceLabel, SelectionLabel, Step, Trajectory
 
 # Labels as the released data writes them (ra-isf README), with the space that sets them off from "Answer:".
 KNOW, UNKNOW = " know", " unknow"
 RELEVANT, IRRELEVANT = " relevant", " irrelevant"
+RIGHT, WRONG = " right", " wrong"
 # What each judge answers, the positive label last.
-JUDGE_LABELS = {"self_knowledge": (UNKNOW, KNOW), "relevance": (IRRELEVANT, RELEVANT)}
+JUDGE_LABELS = {"self_knowledge": (UNKNOW, KNOW), "relevance": (IRRELEVANT, RELEVANT), "selection": (WRONG, RIGHT)}
+Judgement = KnowledgeLabel | RelevanceLabel | SelectionLabel
 # Stands where a question or a passage is filled in; no text has it.
 _SLOT = "\0"
 
@@ -26,16 +31,49 @@ def relevance_prompt(question: str, passage: Passage) -> str:
     return render_prompt("relevance", question=question, passage=passage)
 
 
+def selection_prompt(path: Trajectory) -> str:
+    """What a selector reads of a tree's path; it answers RIGHT or WRONG.
+
+    Queries and answer stand on one line each, as the passages do, so that none of them can forge a search or another answer.
+    """
+    *searches, answer = path.steps
+    shown = [{"query": _one_line(step.text), "evidence": evidence_text(step.passages)} for step in searches]
+    return render_prompt("selection", question=_one_line(path.question), searches=shown, answer=_one_line(answer.text))
+
+
+def judge_prompt(record: Judgement) -> str:
+    """What the judge reads that a label is for."""
+    if isinstance(record, KnowledgeLabel):
+        return knowledge_prompt(record.question)
+    if isinstance(record, RelevanceLabel):
+        return relevance_prompt(record.question, record.passage)
+    return selection_prompt(record.path)
+
+
 def judged_parts(prompt: str) -> tuple[str, str] | None:
     """The question and the passage (title and text, "" for M_know) that a judge's prompt was rendered from; None for another prompt.
 
-    What an encoder reads: it has no use for the instruction.
+    Of a selector's these are the question with the proposed answer, and the searches with what they found. What an encoder reads: it has
+    no use for the instruction.
     """
+    if found := re.fullmatch(_selection_pattern(), prompt, flags=re.DOTALL):
+        return f"{found['question']}\n{found['answer']}", found["searches"].rstrip()
     for parts in (_slots(knowledge_prompt(_SLOT)), _slots(relevance_prompt(_SLOT, Passage(id="", title=_SLOT, text=_SLOT)))):
         if found := re.fullmatch("(.*?)".join(map(re.escape, parts)), prompt, flags=re.DOTALL):
             question, *passage = found.groups()
             return question, "\n".join(part for part in passage if part)
     return None
+
+
+@cache
+def _selection_pattern() -> str:
+    answer = Step(action="answer", text=_SLOT)
+    opening, between, closing = map(re.escape, _slots(selection_prompt(Trajectory(question_id="", question=_SLOT, steps=[answer]))))
+    return rf"{opening}(?P<question>.*?)\n(?P<searches>.*){between.removeprefix(re.escape(chr(10)))}(?P<answer>.*?){closing}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _slots(prompt: str) -> list[str]:

@@ -1,7 +1,10 @@
 """What a decoder leaves behind: one trace schema for all methods, and the prediction that holds it."""
 
-from refinery.llms.base import Generation
-from refinery.records import Passage, Record, Step, Trajectory
+from typing import Any
+
+from refinery.records import Passage, Record, Trajectory
+
+PREDICTIONS_FILE = "predictions.jsonl"  # of a finished infer run, in the order of its questions
 
 
 class ScoredPassage(Passage):
@@ -10,10 +13,17 @@ class ScoredPassage(Passage):
     retrieval_score: float
 
 
+class FilledPrompt(Record):
+    """A file of refinery/prompts and what was filled into it."""
+
+    name: str
+    values: dict[str, Any]
+
+
 class TraceStep(Record):
     """One thing that happened: `name` says what, `depth` how deep in the recursion or tree, `question` what it was about.
 
-    `shortened` counts the passages that were cut to fit the model's context.
+    `shortened` counts the passages that were cut to fit the model's context; `prompt` is kept where the recipe asks for it.
     """
 
     name: str
@@ -25,6 +35,7 @@ class TraceStep(Record):
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
     shortened: int | None = None
+    prompt: FilledPrompt | None = None
 
 
 class Cost(Record):
@@ -46,15 +57,3 @@ class Prediction(Record):
     cost: Cost
     paths: list[Trajectory] = []
     selected: dict[str, str] = {}
-
-
-def written_step(action: str, generation: Generation, *, opened_with: tuple[int, float], passages: list[Passage] | None = None) -> Step:
-    """The step a model wrote, with the control token that opened it: ids and log-probabilities of both."""
-    token_id, logprob = opened_with
-    return Step(
-        action=action,  # type: ignore[arg-type]
-        text=generation.text,
-        passages=passages or [],
-        token_ids=[token_id, *generation.token_ids],
-        logprobs=[logprob, *generation.logprobs],
-    )

@@ -9,9 +9,9 @@ from typing import Any
 from refinery.errors import CheckpointError
 from refinery.llms.embeddings import embeddings_of
 from refinery.llms.families import share_embedding
-from refinery.records import Passage
+from refinery.records import Passage, Step, Trajectory
 from refinery.segments import encode_text
-from refinery.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt
+from refinery.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, selection_prompt
 from train.launch import asked
 from train.recipe import TaskName, TrainRecipe
 
@@ -81,6 +81,7 @@ def invocation_tokens(task: TaskName, tokenizer: Any) -> list[int]:
     prompts = {
         "self_knowledge": knowledge_prompt,
         "relevance": lambda text: relevance_prompt("Who?", Passage(id="1", title="T", text=text)),
+        "selection": lambda text: selection_prompt(Trajectory(question_id="1", question="Who?", steps=[Step(action="answer", text=text)])),
         "decomposition": decomposition_prompt,
     }
     encoded = [encode_text(prompts[task](text), tokenizer) for text in _PROBES]

@@ -20,6 +20,7 @@ from refinery.hub.reproduce import outputs_of, read_examples
 from refinery.llms.checkpoint import load_base, load_with_adapters, read_adapter_config
 from refinery.segments import EncodedRow
 from train.launch import on_its_own
+from train.overlong import sides
 from train.recipe import TrainRecipe
 
 _log = logging.getLogger(__name__)
@@ -149,7 +150,11 @@ def watch_loss(trainer: Any, rows: Sequence[EncodedRow], recipe: TrainRecipe) ->
 def _rows_in(input_ids: torch.Tensor, rows: Sequence[EncodedRow]) -> list[str]:
     """Question ids of the rows that a batch holds, padded or packed. Searched for only when it is asked: a batch carries no ids."""
     sequences = ["".join(map(chr, sequence)) for sequence in input_ids.tolist()]
-    found = [row.question_id for row in rows if any("".join(map(chr, row.input_ids)) in sequence for sequence in sequences)]
+    found = [
+        row.question_id
+        for row in rows
+        if any("".join(map(chr, side.input_ids)) in sequence for side in sides(row) for sequence in sequences)
+    ]
     return list(dict.fromkeys(found))
 
 

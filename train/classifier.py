@@ -1,4 +1,4 @@
-"""The encoder family (BERT and its kin) for the two judges: one forward pass tells know from unknow, or relevant from irrelevant.
+"""The encoder family (BERT and its kin) for the judges: one forward pass tells know from unknow, or right from wrong.
 
 RA-ISF Sec. 5.4 asks how small a sub-model can be; an encoder reads a pair of question and passage at about a hundredth of a 7B's cost.
 """
@@ -9,8 +9,7 @@ from typing import Any
 
 from refinery.errors import RecipeError
 from refinery.llms.classifier import encode_pair
-from refinery.records import KnowledgeLabel, RelevanceLabel
-from refinery.sub_models import judged_parts, knowledge_prompt, relevance_prompt
+from refinery.sub_models import Judgement, judge_prompt, judged_parts
 from train.arguments import trainer_arguments
 from train.data import held_out_records
 from train.model import build_model as build_any_model
@@ -60,10 +59,9 @@ def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> 
     return fit_rows(records, recipe, lambda record: _encode(record, labels, tokenizer))  # type: ignore[arg-type, return-value]
 
 
-def _encode(record: KnowledgeLabel | RelevanceLabel, labels: tuple[str, ...], tokenizer: Any) -> ClassifierRow:
+def _encode(record: Judgement, labels: tuple[str, ...], tokenizer: Any) -> ClassifierRow:
     # By way of the prompt, so that inference, which is given the prompt, reads the very same tokens.
-    is_knowledge = isinstance(record, KnowledgeLabel)
-    parts = judged_parts(knowledge_prompt(record.question) if is_knowledge else relevance_prompt(record.question, record.passage))
+    parts = judged_parts(judge_prompt(record))
     assert parts is not None, "a judge's own prompt can be taken apart"
     encoded = encode_pair(*parts, tokenizer)
     return ClassifierRow(encoded["input_ids"], encoded.get("token_type_ids"), [labels.index(record.label)], record.question_id)

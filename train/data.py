@@ -9,16 +9,29 @@ from typing import Any
 from refinery.formats import train_evidence, trajectory_segments
 from refinery.messages import read_trajectories
 from refinery.prompts.render import render_prompt
-from refinery.records import Decomposition, KnowledgeLabel, Record, RelevanceLabel, read_records
-from refinery.segments import EncodedRow, Segment, encode
-from refinery.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, render_sub_questions
+from refinery.records import (
+    Decomposition,
+    Exchange,
+    KnowledgeLabel,
+    Preference,
+    Record,
+    RelevanceLabel,
+    SelectionLabel,
+    Trajectory,
+    read_records,
+)
+from refinery.rows import prompt_and_reply
+from refinery.segments import EncodedRow, Segment, SegmentKind, encode
 from train.overlong import fit_rows
 from train.recipe import TrainRecipe
 
 RECORD_TYPES: dict[str, type[Record]] = {
     "self_knowledge": KnowledgeLabel,
     "relevance": RelevanceLabel,
+    "selection": SelectionLabel,
+    "preference": Preference,
     "decomposition": Decomposition,
+    "traces": Exchange,
 }
 
 
@@ -47,23 +60,17 @@ def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> 
 
 def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segment]:
     """One record as segments: the prompt that inference will render, then what the model must write."""
-    if isinstance(record, KnowledgeLabel):
-        return _labelled(knowledge_prompt(record.question), f" {record.label}", tokenizer)
-    if isinstance(record, RelevanceLabel):
-        return _labelled(relevance_prompt(record.question, record.passage), f" {record.label}", tokenizer)
-    if isinstance(record, Decomposition):
-        prompt, reply = decomposition_prompt(record.question), render_sub_questions(record.sub_questions)
-        return [Segment(prompt, "prompt"), Segment(reply, "query", True), _end(tokenizer)]
+    if not isinstance(record, Trajectory):
+        prompt, reply = prompt_and_reply(record)
+        return [Segment(prompt, "prompt"), Segment(reply, _reply_kind(record), True), Segment(tokenizer.eos_token, "control_token", True)]
     system_prompt = render_prompt(recipe.system_prompt) if record.system_prompt is None else record.system_prompt
     return train_evidence(trajectory_segments(record, system_prompt, tokenizer, format=recipe.format), recipe.evidence_loss)
 
 
-def _labelled(prompt: str, label: str, tokenizer: Any) -> list[Segment]:
-    return [Segment(prompt, "prompt"), Segment(label, "label", True), _end(tokenizer)]
-
-
-def _end(tokenizer: Any) -> Segment:
-    return Segment(tokenizer.eos_token, "control_token", True)
+def _reply_kind(record: Any) -> SegmentKind:
+    if isinstance(record, Exchange):
+        return "answer"
+    return "query" if isinstance(record, Decomposition) else "label"
 
 
 def _balanced(records: list[Any], rng: random.Random) -> list[Any]:

@@ -13,15 +13,9 @@ from refinery.formats import END, SEARCH_ACTIONS, parse_steps
 from refinery.llms.build import ModelConfig, build_llm, llm_over
 from refinery.metrics.classification import accuracy, auc, expected_calibration_error, label_f1
 from refinery.metrics.squad import exact_match
-from refinery.records import Decomposition, KnowledgeLabel, RelevanceLabel, Step, Trajectory
+from refinery.records import Decomposition, Exchange, Preference, RelevanceLabel, Step, Trajectory
 from refinery.segments import Segment, encode, encode_segment
-from refinery.sub_models import (
-    JUDGE_LABELS,
-    decomposition_prompt,
-    knowledge_prompt,
-    parse_sub_questions,
-    relevance_prompt,
-)
+from refinery.sub_models import JUDGE_LABELS, Judgement, decomposition_prompt, judge_prompt, parse_sub_questions
 from train.data import held_out_records, read_rows, row_segments
 from train.recipe import TrainRecipe
 from train.steps import split_steps
@@ -55,7 +49,13 @@ def relevance_shares(llm: Any, records: Sequence[RelevanceLabel]) -> list[float]
 
 def score(llm: Any, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float]:
     """What `train.recipe.SCORES` lists for the task; a score that the rows cannot have is left out (AUC of rows of one label)."""
-    scorer = {"decomposition": _score_decompositions, "refinement": _score_steps}.get(recipe.task, _score_judgements)
+    scorers = {
+        "decomposition": _score_decompositions,
+        "refinement": _score_steps,
+        "preference": _score_preferences,
+        "traces": _score_replies,
+    }
+    scorer = scorers.get(recipe.task, _score_judgements)
     scores = asyncio.run(scorer(llm, records, recipe))
     return {name: value for name, value in scores.items() if value is not None}
 
@@ -67,13 +67,18 @@ def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> lis
     """
     if recipe.family != "causal":
         return list(records)
-    fitting = [row for row in records if len(encode(row_segments(row, recipe, tokenizer), tokenizer).input_ids) <= recipe.max_length]
+
+    def fits(record: Any) -> bool:
+        paths = (record.chosen, record.rejected) if isinstance(record, Preference) else (record,)
+        return all(len(encode(row_segments(path, recipe, tokenizer), tokenizer).input_ids) <= recipe.max_length for path in paths)
+
+    fitting = [record for record in records if fits(record)]
     if not fitting:
         raise RecordError(f"{recipe.validation[0]}: every row is longer than max_length {recipe.max_length}. Raise it.")
     return fitting
 
 
-async def _score_judgements(llm: Any, records: Sequence[KnowledgeLabel | RelevanceLabel], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_judgements(llm: Any, records: Sequence[Judgement], recipe: TrainRecipe) -> dict[str, float | None]:
     """Accuracy; F1 and AUC of the positive label; ECE of the probability that the chosen label has."""
     shares = await _positive_shares(llm, records, recipe.task)
     labels = [label.strip() for label in JUDGE_LABELS[recipe.task]]
@@ -88,14 +93,12 @@ async def _score_judgements(llm: Any, records: Sequence[KnowledgeLabel | Relevan
     }
 
 
-async def _positive_shares(llm: Any, records: Sequence[KnowledgeLabel | RelevanceLabel], task: str) -> list[float]:
+async def _positive_shares(llm: Any, records: Sequence[Judgement], task: str) -> list[float]:
     """The probability of the positive label, record by record."""
     negative, positive = JUDGE_LABELS[task]
 
-    async def judge(record: KnowledgeLabel | RelevanceLabel) -> float:
-        is_knowledge = isinstance(record, KnowledgeLabel)
-        prompt = knowledge_prompt(record.question) if is_knowledge else relevance_prompt(record.question, record.passage)
-        return (await llm.context(prompt).choose((negative, positive)))[positive]
+    async def judge(record: Judgement) -> float:
+        return (await llm.context(judge_prompt(record)).choose((negative, positive)))[positive]
 
     return await _all(judge, records)
 
@@ -114,6 +117,33 @@ async def _score_decompositions(llm: Any, records: Sequence[Decomposition], reci
     total = sum(len(set(p)) + len(set(g)) for p, g in zip(predicted, gold, strict=True))
     exact = sum(p == g for p, g in zip(predicted, gold, strict=True))
     return {"accuracy": exact / len(records), "f1": 2 * shared / total}
+
+
+async def _score_replies(llm: Any, records: Sequence[Exchange], recipe: TrainRecipe) -> dict[str, float | None]:
+    """Share of replies that are the teacher's, but for white space at their ends."""
+
+    async def reply(record: Exchange) -> str:
+        context = llm.context(record.prompt)
+        return (await context.generate(max_new_tokens=_room(llm, context))).text
+
+    written = await _all(reply, records)
+    return {"accuracy": accuracy([text.strip() for text in written], [record.reply.strip() for record in records])}
+
+
+async def _score_preferences(llm: Any, records: Sequence[Preference], recipe: TrainRecipe) -> dict[str, float | None]:
+    """Share of pairs whose chosen path the model finds likelier than the rejected one: by the sum over what a model writes."""
+
+    async def logprob(path: Trajectory) -> float:
+        total, context = 0.0, llm.context([])
+        for before, step in split_steps(row_segments(path, recipe, llm.tokenizer)):
+            context = context.extend(before)
+            total += sum(await context.score(step))
+            context = context.extend(step)
+        return total
+
+    chosen = await _all(logprob, [record.chosen for record in records])
+    rejected = await _all(logprob, [record.rejected for record in records])
+    return {"accuracy": sum(mine > theirs for mine, theirs in zip(chosen, rejected, strict=True)) / len(records)}
 
 
 async def _score_steps(llm: Any, records: Sequence[Trajectory], recipe: TrainRecipe) -> dict[str, float | None]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from refinery.errors import RecordError
-from refinery.records import Passage, RelevanceLabel, Step, Trajectory
+from refinery.records import Passage, Preference, RelevanceLabel, SelectionLabel, Step, Trajectory
 from refinery.segments import EncodedRow
 from train.recipe import TrainRecipe
 
@@ -25,7 +25,7 @@ def fit_rows(
         counts |= {"rows_shortened": 0}
     for record in records:
         row = encode_record(record)
-        if len(row.input_ids) > recipe.max_length:
+        if num_tokens(row) > recipe.max_length:
             if recipe.overlong == "raise":
                 raise RecordError(_too_long(record, row, recipe))
             shortened = _shortened(record, recipe, encode_record) if recipe.overlong == "shorten_evidence" else None
@@ -38,11 +38,21 @@ def fit_rows(
     return rows, counts
 
 
+def num_tokens(row: Any) -> int:
+    """Tokens of a row; of a pair, which is not one sequence, those of the longer side."""
+    return max(len(side.input_ids) for side in sides(row))
+
+
+def sides(row: Any) -> tuple[Any, ...]:
+    """The two sequences of a pair, or the row itself."""
+    return (row.chosen, row.rejected) if hasattr(row, "chosen") else (row,)
+
+
 def _shortened(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], EncodedRow]) -> EncodedRow | None:
     """The row with every passage cut to its first n words, n as large as fits; None where even bare titles are too long."""
 
     def length(words: int) -> int:
-        return len(encode_record(_with_short_passages(record, words)).input_ids)
+        return num_tokens(encode_record(_with_short_passages(record, words)))
 
     longest = max((len(passage.text.split()) for passage in _passages(record)), default=0)
     fitting = bisect_right(range(longest), recipe.max_length, key=length)
@@ -53,6 +63,10 @@ def _with_short_passages(record: Any, words: int) -> Any:
     """A common cap spares short passages: the longest lose words first, and each loses them from its end."""
     if isinstance(record, RelevanceLabel):
         return record.model_copy(update={"passage": _cut(record.passage, words)})
+    if isinstance(record, SelectionLabel):
+        return record.model_copy(update={"path": _with_short_passages(record.path, words)})
+    if isinstance(record, Preference):
+        return record.model_copy(update={side: _with_short_passages(getattr(record, side), words) for side in ("chosen", "rejected")})
     history = [
         turn if isinstance(turn.reply, str) else turn.model_copy(update={"reply": _cut_steps(turn.reply, words)})
         for turn in record.history or []
@@ -71,6 +85,10 @@ def _cut(passage: Passage, words: int) -> Passage:
 def _passages(record: Any) -> list[Passage]:
     if isinstance(record, RelevanceLabel):
         return [record.passage]
+    if isinstance(record, SelectionLabel):
+        return _passages(record.path)
+    if isinstance(record, Preference):
+        return _passages(record.chosen) + _passages(record.rejected)
     if not isinstance(record, Trajectory):
         return []
     replies = [turn.reply for turn in record.history or [] if not isinstance(turn.reply, str)]
@@ -79,6 +97,6 @@ def _passages(record: Any) -> list[Passage]:
 
 def _too_long(record: Any, row: EncodedRow, recipe: TrainRecipe) -> str:
     return (
-        f"{recipe.data[0]}: the row of question {record.question_id!r} is {len(row.input_ids):,} tokens long, max_length is "
+        f"{recipe.data[0]}: the row of question {record.question_id!r} is {num_tokens(row):,} tokens long, max_length is "
         f"{recipe.max_length:,}. Raise max_length, or choose overlong: drop or shorten_evidence."
     )

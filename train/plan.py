@@ -12,6 +12,7 @@ from refinery.segments import IGNORED_LABEL
 from train.data import training_records
 from train.launch import Launch
 from train.memory import Memory, Parameters, estimate
+from train.overlong import num_tokens
 from train.recipe import TrainRecipe
 from train.run import load_family
 from train.support import check_support
@@ -69,7 +70,7 @@ def plan_work(recipe: TrainRecipe, launch: Launch) -> Work:
         overlong=overlong,
         tokens=sum(len(row.input_ids) for row in rows),
         tokens_trained=sum(map(len, written)),
-        longest=max(len(row.input_ids) for row in rows),
+        longest=max(map(num_tokens, rows)),
         longest_target=max(map(len, written)),
         steps=steps,
         batch=batch,

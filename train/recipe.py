@@ -11,13 +11,16 @@ from refinery.recipe import Recipe
 from train.support import check_support
 
 StrategyName = Literal["full", "lora", "qlora", "dora", "alora"]
-TaskName = Literal["self_knowledge", "relevance", "decomposition", "refinement"]
+TaskName = Literal["self_knowledge", "relevance", "selection", "decomposition", "refinement", "preference", "traces"]
 # What train/evaluate.py scores a model of each task by.
 SCORES: dict[TaskName, tuple[str, ...]] = {
     "self_knowledge": ("accuracy", "f1", "auc", "ece"),
     "relevance": ("accuracy", "f1", "auc", "ece"),
+    "selection": ("accuracy", "f1", "auc", "ece"),
     "decomposition": ("accuracy", "f1"),
     "refinement": ("action_validity", "stop_f1", "query_exact_match", "answer_exact_match"),
+    "preference": ("accuracy",),
+    "traces": ("accuracy",),
 }
 LossKind = Literal["control_token", "query", "answer", "label", "evidence"]
 
@@ -46,12 +49,17 @@ class TrainRecipe(Recipe):
     lora_rank: int = Field(8, description="RA-ISF trains 8, RQ-RAG's script 64", ge=1)
     lora_alpha: int = Field(16, description="both papers' scripts use 16", ge=1)
     lora_dropout: float = Field(0.05, description="RA-ISF's LoRA script uses 0.05", ge=0, lt=1)
-    format: FormatName = Field("consistent", description="how trajectories are written (refinement only)")
-    system_prompt: str = Field("rq_rag_short_answer", description="a file of refinery/prompts, for rows that bring none (refinement only)")
+    format: FormatName = Field("consistent", description="how trajectories are written (refinement and preference only)")
+    system_prompt: str = Field(
+        "rq_rag_short_answer", description="a file of refinery/prompts, for rows that bring none (refinement and preference only)"
+    )
     evidence_loss: EvidenceLoss = Field(
         "masked",
         description="what trains of the evidence that the runtime inserts: nothing; its two markers, as with RQ-RAG's "
         "--mask_retrieved_paragraph (inside_markers); or markers and text, that script's default (all)",
+    )
+    beta: float = Field(
+        0.1, description="how closely DPO keeps to the base (preference only); 0.1 as in the paper (Rafailov et al. 2023, App. B)", gt=0
     )
     loss_weights: dict[LossKind, PositiveFloat] = Field(
         {}, description="weight of a token's loss by kind, such as {control_token: 2.0}; 1 where not named"

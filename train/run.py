@@ -21,7 +21,7 @@ from train.support import check_support
 
 
 class Family(Protocol):
-    """What train/causal.py, train/seq2seq.py and train/classifier.py each give."""
+    """What train/causal.py, train/seq2seq.py, train/classifier.py and train/preference.py each give."""
 
     def build_model(self, recipe: TrainRecipe) -> tuple[Any, Any]:
         """(model, tokenizer) ready for the trainer."""
@@ -41,8 +41,8 @@ class Family(Protocol):
 
 
 def load_family(recipe: TrainRecipe) -> Family:
-    """The module of the recipe's model family."""
-    return cast(Family, importlib.import_module(f"train.{recipe.family}"))
+    """The module of the recipe's model family, or of DPO, whose rows are pairs."""
+    return cast(Family, importlib.import_module("train.preference" if recipe.task == "preference" else f"train.{recipe.family}"))
 
 
 def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from train.recipe import TrainRecipe
 
 Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp2"]
-SUB_MODELS = ("self_knowledge", "relevance", "decomposition")
+SUB_MODELS = ("self_knowledge", "relevance", "selection", "decomposition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ REFUSALS = (
         lambda recipe: recipe.strategy in ("dora", "alora") and recipe.family != "causal",
     ),
     Refusal(
-        "`family: classifier` with `task: decomposition` or `refinement`",
+        "`family: classifier` with `task: decomposition`, `refinement` or `traces`",
         "an encoder tells labels apart and writes nothing",
         "`family: seq2seq` or `causal`",
-        lambda recipe: recipe.family == "classifier" and recipe.task in ("decomposition", "refinement"),
+        lambda recipe: recipe.family == "classifier" and recipe.task in ("decomposition", "refinement", "traces"),
     ),
     Refusal(
         "`strategy: alora` with `task: refinement`",
@@ -66,7 +66,7 @@ REFUSALS = (
     ),
     Refusal(
         "`strategy: dora` with a sub-model's task",
-        "RA-ISF's sub-models share a batch on one base, and PEFT refuses DoRA adapters in a mixed batch",
+        "sub-models share a batch on one base, and PEFT refuses DoRA adapters in a mixed batch",
         "`strategy: lora` or `alora`",
         lambda recipe: recipe.strategy == "dora" and recipe.task in SUB_MODELS,
     ),
@@ -87,6 +87,34 @@ REFUSALS = (
         "their trainers count every target alike, and the fused kernels are those of decoders",
         "neither",
         lambda recipe: bool(recipe.loss_weights or recipe.kernels) and recipe.family != "causal",
+    ),
+    Refusal(
+        "`task: preference` with `family: seq2seq` or `classifier`",
+        "its pairs are whole paths of a generator that reads and writes one sequence",
+        "`family: causal`",
+        lambda recipe: recipe.task == "preference" and recipe.family != "causal",
+    ),
+    Refusal(
+        "`task: preference` with another strategy than `lora`",
+        "DPO's reference is the model without its new adapter, and no other kind of adapter is tested there",
+        "`strategy: lora`",
+        lambda recipe: recipe.task == "preference" and recipe.strategy != "lora",
+    ),
+    Refusal(
+        "`task: preference` with `packing`, `padding_free`, `loss_weights`, `label_balance` or `kernels`",
+        "its loss is of whole pairs, side by side in a batch",
+        "none of them",
+        lambda recipe: (
+            recipe.task == "preference"
+            and bool(recipe.packing or recipe.padding_free or recipe.loss_weights or recipe.label_balance or recipe.kernels)
+        ),
+    ),
+    Refusal(
+        "`task: preference` under ZeRO-3, FSDP2 or context parallelism",
+        "the reference's pass through a split model, adapter switched off, is not tested",
+        "accelerate_configs/ddp.yaml or zero2.yaml",
+        lambda recipe: recipe.task == "preference",
+        ("zero3", "fsdp2", "context_parallel"),
     ),
     Refusal(
         "`dtype: float32` with a FlashAttention kernel",

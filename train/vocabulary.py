@@ -21,7 +21,7 @@ _RESERVED = re.compile(r"<\|reserved_special_token_\d+\|>")
 
 def control_tokens_of(recipe: TrainRecipe) -> tuple[ControlToken, ...]:
     """The control tokens that the recipe's task needs."""
-    return RQ_RAG if recipe.task == "refinement" else ()
+    return RQ_RAG if recipe.task in ("refinement", "preference") else ()
 
 
 def add_control_tokens(model: Any, tokenizer: Any, tokens: tuple[ControlToken, ...]) -> tuple[Any, list[int]]:

@@ -11,16 +11,17 @@ from typing import Literal
 
 from pydantic import Field
 
+from infer.ask import note_fault
 from infer.condense import condense
+from infer.demonstrations import Examples, reason_with
 from infer.knowledge_filter import KnowledgeFilter
-from infer.reasoning import concluded, reason
+from infer.reasoning import concluded
 from infer.scorers import LexicalScorer, PromptedEntailment, Scorer
 from infer.sentences import split_sentences
 from infer.tools import Tools
-from infer.trace import Prediction
-from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Passage, Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 
@@ -32,6 +33,7 @@ class Options(Recipe):
     """Which strategy, and its numbers."""
 
     strategy: Literal["vanilla", "vanilla_s", "summ", "snippet", "rerank"] = "vanilla"
+    examples: Examples = Field("zero", description="few: three worked examples; ALCE shows two, MIGRES' Table 3 runs it without")
     relevance_threshold: float = Field(4.0, description="vanilla_s: a sentence is kept from this BM25 score on; see MIGRES' option")
     samples: int = Field(4, description="rerank: answers drawn; the paper draws four", ge=2)
     temperature: float = Field(1.0, description="rerank: of the samples", gt=0)
@@ -43,17 +45,26 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     """Search, condense as the strategy says, answer."""
     found = await tools.search(question.text)
     shown = await _shown(question.text, found, tools, options)
-    prompt = render_prompt("alce_answer", question=question.text, passages=shown)
     if options.strategy != "rerank":
-        said = await reason("answer", prompt, question.text, tools, max_new_tokens=options.max_reply_tokens)
-        return tools.prediction(_answer(said, question.text, tools))
-    replies = await asyncio.gather(*(_sample(prompt, question.text, tools, options) for _ in range(options.samples)))
+        said = await _reply("answer", question.text, shown, tools, options)
+        return tools.prediction(_answer(said, shown, question.text, tools))
+    drawn = (_reply("sample", question.text, shown, tools, options, temperature=options.temperature) for _ in range(options.samples))
+    replies = await asyncio.gather(*drawn)
     recalls = [await _citation_recall(reply, shown, tools, options) for reply in replies]
-    return tools.prediction(_answer(replies[recalls.index(max(recalls))], question.text, tools))
+    return tools.prediction(_answer(replies[recalls.index(max(recalls))], shown, question.text, tools))
 
 
-def _answer(reply: str, question: str, tools: Tools) -> str:
+async def _reply(role: str, question: str, shown: Shown, tools: Tools, options: Options, *, temperature: float = 0.0) -> str:
+    limit = options.max_reply_tokens
+    return await reason_with(
+        options.examples, role, "alce_answer", question, tools, passages=shown, max_new_tokens=limit, temperature=temperature
+    )
+
+
+def _answer(reply: str, shown: Shown, question: str, tools: Tools) -> str:
     """What the reply ends in, without citations."""
+    if unknown := {int(number) for number in _CITATION.findall(reply)} - {number for number, _, _ in shown}:
+        note_fault(tools, question, "uncited", f"no passage {sorted(unknown)} was shown", depth=0)
     return concluded(re.sub(r" *\[\d+\]", "", reply), question, tools)
 
 
@@ -61,17 +72,13 @@ async def _shown(question: str, found: Sequence[Passage], tools: Tools, options:
     """The passages as the prompt shows them; a number stays with its passage when others are left out."""
     if options.strategy == "vanilla_s":
         keeper = KnowledgeFilter(LexicalScorer(), options.relevance_threshold, sentence_level=True)
-        kept = {hit.passage.id: hit.passage for hit in await keeper.keep(question, found)}
+        hits = await keeper.keep(question, found)
+        tools.note("filter", question, depth=0, passages=hits)
+        kept = {hit.passage.id: hit.passage for hit in hits}
         found = [kept.get(passage.id) or passage.model_copy(update={"text": ""}) for passage in found]
     if options.strategy == "summ" or options.strategy == "snippet":
         found = await condense(options.strategy, question, found, tools, max_new_tokens=options.max_reply_tokens)
     return [(number, passage.title, passage.text) for number, passage in enumerate(found, 1) if passage.text]
-
-
-async def _sample(prompt: str, question: str, tools: Tools, options: Options) -> str:
-    reply = await tools.context(prompt).generate(max_new_tokens=options.max_reply_tokens, temperature=options.temperature)
-    tools.note("sample", question, depth=0, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs)
-    return reply.text
 
 
 async def _citation_recall(reply: str, shown: Shown, tools: Tools, options: Options) -> float:
@@ -84,5 +91,5 @@ async def _citation_recall(reply: str, shown: Shown, tools: Tools, options: Opti
     borne_out = 0
     for sentence in sentences:
         cited = " ".join(texts.get(int(number), "") for number in _CITATION.findall(sentence)).strip()
-        borne_out += bool(cited) and (await scorer.score(_CITATION.sub("", sentence), [cited]))[0] > 0
+        borne_out += bool(cited) and (await scorer.score(_CITATION.sub("", sentence), [Passage(id="", text=cited)]))[0] > 0
     return borne_out / len(sentences) if sentences else 0.0

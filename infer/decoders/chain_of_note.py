@@ -1,26 +1,39 @@
-"""Chain-of-Note (Yu et al., 2023): reading notes on every passage and their relevance, then the answer, in one reply."""
+"""Chain-of-Note (Yu et al., 2023): reading notes on every passage and their relevance, then the answer, in one reply.
+
+RQ-RAG's (Table 8) notes what was found for two simpler questions; our own prompt is the same for one question. Neither shows examples.
+"""
+
+from typing import Literal
 
 from pydantic import Field
 
+from infer.parts import two_parts
 from infer.reasoning import concluded, reason
 from infer.tools import Tools
-from infer.trace import Prediction
-from refinery.prompts.render import render_prompt
+from refinery.prompts.render import Prompt, render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 
 
 class Options(Recipe):
-    """How long the notes may be."""
+    """Prompt, and how long the notes may be."""
 
+    prompt: Literal["own", "rq_rag"] = Field("own", description="rq_rag: Table 8's, over two simpler questions that the model names first")
     max_note_tokens: int = Field(500, description="notes and answer together", ge=1)
 
 
 async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
-    """One search, one call."""
-    passages = await tools.search(question.text)
-    prompt = render_prompt("chain_of_note", question=question.text, passages=passages)
+    """One search, one call; with RQ-RAG's prompt two searches, and a call before them."""
+    prompt = await _prompt(question.text, tools, options)
     notes = await reason("chain_of_note", prompt, question.text, tools, max_new_tokens=options.max_note_tokens)
     return tools.prediction(concluded(notes, question.text, tools))
+
+
+async def _prompt(question: str, tools: Tools, options: Options) -> Prompt:
+    if options.prompt == "rq_rag":
+        parts = await two_parts(question, tools, max_new_tokens=options.max_note_tokens)
+        return render_prompt("chain_of_note_rq_rag", question=question, parts=parts)
+    return render_prompt("chain_of_note", question=question, passages=await tools.search(question))

@@ -1,26 +1,47 @@
-"""Chain-of-thought (Wei et al., 2022; zero-shot as Kojima et al., 2022): think step by step, closed-book or over what one search finds."""
+"""Chain-of-thought (Wei et al., 2022; zero-shot as Kojima et al., 2022): think step by step, closed-book or over what one search finds.
 
-from pydantic import Field
+RQ-RAG's (Table 7) answers two simpler questions on the way, each over what a search for it finds.
+"""
 
-from infer.reasoning import concluded, reason
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from infer.demonstrations import Examples, reason_with
+from infer.parts import two_parts
+from infer.reasoning import concluded
 from infer.tools import Tools
-from infer.trace import Prediction
-from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = False  # one in the recipe is searched once with the question
 
 
 class Options(Recipe):
-    """How much may be thought."""
+    """Prompt, and how much may be thought."""
 
+    examples: Examples = Field("zero", description="few: three worked examples before the question; Wei et al. show four to eight")
+    prompt: Literal["own", "rq_rag"] = Field("own", description="rq_rag: Table 7's, over two simpler questions that the model names first")
     max_reasoning_tokens: int = Field(300, description="thoughts and answer together", ge=1)
+
+    @model_validator(mode="after")
+    def _rq_rag_shows_no_examples(self) -> Self:
+        if self.prompt == "rq_rag" and self.examples == "few":
+            raise ValueError("prompt rq_rag shows no worked examples (RQ-RAG Table 7): leave out 'examples: few', or set 'prompt: own'")
+        return self
 
 
 async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
-    """One call."""
-    passages = await tools.search(question.text) if tools.retriever else []
-    prompt = render_prompt("chain_of_thought", question=question.text, passages=passages)
-    thoughts = await reason("chain_of_thought", prompt, question.text, tools, max_new_tokens=options.max_reasoning_tokens)
+    """One call; with RQ-RAG's prompt another before it, and two searches."""
+    name, shown = await _prompt(question.text, tools, options)
+    limit = options.max_reasoning_tokens
+    thoughts = await reason_with(options.examples, "chain_of_thought", name, question.text, tools, max_new_tokens=limit, **shown)
     return tools.prediction(concluded(thoughts, question.text, tools))
+
+
+async def _prompt(question: str, tools: Tools, options: Options) -> tuple[str, dict[str, Any]]:
+    """Its name, and what it shows besides the question."""
+    if options.prompt == "rq_rag":
+        return "chain_of_thought_rq_rag", {"parts": await two_parts(question, tools, max_new_tokens=options.max_reasoning_tokens)}
+    return "chain_of_thought", {"passages": await tools.search(question) if tools.retriever else []}

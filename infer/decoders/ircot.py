@@ -5,20 +5,22 @@ Bounds are those of the authors' code (StonyBrookNLP/ircot): 15 paragraphs in th
 
 from pydantic import Field
 
-from infer.reasoning import UNKNOWN, concluded, final_answer, reason
+from infer.ask import note_fault
+from infer.demonstrations import Examples, reason_with
+from infer.reasoning import UNKNOWN, concluded, final_answer
 from infer.sentences import split_sentences
 from infer.tools import Tools
-from infer.trace import Prediction
-from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Passage, Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 
 
 class Options(Recipe):
-    """Bounds of the interleaving."""
+    """Examples, and bounds of the interleaving."""
 
+    examples: Examples = Field("zero", description="few: three worked examples; the paper shows as many of its fifteen as fit")
     max_steps: int = Field(8, description="sentences of thought; the paper uses 8", ge=1)
     max_passages: int = Field(15, description="of all searches together; the paper's cap", ge=1)
     max_sentence_tokens: int = Field(100, description="of one sentence", ge=1)
@@ -31,22 +33,41 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     thoughts: list[str] = []
     while len(thoughts) < options.max_steps:
         thought = await _next_sentence(question.text, passages, thoughts, tools, options)
+        if thought in thoughts:
+            note_fault(tools, question.text, "repeated", thought, depth=len(thoughts))
         if not thought or thought in thoughts:
             break
         thoughts.append(thought)
         if final_answer(thought) is not None:
             break
         passages = _joined(passages, await tools.search(thought, depth=len(thoughts)), options.max_passages)
-    prompt = render_prompt("chain_of_thought", question=question.text, passages=passages)
-    read = await reason("read", prompt, question.text, tools, depth=len(thoughts), max_new_tokens=options.max_reading_tokens)
+    read = await reason_with(
+        options.examples,
+        "read",
+        "chain_of_thought",
+        question.text,
+        tools,
+        passages=passages,
+        depth=len(thoughts),
+        max_new_tokens=options.max_reading_tokens,
+    )
     answer = concluded(read, question.text, tools, depth=len(thoughts))
     # A reader that says nothing leaves what the thoughts came to.
     return tools.prediction(answer if answer != UNKNOWN else final_answer(" ".join(thoughts)) or UNKNOWN)
 
 
 async def _next_sentence(question: str, passages: list[Passage], thoughts: list[str], tools: Tools, options: Options) -> str:
-    prompt = render_prompt("ircot_reason", question=question, passages=passages, thoughts=thoughts)
-    said = await reason("thought", prompt, question, tools, depth=len(thoughts), max_new_tokens=options.max_sentence_tokens)
+    said = await reason_with(
+        options.examples,
+        "thought",
+        "ircot_reason",
+        question,
+        tools,
+        passages=passages,
+        thoughts=thoughts,
+        depth=len(thoughts),
+        max_new_tokens=options.max_sentence_tokens,
+    )
     return next(iter(split_sentences(said)), "")
 
 

@@ -2,19 +2,20 @@
 
 from pydantic import Field
 
-from infer.reasoning import concluded, reason
+from infer.demonstrations import Examples, reason_with
+from infer.reasoning import concluded
 from infer.tools import Tools
-from infer.trace import Prediction
-from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 
 
 class Options(Recipe):
-    """How often."""
+    """Examples, and how often."""
 
+    examples: Examples = Field("zero", description="few: three worked examples, as in the paper; re-thinking compares without any")
     iterations: int = Field(2, description="re-thinking and MIGRES compare with 2, RA-ISF's Table 1 quotes 3; 1 is RAG with thoughts", ge=1)
     max_reasoning_tokens: int = Field(300, description="of each generation, all of which goes into the next query", ge=1)
 
@@ -24,6 +25,14 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     written = ""
     for depth in range(options.iterations):
         passages = await tools.search(f"{question.text} {written}".strip(), depth=depth)
-        prompt = render_prompt("iter_retgen", question=question.text, passages=passages)
-        written = await reason("generate", prompt, question.text, tools, depth=depth, max_new_tokens=options.max_reasoning_tokens)
+        written = await reason_with(
+            options.examples,
+            "generate",
+            "iter_retgen",
+            question.text,
+            tools,
+            passages=passages,
+            depth=depth,
+            max_new_tokens=options.max_reasoning_tokens,
+        )
     return tools.prediction(concluded(written, question.text, tools, depth=options.iterations - 1))

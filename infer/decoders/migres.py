@@ -8,28 +8,35 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from infer.ask import ask_json, note_fault
+from infer.ask import ask_json, ask_student, note_fault
 from infer.condense import condense
+from infer.fitting import count_shortened
 from infer.knowledge_filter import KnowledgeFilter
 from infer.reasoning import UNKNOWN
-from infer.scorers import LexicalScorer, PromptedEntailment
+from infer.scorers import CrossEncoderScorer, LexicalScorer, PromptedEntailment, Scorer, nli_judge, relevance_judge
 from infer.tools import Tools
-from infer.trace import Prediction
+from refinery.llms.capabilities import Need
 from refinery.llms.json_reply import reads_as_refusal
 from refinery.metrics.squad import normalize_answer
+from refinery.modules import LeafReply, MainReply, QueriesReply, student_prompt
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit
+from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
+from refinery.trace import Prediction
 
-T = TypeVar("T", bound=BaseModel)
+T = TypeVar("T", LeafReply, MainReply, QueriesReply)
+Module = Literal["leaf", "main", "queries"]
 
 NEEDS_RETRIEVER = True
 MOST_QUERIES = 3  # Sec. 3.2: "no more than three new distinct sub-queries"
+_RERANKER, _ENTAILMENT = "reranker", "entailment"  # roles
+_ENTAILED_FROM = 0.5  # of two labels the likelier one, as a greedy reply would be
 
 
 class Options(Recipe):
@@ -39,13 +46,25 @@ class Options(Recipe):
         5, description="T (Table 11: 5, open-domain 3); the first search counts, as in Table 17, which the authors' code does not do", ge=1
     )
     passages_in_prompt: int = Field(5, description="k (Table 11)", ge=1)
-    reranker: Literal["lexical", "none"] = Field("lexical", description="BM25 in place of the paper's bge-reranker-base, or no filter")
+    reranker: Literal["cross_encoder", "judge", "lexical", "none"] = Field(
+        "lexical",
+        description="the paper's model; a relevance judge that `train` made, as sub_models.reranker or an adapter; BM25; or no filter",
+    )
+    cross_encoder: CrossEncoderConfig = Field(
+        CrossEncoderConfig(model="BAAI/bge-reranker-base"), description="the model of reranker: cross_encoder (Sec. 4.1)"
+    )
     relevance_threshold: float = Field(
         4.0,
-        description="delta, on the reranker's scale. Table 11's 3.0, 5.0 and 0.0 are bge-reranker-base's; ours is chosen by its rule, that"
-        " over 80% of training questions keep a passage: 88% of the sample's do, of 50 retrieved",
+        description="delta, on the reranker's scale: a cross-encoder's logit (Table 11's 3.0, 5.0 and 0.0 are bge-reranker-base's), a"
+        " judge's probability, or BM25's score. 4.0 is BM25's by Table 11's rule, that over 80% of training questions keep a passage: 88%"
+        " of the sample's do, of 50 retrieved",
+        validate_default=True,
     )
-    entailment: Literal["none", "llm"] = Field("none", description="who checks that a cited passage entails the information")
+    entailment: Literal["none", "llm", "nli", "judge"] = Field(
+        "none",
+        description="who checks that a cited passage entails the information: the LLM; the paper's t5_xxl_true_nli_mixture or another model"
+        " of its kind, as sub_models.entailment; or a relevance judge there",
+    )
     uses_per_passage: int = Field(2, description="a passage is read this often at most; the number is the authors' code's", ge=1)
     yes_no: bool = Field(False, description="StrategyQA: the answer is yes or no (caption of Table 17)")
     max_reply_tokens: int = Field(500, description="of each reply; the paper names no limit", ge=1)
@@ -53,41 +72,40 @@ class Options(Recipe):
         "sentences", description="irrelevant sentences go; or the LLM sums a passage up or quotes from it; or it stays whole (Table 5)"
     )
     examples: Literal["zero", "few"] = Field("zero", description="few: two demonstrations in each module's prompt (MIGRES* in Table 3)")
+    students: list[Module] = Field(
+        [],
+        description="modules played by a model that `distill` (task traces) was made for: `sub_models` or adapters of these names, else the"
+        " model itself",
+    )
     no_knowledge_prompting: bool = Field(False, description="ablation: the LLM's own knowledge is never asked for (Table 6)")
 
-
-class Information(BaseModel):
-    """One statement of the Leaf Module, with the numbers of the passages that it cites."""
-
-    info: str
-    support_passages: list[int] = []
-
-
-class LeafReply(BaseModel):
-    """What the Leaf Module replies."""
-
-    useful_information: list[Information]
+    @field_validator("relevance_threshold")
+    @classmethod
+    def _on_the_rerankers_scale(cls, threshold: float, info: ValidationInfo) -> float:
+        if info.data.get("reranker") == "judge" and not 0 <= threshold <= 1:
+            raise ValueError("is no probability, as `reranker: judge` gives: set it between 0 and 1, such as 0.5")
+        return threshold
 
 
-class MainReply(BaseModel):
-    """What the Main Module replies."""
-
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
-    answer: str
-    explanation: str | None = None
-    missing_information: str | None = None
-
-    @property
-    def solved(self) -> bool:
-        """Whether there is an answer in it."""
-        return normalize_answer(self.answer) not in ("", "unanswerable")
+def role_needs(options: Options) -> dict[str, frozenset[Need]]:
+    """By role what an endpoint that plays it must be able to do: every module only writes, a judge's labels are read."""
+    needs: dict[str, frozenset[Need]] = dict.fromkeys(get_args(Module), frozenset())
+    if options.reranker == "judge":
+        needs[_RERANKER] = frozenset({"label_reads"})
+    if options.entailment != "none":
+        needs[_ENTAILMENT] = frozenset() if options.entailment == "llm" else frozenset({"label_reads"})
+    return needs
 
 
-class QueriesReply(BaseModel):
-    """What the Query Generator replies."""
+def required_roles(options: Options) -> tuple[str, ...]:
+    """Roles whose labels are read, which takes a model that was trained for it."""
+    return tuple(role for role, needs in role_needs(options).items() if needs)
 
-    queries: list[str]
+
+def load(options: Options) -> None:
+    """Load the cross-encoder before the first question. Raises CheckpointError for a model that is none."""
+    if options.reranker == "cross_encoder":
+        load_cross_encoder(options.cross_encoder)
 
 
 @dataclass(slots=True)
@@ -127,28 +145,14 @@ class Modules:
 
     async def main(self, *, last: bool = False) -> MainReply | None:
         """Main Module: the answer from the information alone, or what is missing; on the last turn an answer in any case."""
-        prompt = render_prompt(
-            "migres_main",
-            question=self.question,
-            information=self.memory.information,
-            last=last,
-            yes_no=self.options.yes_no,
-            examples=self.options.examples,
-        )
-        return await self._ask("main", prompt, MainReply, self.question)
+        known = {"information": self.memory.information, "last": last, "yes_no": self.options.yes_no}
+        return await self._ask("main", MainReply, self.question, **known)
 
     async def query_generator(self, missing: str) -> list[str]:
         """Retrieval Module: at most three queries for what is missing, none of which was asked before; else the question again."""
         memory = self.memory
-        prompt = render_prompt(
-            "migres_queries",
-            question=self.question,
-            asked=memory.queries,
-            information=memory.information,
-            missing=missing,
-            examples=self.options.examples,
-        )
-        reply = await self._ask("queries", prompt, QueriesReply, self.question)
+        known = {"asked": memory.queries, "information": memory.information, "missing": missing}
+        reply = await self._ask("queries", QueriesReply, self.question, **known)
         asked = {normalize_answer(query) for query in memory.queries}
         new = {normalize_answer(query): query.strip() for query in (reply.queries if reply else []) if query.strip()}
         queries = [query for key, query in new.items() if key not in asked][:MOST_QUERIES]
@@ -168,13 +172,17 @@ class Modules:
             if hit.passage.id not in best or hit.retrieval_score > best[hit.passage.id].retrieval_score:
                 best[hit.passage.id] = hit
         hits = sorted(best.values(), key=lambda hit: -hit.retrieval_score)[: self.options.passages_in_prompt]
-        self.tools.note("filter", " ".join(queries), depth=self.iteration, passages=hits)
+        whole = [hit.passage for hit in hits]
+        passages = self.tools.fitted(whole)
+        read = [Hit(passage, hit.retrieval_score) for passage, hit in zip(passages, hits, strict=True)]
+        shortened = count_shortened(passages, whole)
+        self.tools.note("filter", " ".join(queries), depth=self.iteration, passages=read, shortened=shortened or None)
         if not hits:
             return list(queries), await self._own_knowledge(queries)
         chosen = {hit.passage.id for hit in hits}
         self.memory.uses.update(chosen)
         answered = [query for query, of_query in zip(queries, found, strict=True) if any(hit.passage.id in chosen for hit in of_query)]
-        return answered, await self._condensed(answered, [hit.passage for hit in hits])
+        return answered, await self._condensed(answered, passages)
 
     async def _condensed(self, queries: Sequence[str], passages: list[Passage]) -> list[Passage]:
         """The passages as the LLM shortens them, where it is asked to; what it calls irrelevant is left out."""
@@ -191,8 +199,7 @@ class Modules:
         if not passages:
             return
         question = " ".join(queries)
-        prompt = render_prompt("migres_leaf", question=question, passages=passages, examples=self.options.examples)
-        reply = await self._ask("leaf", prompt, LeafReply, question)
+        reply = await self._ask("leaf", LeafReply, question, passages=passages)
         for item in reply.useful_information if reply else []:
             cited = [passages[number - 1] for number in item.support_passages if 0 < number <= len(passages)]
             if not cited:
@@ -203,33 +210,52 @@ class Modules:
     async def _search(self, query: str) -> list[Hit]:
         """What one query finds, through the filter, less the passages that were read often enough."""
         options = self.options
-        reranker = LexicalScorer() if options.reranker == "lexical" else None
-        knowledge_filter = KnowledgeFilter(reranker, options.relevance_threshold, sentence_level=options.compression == "sentences")
-        hits = await knowledge_filter.keep(query, await self.tools.search(query, depth=self.iteration))
+        knowledge_filter = KnowledgeFilter(self._reranker(), options.relevance_threshold, sentence_level=options.compression == "sentences")
+        hits = await knowledge_filter.keep(query, await self.tools.search(query, depth=self.iteration, whole=True))
         return [hit for hit in hits if self.memory.uses[hit.passage.id] < options.uses_per_passage]
+
+    def _reranker(self) -> Scorer | None:
+        if self.options.reranker == "cross_encoder":
+            return CrossEncoderScorer(load_cross_encoder(self.options.cross_encoder))
+        if self.options.reranker == "judge":
+            return relevance_judge(_RERANKER, self.tools, depth=self.iteration)
+        return LexicalScorer() if self.options.reranker == "lexical" else None
 
     async def _own_knowledge(self, queries: Sequence[str]) -> list[Passage]:
         """LLM knowledge prompting, as the one passage there is; a model that knows nothing gives none."""
         if self.options.no_knowledge_prompting:
             return []
         question = " ".join(queries)
-        context = self.tools.context(render_prompt("migres_knowledge", question=question))
-        text = (await context.generate(max_new_tokens=self.options.max_reply_tokens)).text
-        self.tools.note("own_knowledge", question, depth=self.iteration, text=text)
+        prompt = render_prompt("migres_knowledge", question=question)
+        text = (await self.tools.context(prompt).generate(max_new_tokens=self.options.max_reply_tokens)).text
+        self.tools.note("own_knowledge", question, depth=self.iteration, text=text, prompt=prompt)
         says_nothing = normalize_answer(text) in ("", "none") or reads_as_refusal(text)
         return [] if says_nothing else [Passage(id="own knowledge", text=text)]
 
     async def _entailed(self, information: str, cited: Sequence[Passage]) -> bool:
         """Whether one of the cited passages entails the information (Sec. 3.2)."""
-        if self.options.entailment == "none":
+        judge = self._entailment_judge()
+        if judge is None:
             return True
-        judge = PromptedEntailment(self.tools, depth=self.iteration, max_new_tokens=self.options.max_reply_tokens)
-        entails = max(await judge.score(information, [f"{passage.title} {passage.text}" for passage in cited])) > 0
-        if not entails:
-            self.tools.note("not_entailed", information, depth=self.iteration)
-        return entails
+        score = max(await judge.score(information, cited))
+        if score < _ENTAILED_FROM:
+            self.tools.note("not_entailed", information, depth=self.iteration, probabilities={"entailed": score})
+        return score >= _ENTAILED_FROM
 
-    async def _ask(self, name: str, prompt: str, schema: type[T], question: str) -> T | None:
-        return await ask_json(
-            name, prompt, schema, question, self.tools, depth=self.iteration, max_new_tokens=self.options.max_reply_tokens
-        )
+    def _entailment_judge(self) -> Scorer | None:
+        if self.options.entailment == "nli":
+            return nli_judge(_ENTAILMENT, self.tools, depth=self.iteration)
+        if self.options.entailment == "judge":
+            return relevance_judge(_ENTAILMENT, self.tools, depth=self.iteration)
+        if self.options.entailment == "llm":
+            return PromptedEntailment(self.tools, depth=self.iteration, max_new_tokens=self.options.max_reply_tokens)
+        return None
+
+    async def _ask(self, module: Module, schema: type[T], question: str, **values: Any) -> T | None:
+        """What a module replies: a student in plain lines to a short prompt, a prompted LLM in JSON."""
+        options = self.options
+        values = {"question": question, "examples": options.examples} | values
+        limits = {"depth": self.iteration, "max_new_tokens": options.max_reply_tokens}
+        if module in options.students:
+            return await ask_student(module, student_prompt(f"migres_{module}", **values), schema, question, self.tools, **limits)
+        return await ask_json(module, render_prompt(f"migres_{module}", **values), schema, question, self.tools, **limits)

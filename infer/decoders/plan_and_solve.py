@@ -4,10 +4,10 @@ from pydantic import Field
 
 from infer.reasoning import concluded, reason
 from infer.tools import Tools
-from infer.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = False  # re-thinking's Table 4 retrieves first; the method itself does not
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from infer.reasoning import reason
 from infer.tools import Tools
-from infer.trace import Prediction
 from refinery.llms.capabilities import Need
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
@@ -28,6 +28,7 @@ from refinery.sub_models import (
     parse_sub_questions,
     relevance_prompt,
 )
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 UNKNOWN_ANSWER = "Unknow"
@@ -71,11 +72,6 @@ def role_needs(options: Options) -> dict[str, frozenset[Need]]:
     }
 
 
-def llm_needs(options: Options) -> frozenset[Need]:
-    """What an endpoint must be able to do that plays every role: "label_reads" unless no label is read."""
-    return frozenset[Need]().union(*role_needs(options).values())
-
-
 @dataclass(slots=True)
 class _Solver:
     """One question's tools, and what is under way or done for it and its sub-questions, so that nothing is asked twice."""
@@ -104,7 +100,7 @@ async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Sol
     if depth > options.max_depth:
         return UNKNOWN_ANSWER
     if not options.no_self_knowledge and await solver.once(_knows, question, depth):
-        return await tools.answer("answer_direct", render_prompt("answer_direct", question=question), question, depth=depth)
+        return await _write("answer_direct", depth, tools, question=question)
 
     passages = await solver.once(_search, question, depth)
     relevant = [] if options.no_passage_relevance else await solver.once(_relevant, question, depth)
@@ -192,14 +188,18 @@ async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...
 
 async def _answer_from(passages: list[Passage], question: str, depth: int, tools: Tools) -> str:
     """M(q, P_rel) (Eq. 3)."""
-    prompt = render_prompt("answer_with_passages", question=question, passages=passages)
-    return await tools.answer("answer_with_passages", prompt, question, depth=depth)
+    return await _write("answer_with_passages", depth, tools, question=question, passages=passages)
 
 
 async def _synthesise(question: str, sub_answers: list[tuple[str, str]], depth: int, tools: Tools) -> str:
     """M(q, Q_sub, A_sub) (line 20, Eq. 4)."""
-    prompt = render_prompt("answer_from_sub_answers", question=question, sub_answers=sub_answers)
-    return await tools.answer("answer_from_sub_answers", prompt, question, depth=depth)
+    return await _write("answer_from_sub_answers", depth, tools, question=question, sub_answers=sub_answers)
+
+
+async def _write(prompt: str, depth: int, tools: Tools, *, question: str, **values: Any) -> str:
+    """What M writes after a prompt of App. D; empty where it declines."""
+    rendered = render_prompt(prompt, question=question, **values)
+    return await reason(prompt, rendered, question, tools, depth=depth, max_new_tokens=tools.max_new_tokens)
 
 
 async def _unresolved(question: str, passages: list[Passage], depth: int, solver: _Solver) -> str:

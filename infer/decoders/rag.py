@@ -1,10 +1,11 @@
 """Retrieve once with the question, answer from all passages: the vanilla RAG baseline of both papers."""
 
+from infer.reasoning import answered
 from infer.tools import Tools
-from infer.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 
@@ -17,4 +18,4 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     """One search, one call."""
     passages = await tools.search(question.text)
     prompt = render_prompt("answer_with_passages", question=question.text, passages=passages)
-    return tools.prediction(await tools.answer("answer_with_passages", prompt, question.text))
+    return tools.prediction(await answered("answer_with_passages", prompt, question.text, tools))

@@ -6,17 +6,22 @@ Four LLM calls and two searches a question. Where the paper is silent the choice
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from infer.ask import note_fault
+from infer.reasoning import UNKNOWN, reason
 from infer.tools import Tools
-from infer.trace import Prediction
+from refinery.llms.capabilities import Need
+from refinery.modules import student_prompt
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Passage, Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
+Stage = Literal["relevance", "thinking", "query", "answer"]
 
 _REMOVED = re.compile(r"knowledge\W*(\d+)\W+remove\b", re.IGNORECASE)
 _NOTHING_MISSING = re.compile(r"\W*none\b\W*", re.IGNORECASE)
@@ -31,9 +36,19 @@ class Options(Recipe):
     judge_second_retrieval: bool = Field(False, description="judge what the sub-query finds as well; one call more")
     skip_when_complete: bool = Field(True, description="no second search where the model says that nothing is missing")
     max_thinking_tokens: int = Field(500, description="of each judgement, analysis and sub-query; the paper names no limit", ge=1)
+    students: list[Stage] = Field(
+        [],
+        description="stages played by a model that `distill` (task traces) was made for: `sub_models` or adapters of these names, else the"
+        " model itself",
+    )
     no_filtering: bool = Field(False, description="ablation: w/o incorrect knowledge filtering")
     no_rethinking: bool = Field(False, description="ablation: w/o knowledge re-thinking")
     no_reinforcing: bool = Field(False, description="ablation: w/o missing knowledge reinforcing")
+
+
+def role_needs(options: Options) -> dict[str, frozenset[Need]]:
+    """By role what an endpoint that plays it must be able to do; every stage only writes."""
+    return dict.fromkeys(get_args(Stage), frozenset[Need]())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +69,11 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     thinking = "" if options.no_rethinking else await _rethink(query, knowledge, tools, options)
     sub_query = "" if options.no_reinforcing else await _missing_query(query, knowledge, thinking, tools, options)
     more = await _reinforce(sub_query, knowledge, len(found) + 1, tools, options) if sub_query else Knowledge([])
-    prompt = render_prompt(
-        "re_thinking_answer",
+    answer = await _write(
+        "answer",
+        tools,
+        options,
+        max_new_tokens=tools.max_new_tokens,
         query=query,
         knowledge=knowledge.passages,
         relevance=knowledge.relevance,
@@ -64,13 +82,15 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
         more_knowledge=more.passages,
         more_relevance=more.relevance,
     )
-    return tools.prediction(await tools.answer("answer", prompt, query))
+    return tools.prediction(answer or UNKNOWN)
 
 
 async def _filter(query: str, knowledge: Knowledge, tools: Tools, options: Options) -> Knowledge:
     """Incorrect knowledge filtering: O_relevance = M(x, K, prompt_1) (Eq. 1)."""
     relevance = await _think("relevance", query, tools, options, knowledge=knowledge.passages)
     removed = {int(number) for number in _REMOVED.findall(relevance)} if options.relevance == "filter" else set[int]()
+    if unknown := removed - {number for number, _ in knowledge.passages}:
+        note_fault(tools, query, "uncited", f"relevance: there is no knowledge {sorted(unknown)}", depth=0)
     return Knowledge([(number, passage) for number, passage in knowledge.passages if number not in removed], relevance)
 
 
@@ -89,8 +109,11 @@ async def _missing_query(query: str, knowledge: Knowledge, thinking: str, tools:
     reply = await _think("query", query, tools, options, relevance=relevance, thinking=thinking, may_stop=may_stop)
     if may_stop and _NOTHING_MISSING.fullmatch(reply):
         return ""
+    sub_query = next((line.strip() for line in reply.splitlines() if line.strip()), "")
+    if sub_query == query:
+        note_fault(tools, query, "repeated", f"query: {sub_query}", depth=0)
     # A sub-query that is empty cannot be searched; the query itself is what is left to ask.
-    return next((line.strip() for line in reply.splitlines() if line.strip()), query)
+    return sub_query or query
 
 
 async def _reinforce(sub_query: str, knowledge: Knowledge, first_number: int, tools: Tools, options: Options) -> Knowledge:
@@ -101,9 +124,13 @@ async def _reinforce(sub_query: str, knowledge: Knowledge, first_number: int, to
     return await _filter(sub_query, more, tools, options) if found and options.judge_second_retrieval else more
 
 
-async def _think(stage: str, query: str, tools: Tools, options: Options, **values: Any) -> str:
+async def _think(stage: Stage, query: str, tools: Tools, options: Options, **values: Any) -> str:
     """What the model writes at one stage."""
-    prompt = render_prompt(f"re_thinking_{stage}", query=query, **values)
-    reply = await tools.context(prompt).generate(max_new_tokens=options.max_thinking_tokens)
-    tools.note(stage, query, depth=0, text=reply.text)
-    return reply.text
+    return await _write(stage, tools, options, max_new_tokens=options.max_thinking_tokens, query=query, **values)
+
+
+async def _write(stage: Stage, tools: Tools, options: Options, *, max_new_tokens: int, **values: Any) -> str:
+    """A prompted LLM reads the stage's instructions, a student its short prompt; both reply in plain text."""
+    render = student_prompt if stage in options.students else render_prompt
+    prompt = render(f"re_thinking_{stage}", **values)
+    return await reason(stage, prompt, values["query"], tools, max_new_tokens=max_new_tokens)

@@ -5,12 +5,12 @@ import re
 from pydantic import Field
 
 from infer.ask import note_fault
-from infer.reasoning import completed, reason
+from infer.demonstrations import Examples, reason_with
+from infer.reasoning import completed
 from infer.tools import Tools
-from infer.trace import Prediction
-from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Passage, Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 
@@ -18,8 +18,9 @@ _ACTION = re.compile(r"^(?P<before>.*?)\b(?P<name>search|finish)\[(?P<argument>[
 
 
 class Options(Recipe):
-    """Bounds."""
+    """Examples and bounds."""
 
+    examples: Examples = Field("zero", description="few: three worked examples; the paper shows six of HotpotQA, three of FEVER")
     max_steps: int = Field(5, description="searches before the answer is asked for; the paper allows 5 to 7", ge=0)
     max_reasoning_tokens: int = Field(150, description="of each thought with its action", ge=1)
 
@@ -27,19 +28,44 @@ class Options(Recipe):
 async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
     """Thought, action, observation, again."""
     steps: list[tuple[str, list[Passage]]] = []
+    asked: set[str] = set()
     while len(steps) < options.max_steps:
         depth = len(steps)
-        prompt = render_prompt("react", question=question.text, steps=steps, must_answer=False)
-        said = await reason("react", prompt, question.text, tools, depth=depth, max_new_tokens=options.max_reasoning_tokens)
+        said = await _say(question.text, steps, tools, options, must_answer=False)
         action = _ACTION.match(said)
         if action is None:
-            note_fault(tools, question.text, "no_action", said[:80], depth=depth)
+            if said:
+                note_fault(tools, question.text, "no_action", said[:80], depth=depth)
             break
         if action["name"].lower() == "finish":
-            return tools.prediction(completed(action["argument"], question.text, tools, depth=depth))
+            return tools.prediction(completed(action["argument"], said, question.text, tools, depth=depth))
         # What the model makes up after its action, an observation among it, is dropped.
         query = action["argument"].strip() or question.text
+        if query in asked:
+            note_fault(tools, question.text, "repeated", f"Search[{query}]", depth=depth)
+        asked.add(query)
         steps.append((f"Thought:{action['before']}Search[{query}]", await tools.search(query, depth=depth)))
-    prompt = render_prompt("react", question=question.text, steps=steps, must_answer=True)
-    said = await reason("react", prompt, question.text, tools, depth=len(steps), max_new_tokens=options.max_reasoning_tokens)
-    return tools.prediction(completed(said.partition("]")[0], question.text, tools, depth=len(steps)))
+    said = await _say(question.text, steps, tools, options, must_answer=True)
+    return tools.prediction(completed(_opened(said), said, question.text, tools, depth=len(steps)))
+
+
+async def _say(question: str, steps: list[tuple[str, list[Passage]]], tools: Tools, options: Options, *, must_answer: bool) -> str:
+    return await reason_with(
+        options.examples,
+        "react",
+        "react",
+        question,
+        tools,
+        steps=steps,
+        must_answer=must_answer,
+        depth=len(steps),
+        max_new_tokens=options.max_reasoning_tokens,
+    )
+
+
+def _opened(said: str) -> str:
+    """What completes `Finish[`. A chat model may write the action out again, or search once more, which is no answer."""
+    action = _ACTION.match(said)
+    if action is None:
+        return said.partition("]")[0]
+    return action["argument"] if action["name"].lower() == "finish" else ""

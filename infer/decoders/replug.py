@@ -6,17 +6,19 @@ while it decodes; here the candidates are the greedy answers of all passages, an
 
 import asyncio
 import math
+from collections.abc import Sequence
 
 from pydantic import Field
 
+from infer.reasoning import UNKNOWN, answered, reason
 from infer.tools import Tools
-from infer.trace import Prediction
 from refinery.llms.capabilities import Need
 from refinery.metrics.squad import normalize_answer
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Question
 from refinery.segments import Segment
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 
@@ -37,20 +39,25 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     passages = await tools.search(question.text)
     if not passages:
         prompt = render_prompt("answer_direct", question=question.text)
-        return tools.prediction(await tools.answer("answer_direct", prompt, question.text))
+        return tools.prediction(await answered("answer_direct", prompt, question.text, tools))
     scores = [passage.retrieval_score for passage in tools.trace[-1].passages or []]
     weights = [math.exp((score - max(scores)) / options.temperature) for score in scores]
     prompts = [render_prompt("answer_with_passages", question=question.text, passages=[passage]) for passage in passages]
-    answers = await asyncio.gather(*(tools.answer("answer_with_passages", prompt, question.text) for prompt in prompts))
+    limit = tools.max_new_tokens
+    answers = await asyncio.gather(
+        *(reason("answer_with_passages", prompt, question.text, tools, max_new_tokens=limit) for prompt in prompts)
+    )
     candidates: dict[str, str] = {}
-    for answer in answers:
+    for answer in filter(None, answers):
         candidates.setdefault(normalize_answer(answer), answer)
+    if not candidates:
+        return tools.prediction(UNKNOWN)
     shares = {answer: await _probability(answer, prompts, weights, tools) for answer in candidates.values()}
     tools.note("ensemble", question.text, depth=0, probabilities=shares)
     return tools.prediction(max(shares, key=shares.__getitem__))
 
 
-async def _probability(answer: str, prompts: list[str], weights: list[float], tools: Tools) -> float:
+async def _probability(answer: str, prompts: Sequence[str], weights: list[float], tools: Tools) -> float:
     """p(y | x) of a whole answer."""
     scored = await asyncio.gather(*(tools.context(prompt).score([Segment(f" {answer}", "answer")]) for prompt in prompts))
     return sum(weight * math.exp(sum(logprobs)) for weight, logprobs in zip(weights, scored, strict=True)) / sum(weights)

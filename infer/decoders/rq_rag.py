@@ -1,4 +1,7 @@
-"""RQ-RAG: a tree of searches opened by control tokens, every leaf an answer (Sec. 2.3, Fig. 8)."""
+"""RQ-RAG: a tree of searches opened by control tokens, every leaf an answer (Sec. 2.3, Fig. 8).
+
+A selector, where the recipe names one, judges every path (infer/path_judge.py); `selection: learned` answers by it.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,20 +10,23 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from infer.selection import NO_ANSWER, STRATEGIES, Fidelity, select
+from infer.path_judge import judged
+from infer.selection import LEARNED, NO_ANSWER, Fidelity, select_all
 from infer.tools import Tools
-from infer.trace import Prediction, written_step
 from refinery.control_tokens import RQ_RAG
 from refinery.formats import END, FormatName, action_segment, evidence_segments, prompt_segments
 from refinery.llms.base import Context, Generation
 from refinery.llms.capabilities import Need
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
-from refinery.records import Question, Reading, Step, Trajectory
+from refinery.records import Passage, Question, Reading, Step, Trajectory
 from refinery.segments import Segment, control_token_id
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 CONTROL_TOKENS = RQ_RAG
+SELECTOR = "selection"
+ADAPTER_ROLES = (SELECTOR,)  # the bare model does not play it
 SearchAction = Literal["rewrite", "decompose", "disambiguate"]
 NO_QUERY = "dummy"  # what inference.py searches for where no query has ended yet
 
@@ -32,7 +38,9 @@ class Options(Recipe):
     actions: list[SearchAction] = Field(["rewrite", "decompose", "disambiguate"], description="one alone is the ablation of Sec. 4.5")
     width: int | None = Field(None, description="searches at a node at most, those that the model finds likeliest; all by default", ge=1)
     adaptive: bool = Field(False, description="follow only the action, or answer, that the model finds likeliest: one path, no tree")
-    selection: Literal["ppl", "confidence", "ensemble"] = Field("ensemble", description="the paper's tables report the ensemble")
+    selection: Literal["ppl", "confidence", "ensemble", "learned"] = Field(
+        "ensemble", description="the paper's tables report the ensemble; learned is by a selector, a sub-model or an adapter"
+    )
     fidelity: Fidelity = Field(
         "paper", description="how selection, and under 'official' an unfinished query, is defined; infer/selection.py"
     )
@@ -42,8 +50,18 @@ class Options(Recipe):
     query_temperature: float = Field(0.0, description="RQ-RAG's script passes 1.0 to queries, greedy unless the checkpoint samples", ge=0)
 
 
+def role_needs(options: Options) -> dict[str, frozenset[Need]]:
+    """By role what an endpoint that plays it must be able to do: a selector's label is read."""
+    return {SELECTOR: frozenset[Need]({"label_reads"})}
+
+
+def required_roles(options: Options) -> tuple[str, ...]:
+    """The roles that the recipe must name a model or an adapter for."""
+    return (SELECTOR,) if options.selection == LEARNED else ()
+
+
 def llm_needs(options: Options) -> frozenset[Need]:
-    """What an endpoint must be able to do; the authors' definitions score the prompt and the evidence too."""
+    """What an endpoint must be able to do that grows the tree; the authors' definitions score the prompt and the evidence too."""
     needs: set[Need] = {"token_ids", "control_tokens", "stop_token_ids", "logprobs", "token_scores"}
     return frozenset(needs | {"scores"}) if options.fidelity == "official" else frozenset(needs)
 
@@ -63,8 +81,9 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     prompt = prompt_segments(question.text, render_prompt(options.system_prompt), _tokenizer(tools))
     read = await _score_prompt(prompt, tools) if options.fidelity == "official" else ()
     paths = await _expand(_Node(tools.context(prompt), read=tuple(read)), question, tools, options)
-    choice = question.choices is not None
-    selected = {strategy: select(paths, strategy, fidelity=options.fidelity, multiple_choice=choice) for strategy in STRATEGIES}
+    if SELECTOR in tools.sub_models or SELECTOR in tools.adapters:
+        paths = await judged(paths, tools)
+    selected = select_all(paths, fidelity=options.fidelity, multiple_choice=question.choices is not None)
     return tools.prediction(selected[options.selection], paths=paths, selected=selected)
 
 
@@ -95,7 +114,7 @@ async def _answer(node: _Node, question: Question, tools: Tools, options: Option
     """Open `[A_Response]` and let the model answer."""
     generation, opened_with = await _write("answer", node.context, max_new_tokens=tools.max_new_tokens)
     tools.note("answer", question.text, depth=len(node.steps), text=generation.text)
-    step, reading = written_step("answer", generation, opened_with=opened_with), None
+    step, reading = _written_step("answer", generation, opened_with=opened_with), None
     if options.fidelity == "official":
         closed = [*node.closed, _closed(generation, tools)]
         step = step if closed[-1] else step.model_copy(update={"text": NO_ANSWER})
@@ -121,7 +140,7 @@ async def _search(action: str, node: _Node, question: Question, tools: Tools, op
     passages = await tools.search(query or question.text, depth=depth, room=room)
     inserted = [*closing, *evidence_segments(passages, format=options.format)]
     read = await written.context.score(inserted) if options.fidelity == "official" else []
-    step = written_step(action, written, opened_with=opened_with, passages=passages)
+    step = _written_step(action, written, opened_with=opened_with, passages=passages)
     found = _Node(written.context.extend(inserted), (*node.steps, step), (*node.read, *read), (*node.closed, closed))
     return await _expand(found, question, tools, options)
 
@@ -143,6 +162,18 @@ async def _write(action: str, context: Context, *, max_new_tokens: int, temperat
         context.score([segment]), opened.generate(max_new_tokens=max_new_tokens, stop=(END.text,), temperature=temperature)
     )
     return generation, (opened.token_ids[-1], logprob)
+
+
+def _written_step(action: str, generation: Generation, *, opened_with: tuple[int, float], passages: list[Passage] | None = None) -> Step:
+    """The step a model wrote, with the control token that opened it: ids and log-probabilities of both."""
+    token_id, logprob = opened_with
+    return Step(
+        action=action,  # type: ignore[arg-type]
+        text=generation.text,
+        passages=passages or [],
+        token_ids=[token_id, *generation.token_ids],
+        logprobs=[logprob, *generation.logprobs],
+    )
 
 
 async def _score_prompt(prompt: list[Segment], tools: Tools) -> list[float]:

@@ -8,22 +8,27 @@ from typing import Literal
 
 from pydantic import Field
 
-from infer.reasoning import completed, concluded, final_answer, reason
+from infer.ask import note_fault
+from infer.demonstrations import Examples
+from infer.reasoning import completed, concluded, reason
 from infer.tools import Tools
-from infer.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Passage, Question
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 
 _FOLLOW_UP = re.compile(r"^(?P<before>.*?)\bfollow[- ]?up:[ \t]*(?P<query>[^\n]+)", re.IGNORECASE | re.DOTALL)
+# An intermediate answer may say "so the answer is no", as one of RQ-RAG's Table 9 does.
+_END = re.compile(r"\bfinal answer(?: is|:)[ \t:]*[^\s:]", re.IGNORECASE)
 
 
 class Options(Recipe):
     """Prompt and bounds."""
 
-    examples: Literal["zero", "few"] = Field("zero", description="few puts a worked example into the prompt")
+    examples: Examples = Field("zero", description="few: three worked examples in the prompt; the paper shows four")
+    prompt: Literal["own", "rq_rag"] = Field("own", description="rq_rag: Table 9's, with its example; what was found comes first")
     max_follow_ups: int = Field(4, description="then the answer is asked for", ge=0)
     max_reasoning_tokens: int = Field(150, description="of each reply", ge=1)
 
@@ -31,15 +36,22 @@ class Options(Recipe):
 async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
     """Follow-ups one after another, then the answer."""
     steps: list[tuple[str, list[Passage]]] = []
+    queries: set[str] = set()
+    name = "self_ask" if options.prompt == "own" else "self_ask_rq_rag"
     while True:
         must_answer = len(steps) == options.max_follow_ups
-        prompt = render_prompt("self_ask", question=question.text, steps=steps, examples=options.examples, must_answer=must_answer)
+        prompt = render_prompt(name, question=question.text, steps=steps, examples=options.examples, must_answer=must_answer)
         depth = len(steps)
         said = await reason("self_ask", prompt, question.text, tools, depth=depth, max_new_tokens=options.max_reasoning_tokens)
-        if must_answer:
-            return tools.prediction(completed(said, question.text, tools, depth=depth))
         asked = _FOLLOW_UP.match(said)
-        if asked is None or final_answer(asked["before"]) is not None:
+        if must_answer:
+            # One question more is no answer.
+            return tools.prediction(completed(said if asked is None else asked["before"], said, question.text, tools, depth=depth))
+        if asked is None or _END.search(asked["before"]):
             return tools.prediction(concluded(said if asked is None else asked["before"], question.text, tools, depth=depth))
         # What the model makes up after its question, the context it was not given yet among it, is dropped.
-        steps.append((asked[0], await tools.search(asked["query"].strip(), depth=depth)))
+        query = asked["query"].strip()
+        if query in queries:
+            note_fault(tools, question.text, "repeated", query, depth=depth)
+        queries.add(query)
+        steps.append((asked[0], await tools.search(query, depth=depth)))

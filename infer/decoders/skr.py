@@ -10,13 +10,14 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from infer.reasoning import answered
 from infer.tools import Tools
-from infer.trace import Prediction
 from refinery.llms.capabilities import Need
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import KnowledgeLabel, Passage, Question, read_records
 from refinery.sub_models import KNOW, UNKNOW, knowledge_prompt
+from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 
@@ -47,10 +48,10 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     """Judge, then one call."""
     if await _share_known(question.text, tools, options) >= options.know_threshold:
         prompt = render_prompt("answer_direct", question=question.text)
-        return tools.prediction(await tools.answer("answer_direct", prompt, question.text))
+        return tools.prediction(await answered("answer_direct", prompt, question.text, tools))
     passages = await tools.search(question.text)
     prompt = render_prompt("answer_with_passages", question=question.text, passages=passages)
-    return tools.prediction(await tools.answer("answer_with_passages", prompt, question.text))
+    return tools.prediction(await answered("answer_with_passages", prompt, question.text, tools))
 
 
 async def _share_known(question: str, tools: Tools, options: Options) -> float:

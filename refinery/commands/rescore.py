@@ -10,7 +10,7 @@ HELP = "select and score a run's stored trees again, without a model"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="output_dir of an infer run")
-    parser.add_argument("--selection", choices=["ppl", "confidence", "ensemble"], help="how one path is chosen")
+    parser.add_argument("--selection", choices=["ppl", "confidence", "ensemble", "learned"], help="how one path is chosen")
     parser.add_argument("--fidelity", choices=["paper", "official", "fixed"], help="how the values compared are defined")
 
 

@@ -15,8 +15,10 @@ DATA_FILE = "data.json"
 _PURPOSE = {
     "self_knowledge": "Judges whether a model knows the answer to a question without searching (RA-ISF, M_know).",
     "relevance": "Judges whether a passage is relevant to a question (RA-ISF, M_rel).",
+    "selection": "Judges whether a path of an RQ-RAG tree ends in a right answer (the open problem of RQ-RAG's Sec. 4.3).",
     "decomposition": "Breaks a question into sub-questions (RA-ISF, M_decom).",
     "refinement": "Refines its own search queries by control tokens (rewrite, decompose, disambiguate), searches, and answers (RQ-RAG).",
+    "preference": "Refines its own search queries by control tokens, searches and answers (RQ-RAG); tuned by DPO on its paths.",
 }
 _SETTINGS = (
     *("family", "strategy", "lora_rank", "lora_alpha", "lora_dropout", "epochs", "max_steps", "learning_rate", "lr_scheduler_type"),

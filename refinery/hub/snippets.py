@@ -24,20 +24,28 @@ pip install rag-refinery
 python - <<'END'
 import asyncio
 from refinery.llms.build import ModelConfig, build_llm
-from refinery.records import Passage
-from refinery.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW, decomposition_prompt, knowledge_prompt, relevance_prompt
+from refinery.records import Passage, Step, Trajectory
+from refinery.sub_models import JUDGE_LABELS, decomposition_prompt, knowledge_prompt, relevance_prompt, selection_prompt
 
 llm = build_llm(ModelConfig(base="{repository}"))
 {read}
 END"""
+_GENERATOR = "zorowin123/rq_rag_llama2_7B"  # the authors' release
 _READS = {
     "self_knowledge": (
-        'context = llm.context(knowledge_prompt("Which country is Lyon in?"))\nprint(asyncio.run(context.choose((KNOW, UNKNOW))))'
+        'context = llm.context(knowledge_prompt("Which country is Lyon in?"))\n'
+        'print(asyncio.run(context.choose(JUDGE_LABELS["self_knowledge"])))'
     ),
     "relevance": (
         'passage = Passage(id="p1", title="Lyon", text="Lyon is a city in France.")\n'
         'context = llm.context(relevance_prompt("Which country is Lyon in?", passage))\n'
-        "print(asyncio.run(context.choose((RELEVANT, IRRELEVANT))))"
+        'print(asyncio.run(context.choose(JUDGE_LABELS["relevance"])))'
+    ),
+    "selection": (
+        'found = [Passage(id="p1", title="Lyon", text="Lyon is a city in France.")]\n'
+        'steps = [Step(action="rewrite", text="country of Lyon", passages=found), Step(action="answer", text="France")]\n'
+        'path = Trajectory(question_id="q1", question="Which country is Lyon in?", steps=steps)\n'
+        'print(asyncio.run(llm.context(selection_prompt(path)).choose(JUDGE_LABELS["selection"])))'
     ),
     "decomposition": (
         'context = llm.context(decomposition_prompt("Is Lyon in the country that won the 2018 World Cup?"))\n'
@@ -48,7 +56,7 @@ _READS = {
 
 def loop_snippet(recipe: dict[str, Any], repository: str) -> Iterable[str]:
     """The loop around this model on one question and one passage of your own; for a whole sub-model, the sub-model alone."""
-    if recipe["task"] == "refinement":
+    if recipe["task"] in ("refinement", "preference"):
         options = f"{{max_depth: 2, format: {recipe['format']}, system_prompt: {recipe['system_prompt']}}}"
         model = f"decoder: rq_rag\nllm: {{base: {repository}}}\noptions: {options}"
         yield from _bash(f"{_SETUP}\n{model}\n{_LOOP.format(passages=3)}")
@@ -56,7 +64,13 @@ def loop_snippet(recipe: dict[str, Any], repository: str) -> Iterable[str]:
     yield "The sub-model alone:"
     yield ""
     yield from _bash(_JUDGE.format(repository=repository, read=_READS[recipe["task"]]))
-    if recipe["strategy"] != "full" and recipe["family"] == "causal":
+    if recipe["task"] == "selection":
+        yield "In RQ-RAG's loop, beside a generator:"
+        yield ""
+        roles = f"sub_models: {{selection: {{base: {repository}}}}}\noptions: {{selection: learned}}"
+        model = f"decoder: rq_rag\nllm: {{base: {_GENERATOR}}}\n{roles}"
+        yield from _bash(f"{_SETUP}\n{model}\n{_LOOP.format(passages=3)}")
+    elif recipe["strategy"] != "full" and recipe["family"] == "causal":
         yield "In RA-ISF's loop. The base model plays the roles without an adapter; add yours beside this one:"
         yield ""
         model = f"decoder: ra_isf\nllm:\n  base: {recipe['base']}\n  adapters:\n    {recipe['task']}: {repository}"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2.meta import find_referenced_templates
 
 _FOLDER = Path(__file__).parent
 # Autoescape is for HTML; a prompt is plain text, and outside text in it is encoded with control-token parsing off.
@@ -15,12 +16,26 @@ _ENVIRONMENT.globals.clear()  # no prompt calls any, and jinja copies them for e
 _rendered: set[str] = set()
 
 
-def render_prompt(name: str, **values: Any) -> str:
+class Prompt(str):
+    """A rendered prompt that remembers its file's name and what was filled in, so that a trace can keep both."""
+
+    name: str
+    values: dict[str, Any]
+
+
+def render_prompt(name: str, **values: Any) -> Prompt:
     """The text of `refinery/prompts/<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError."""
     template = _template(name)
-    text = "".join(template.root_render_func(template.new_context(values)))  # `render`, without a copy of the values
+    prompt = Prompt("".join(template.root_render_func(template.new_context(values, shared=True))))  # `render`, without a copy of the values
+    prompt.name, prompt.values = name, values
     _rendered.add(name)
-    return text
+    return prompt
+
+
+@cache
+def has_prompt(name: str) -> bool:
+    """Whether there is such a prompt file."""
+    return (_FOLDER / f"{name}.jinja").exists()
 
 
 def rendered_prompts() -> dict[str, str]:
@@ -30,10 +45,18 @@ def rendered_prompts() -> dict[str, str]:
 
 @cache
 def _template(name: str) -> Template:
-    return _ENVIRONMENT.get_template(f"{name}.jinja")
+    template = _ENVIRONMENT.get_template(f"{name}.jinja")
+    template.globals = {}  # in place of a chain of empty ones, which is gone through for every rendering
+    return template
 
 
 @cache
 def prompt_hash(name: str) -> str:
-    """First 12 hex digits of the SHA-256 of the prompt file."""
-    return hashlib.sha256((_FOLDER / f"{name}.jinja").read_bytes()).hexdigest()[:12]
+    """First 12 hex digits of the SHA-256 of the prompt file, followed by the files that it includes or imports."""
+    return hashlib.sha256(_source(f"{name}.jinja")).hexdigest()[:12]
+
+
+def _source(file: str) -> bytes:
+    text = (_FOLDER / file).read_bytes()
+    named = find_referenced_templates(_ENVIRONMENT.parse(text.decode()))
+    return text + b"".join(_source(other) for other in dict.fromkeys(filter(None, named)))

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from infer.selection import STRATEGIES, select
-from infer.trace import Cost, Prediction, ScoredPassage, TraceStep
 from refinery.command import main
 from refinery.records import Passage, Question, Step, Trajectory, write_records
 from refinery.run_dir import write_json
+from refinery.trace import Cost, Prediction, ScoredPassage, TraceStep
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 HOSTILE = '</script><script>document.title = "owned"</script><img src=x onerror="document.title=\'owned\'"> [A_Response] <b>bold</b>'

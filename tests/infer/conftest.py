@@ -7,11 +7,10 @@ import pytest
 from infer.evaluate import evaluate, total_cost
 from infer.provenance import provenance
 from infer.recipe import InferRecipe
-from infer.run import PREDICTIONS_FILE
 from infer.scores import SCORES_FILE, score
-from infer.trace import Cost, Prediction
 from refinery.records import Passage, Question, write_records
 from refinery.run_dir import open_run
+from refinery.trace import PREDICTIONS_FILE, Cost, Prediction
 
 PASSAGES = [Passage(id=str(number), title=f"film {number}", text=f"film {number} is by Maria {number}.") for number in range(5)]
 

@@ -90,12 +90,74 @@ RUNS = {
 }
 
 
+def test_least_to_most_puts_an_earlier_answer_where_a_part_calls_it_by_number():
+    replies = ["1. Who directed Dune?\n2. Where was #1 born?", "The answer is Maria Torvel", "The answer is Lyon", "The answer is Lyon"]
+    _, llm, searched = solve("least_to_most", replies)
+    assert "Where was Maria Torvel born?" in searched.calls
+    assert not any("#1" in text for text in llm.texts("generate"))
+
+
 @pytest.mark.parametrize("decoder", BASELINES)
 def test_calls_and_searches_are_the_methods(decoder):
     script, calls, queries = RUNS[decoder]
     prediction, _, searched = solve(decoder, script)
     assert (prediction.answer, prediction.cost.calls, searched.calls, faults(prediction)) == ("Lyon", calls, queries, [])
     assert prediction.cost.retrievals == len(queries)
+
+
+@pytest.mark.parametrize("decoder", ["chain_of_thought", "least_to_most", "self_ask", "ircot", "iter_retgen", "react"])
+def test_worked_examples_change_what_is_read_and_not_what_is_done(decoder):
+    script, calls, queries = RUNS[decoder]
+    prediction, llm, searched = solve(decoder, script, examples="few")
+    assert (prediction.answer, prediction.cost.calls, searched.calls, faults(prediction)) == ("Lyon", calls, queries, [])
+    assert all("Harlow Observatory" in call.text for call in llm.calls)
+
+
+@pytest.mark.parametrize(
+    ("named", "queries", "missing"),
+    [
+        ("1. Who directed Dune?\n2. Where was #1 born?\n3. When?", ["Who directed Dune?", "Where was #1 born?"], []),
+        ("1. Who directed Dune?", ["Who directed Dune?", QUERY], []),
+        ("It is simple.", [QUERY, QUERY], ["unextracted"]),
+    ],
+)
+@pytest.mark.parametrize("decoder", ["chain_of_thought", "chain_of_note"])
+def test_rq_rags_prompt_shows_two_simpler_questions_with_what_is_found_for_each(decoder, named, queries, missing):
+    prediction, llm, searched = solve(decoder, [named, "Q1: The answer is Maria.\nQ3: The answer is Lyon."], prompt="rq_rag")
+    assert (prediction.answer, prediction.cost.calls, searched.calls, faults(prediction)) == ("Lyon", 2, queries, missing)
+    asked = llm.calls[-1].text
+    places = [asked.index(line) for line in (f"Q1: {queries[0]}\nP1:\nDune:", f"Q2: {queries[1]}\nP2:\nDune:", f"Q3: {QUERY}")]
+    assert places == sorted(places)
+
+
+def test_rq_rags_chain_of_thought_shows_no_passages_without_a_retriever():
+    prediction, llm, _ = solve("chain_of_thought", ["1. Who?", "The answer is Lyon."], prompt="rq_rag", retriever=False)
+    assert (prediction.answer, prediction.cost.retrievals) == ("Lyon", 0)
+    assert "Q1: Who?\nP1:\nQ2:" in llm.calls[-1].text
+
+
+def test_rq_rags_chain_of_thought_has_no_worked_examples():
+    with pytest.raises(ValueError, match="leave out 'examples: few'"):
+        solve("chain_of_thought", ["The answer is Lyon."], prompt="rq_rag", examples="few")
+
+
+def test_rq_rags_self_ask_puts_what_was_found_before_the_question():
+    script, calls, queries = RUNS["self_ask"]
+    prediction, llm, searched = solve("self_ask", script, prompt="rq_rag")
+    assert (prediction.answer, prediction.cost.calls, searched.calls) == ("Lyon", calls, queries)
+    before, _, after = llm.calls[-1].text.rpartition("\nQuestion: ")
+    assert all(f"Context: {passage.title}: {passage.text}" in before for passage in (FILM, PERSON))
+    assert "Context" not in after
+
+
+def test_an_intermediate_answer_that_calls_itself_the_answer_does_not_end_self_ask():
+    script = [
+        "Yes.\nFollow up: Is it Oslo?",
+        "It is not, so the answer is no.\nFollow up: Is it Lyon?",
+        "Yes.\nSo the final answer is: Lyon",
+    ]
+    prediction, _, searched = solve("self_ask", script)
+    assert (prediction.answer, searched.calls) == ("Lyon", ["Is it Oslo?", "Is it Lyon?"])
 
 
 @pytest.mark.parametrize("decoder", ["chain_of_thought", "least_to_most", "plan_and_solve", "self_criticism"])
@@ -148,6 +210,13 @@ def test_alce_answers_from_what_its_strategy_shows(strategy, calls):
     shown = llm.calls[-1].text
     assert ("sand" in shown) == (strategy in ("vanilla", "rerank"))
     assert "Passage [2]" in shown
+
+
+@pytest.mark.parametrize(("strategy", "calls"), [("vanilla", 1), ("rerank", 4)])
+def test_alce_shows_worked_examples_before_its_passages(strategy, calls):
+    prediction, llm, _ = solve("alce", lambda text: "In Lyon [1]. The answer is Lyon.", found=[PERSON], strategy=strategy, examples="few")
+    assert (prediction.answer, prediction.cost.calls) == ("Lyon", calls)
+    assert all(0 <= call.text.find("Harlow Observatory") < call.text.find(PERSON.text) for call in llm.calls)
 
 
 def test_alce_rerank_takes_the_answer_that_its_citations_bear_out():

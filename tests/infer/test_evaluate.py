@@ -2,8 +2,8 @@ import pytest
 
 from infer.evaluate import evaluate, total_cost
 from infer.scores import QuestionScores, score
-from infer.trace import Cost, Prediction
 from refinery.records import Question, SubQuestion
+from refinery.trace import Cost, Prediction
 
 ONE_HOP = Question(id="a", text="Who?", answers=["Lyon"], type="single_hop", decomposition=[SubQuestion(text="Who?")])
 TWO_HOPS = Question(id="b", text="Where?", answers=["Oslo", "Kristiania"], type="two_hop", decomposition=[SubQuestion(text="Who?")] * 2)
@@ -69,7 +69,7 @@ def test_the_default_metrics_are_the_datasets_that_apply(datasets, metrics):
 def test_costs_are_per_question_and_in_all():
     rows, predictions = answered([ONE_HOP, TWO_HOPS], ["x", "x"])
     cost = {"calls": 4.0, "retrievals": 2.0, "prefill_tokens": 30.0, "decode_tokens": 10.0}
-    spent = cost | {"seconds": 1.5, "iterations": 1.0, "passages_per_iteration": 0.0}
+    spent = cost | {"seconds": 1.5, "iterations": 1.0, "passages_per_iteration": 0.0, "passages_per_call": 0.0, "knowledge_tokens": 0.0}
     assert evaluate(rows, predictions, seconds=3.0)["rag"]["cost_per_question"] == spent
     assert total_cost(predictions, seconds=3.0) == {field: 2 * value for field, value in cost.items()} | {"seconds": 3.0}
 

@@ -8,12 +8,12 @@ import pytest
 from infer.judge import judge
 from infer.rescore import rescore
 from infer.scores import JUDGEMENTS_FILE, Judgement
-from infer.trace import Cost, Prediction
 from refinery.command import main
 from refinery.demo.teacher_server import ChatServer
 from refinery.errors import RunDirError
 from refinery.llms.endpoint import EndpointConfig, UnusableEndpoint
 from refinery.records import Question, Step, Trajectory, read_records
+from refinery.trace import Cost, Prediction
 
 QUESTIONS = [Question(id=f"q{number}", text=f"Who made film {number}?", answers=["Maria Torvel"]) for number in range(4)]
 CHOICE = Question(id="c", text="Which is red?", choices=["sky", "blood"], answers=["B"])

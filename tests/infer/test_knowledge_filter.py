@@ -12,13 +12,14 @@ OTHER = Passage(id="other", title="Oslo", text="Oslo is a city.")
 
 
 class Table:
-    """A reranker that looks scores up, passages by their title."""
+    """A reranker that looks scores up, passages by their title and sentences by their beginning."""
 
     def __init__(self, **scores: float):
         self.scores, self.statements = scores, []
 
-    async def score(self, statement, texts):
+    async def score(self, statement, passages):
         self.statements.append(statement)
+        texts = [passage.title or passage.text for passage in passages]
         return [next((score for start, score in self.scores.items() if text.startswith(start)), 0.0) for text in texts]
 
 
@@ -62,5 +63,5 @@ def test_without_a_reranker_everything_stays_in_order():
 
 def test_the_lexical_reranker_prefers_texts_with_the_querys_rare_words():
     texts = ["Oslo is a city.", "Maria Torvel was born in Lyon.", "Maria has a cat.", "..."]
-    scores = asyncio.run(LexicalScorer().score("Where was Maria Torvel born?", texts))
+    scores = asyncio.run(LexicalScorer().score("Where was Maria Torvel born?", [Passage(id="", text=text) for text in texts]))
     assert scores[1] > scores[2] > scores[0] == scores[3] == 0.0

@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from infer.decoders.migres import Options, decode
+from infer.decoders.migres import Options, decode, required_roles, role_needs
 from infer.tools import Tools
+from refinery.errors import RecipeError
 from refinery.llms.fake import FakeLLM
+from refinery.recipe import build_recipe
 from refinery.records import Passage, Question
 from refinery.retrievers.fake import FakeRetriever
+from refinery.sub_models import IRRELEVANT, RELEVANT, relevance_prompt
 
 WHOLE = "Where was the director of Dune born?"
 BORN = "Where was Maria Torvel born?"
@@ -71,12 +74,12 @@ class Model:
         return json.dumps({"entails": True})
 
 
-def solve(model: Model | None = None, *, found=None, **options):
-    """Decode WHOLE; `found` replaces what a query finds."""
+def solve(model: Model | None = None, *, found=None, sub_models=None, **options):
+    """Decode WHOLE; `found` replaces what a query finds, `sub_models` play roles."""
     finds = {WHOLE: [FILM, OTHER], BORN: [FILM, PERSON]} | (found or {})
     llm, retriever = FakeLLM(model or Model()), FakeRetriever(lambda query: finds.get(query, []))
     question = Question(id="q", text=WHOLE)
-    tools = Tools(question=question, llm=llm, retriever=retriever, passages_per_query=50)
+    tools = Tools(question=question, llm=llm, retriever=retriever, passages_per_query=50, sub_models=sub_models or {})
     return asyncio.run(decode(question, tools, Options(**(LOOSE | options)))), llm, retriever
 
 
@@ -130,6 +133,16 @@ def test_the_most_calls_are_those_of_three_modules_less_the_last_queries():
     options = {"relevance_threshold": 0, "uses_per_passage": 9, "max_iterations": 5}
     prediction, _, _ = solve(Model(**NEVER, queries=numbered_queries()), found={f"query {n} Dune": [FILM] for n in range(30)}, **options)
     assert prediction.cost.calls == 3 * 5 - 1
+
+
+def test_a_students_reply_of_another_form_is_counted_and_the_question_goes_on():
+    def script(text: str) -> str:
+        return "I like tea." if text.endswith("Information:") else Model()(text)
+
+    prediction, llm, _ = solve(script, students=["leaf"], max_iterations=2)
+    assert [step.text.split(":")[0] for step in prediction.trace if step.name == "fault"] == ["malformed", "malformed"]
+    assert prediction.answer == "unknown"
+    assert sum(call.text.endswith("Information:") for call in llm.calls) == 2
 
 
 def test_only_the_last_main_call_may_use_own_knowledge():
@@ -252,6 +265,73 @@ def test_without_a_reranker_the_first_passages_are_read_whole_in_their_order():
     assert PERSON.text in prompts(llm, "leaf")[0]
 
 
+def relevance(**shares: float) -> FakeLLM:
+    """A relevance judge that knows how probable it finds passages (by title) and sentences (by their first word) relevant, else 0.1."""
+
+    def script(text: str) -> dict[str, float]:
+        named = line("Title", text) or line("Text", text)
+        share = next((share for start, share in shares.items() if named.startswith(start)), 0.1)
+        return {RELEVANT: share, IRRELEVANT: 1 - share}
+
+    return FakeLLM(script)
+
+
+def test_a_judges_threshold_is_a_probability():
+    judge = relevance(Dune=0.7, Oslo=0.6)
+    options = {"reranker": "judge", "sub_models": {"reranker": judge}, "max_iterations": 1, "compression": "none"}
+    for threshold, read in ((0.5, ["Dune", "Oslo"]), (0.65, ["Dune"])):
+        prediction, llm, _ = solve(relevance_threshold=threshold, **options)
+        assert titles(prompts(llm, "leaf")[0]) == read
+        kept = next(step for step in prediction.trace if step.name == "filter").passages
+        assert [passage.retrieval_score for passage in kept] == [0.7, 0.6][: len(read)]
+
+
+def test_a_judge_reads_sentences_without_their_title():
+    judge = relevance(Maria=0.9)
+    _, llm, _ = solve(found={WHOLE: [PERSON]}, reranker="judge", relevance_threshold=0.5, sub_models={"reranker": judge}, max_iterations=1)
+    assert [line("Title", text) for text in judge.texts("choose")] == ["Maria Torvel", "", "", ""]
+    assert "(Title: Maria Torvel) Maria Torvel was born in Lyon.\n" in prompts(llm, "leaf")[0]
+
+
+@pytest.mark.parametrize(("share", "information"), [(0.5, LYON), (0.49, "(none)")])
+@pytest.mark.parametrize("entailment", ["nli", "judge"])
+def test_information_is_entailed_from_a_probability_of_one_half_on(entailment, share, information):
+    def script(text: str) -> dict[str, float]:
+        if entailment == "judge":
+            assert text == relevance_prompt(LYON, FILM)
+            return {RELEVANT: share, IRRELEVANT: 1 - share}
+        assert text == f"premise: Dune {FILM.text} hypothesis: {LYON}"
+        return {"1": share, "0": 1 - share}
+
+    model = Model(leaf=extract((LYON, [1])))
+    prediction, llm, _ = solve(model, entailment=entailment, sub_models={"entailment": FakeLLM(script)}, max_iterations=1)
+    assert line("Information", prompts(llm, "main")[0]) == information
+    noted = [step.probabilities for step in prediction.trace if step.name == "not_entailed"]
+    assert noted == ([{"entailed": share}] if information == "(none)" else [])
+    assert prediction.cost.calls == 2  # leaf and main: a label read is no call of Table 4
+
+
+@pytest.mark.parametrize("threshold", [{}, {"relevance_threshold": 3.0}, {"relevance_threshold": -0.1}])
+def test_a_judge_with_another_rerankers_threshold_is_refused(threshold):
+    with pytest.raises(RecipeError, match="relevance_threshold.* is no probability.*such as 0.5 "):
+        build_recipe({"reranker": "judge"} | threshold, Options, where="recipe.yaml: options")
+
+
+@pytest.mark.parametrize(
+    ("options", "needs", "required"),
+    [
+        ({}, {}, ()),
+        ({"entailment": "llm"}, {"entailment": frozenset()}, ()),
+        ({"entailment": "nli"}, {"entailment": frozenset({"label_reads"})}, ("entailment",)),
+        ({"reranker": "judge", "relevance_threshold": 0.5}, {"reranker": frozenset({"label_reads"})}, ("reranker",)),
+    ],
+)
+def test_a_role_is_asked_for_what_the_options_make_of_it(options, needs, required):
+    modules = dict.fromkeys(("leaf", "main", "queries"), frozenset())
+    assert role_needs(Options(**options)) == modules | needs
+    assert required_roles(Options(**options)) == required
+
+
 def test_a_threshold_above_every_score_leaves_no_passage():
     assert solve(relevance_threshold=99.0, max_iterations=1)[0].trace[1].passages == []
 
@@ -358,3 +438,16 @@ def test_demonstrations_stand_before_the_question_of_every_module():
     assert prediction.answer == "Lyon"
     for name in ("leaf", "main", "queries"):
         assert all("Edith Marlow" in prompt.rpartition("Question: ")[0] for prompt in prompts(llm, name)), name
+
+
+def test_what_a_small_model_reads_is_fitted_after_the_filter_has_chosen():
+    long = [Passage(id=str(i), title=f"film {i}", text=f"Dune director {i} " + "word " * 300) for i in range(50)]
+
+    class SmallModel(FakeLLM):
+        context_limit = 1200
+
+    llm = SmallModel(Model(leaf=extract()))
+    tools = Tools(question=Question(id="q", text=WHOLE), llm=llm, retriever=FakeRetriever(lambda query: long), passages_per_query=50)
+    prediction = asyncio.run(decode(tools.question, tools, Options(max_iterations=1, passages_in_prompt=2, reranker="none")))
+    (read,) = [step for step in prediction.trace if step.name == "filter"]
+    assert [len(passage.text.split()) > 250 for passage in read.passages] == [True, True]

@@ -9,13 +9,13 @@ import pytest
 
 from infer.decoders import migres, re_thinking
 from infer.tools import Tools
-from infer.trace import Prediction
 from refinery.demo.teacher_server import ChatServer, Faults
 from refinery.errors import LLMError
 from refinery.llms.build import build_llm
 from refinery.llms.endpoint import EndpointConfig
 from refinery.records import Passage, Question
 from refinery.retrievers.bm25 import Bm25
+from refinery.trace import Prediction
 
 NAMES = ["alder", "birch", "cedar", "maple"]
 QUESTIONS = [Question(id=name, text=f"Where was the director of film {name} born?") for name in NAMES]

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from infer.nodes import prediction_nodes
 from infer.page import write
 from infer.selection import STRATEGIES, select, selectable
-from infer.trace import Cost, Prediction, ScoredPassage, TraceStep
 from refinery.command import main
 from refinery.errors import RecordError
 from refinery.pages.content import Passages
 from refinery.records import Passage, Question, Reading, Step, Trajectory
+from refinery.trace import Cost, Prediction, ScoredPassage, TraceStep
 
 QUESTIONS = [Question(id=f"q{n}", text=f"Who is {n}?", answers=["Torvel"], supporting=["1"], type="rare") for n in range(12)]
 VIEWS = list(product(STRATEGIES, selectable("paper")))

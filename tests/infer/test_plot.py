@@ -3,11 +3,11 @@
 import pytest
 
 from infer.plot import panels
-from infer.trace import Prediction
 from refinery.command import main
 from refinery.errors import RunDirError
 from refinery.figures import save_figure
 from refinery.records import Question, Step, Trajectory
+from refinery.trace import Prediction
 
 pytest.importorskip("matplotlib")
 QUESTIONS = [Question(id=f"q{n}", text=f"Who is {n}?", answers=["Torvel"]) for n in range(20)]

@@ -8,20 +8,25 @@ from infer.scores import score
 from refinery.records import Question, SubQuestion
 
 
-def printed(*questions: Question) -> str:
-    console = Console(file=io.StringIO(), width=200)
+def printed(*questions: Question, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(results_table(evaluate(score("rag", questions, [None] * len(questions)), [], seconds=1.0), title="a run"))
     return console.file.getvalue()
 
 
 def test_the_table_shows_the_metrics_of_the_dataset_by_hops():
     table = printed(Question(id="a", text="Who?", dataset="musique", answers=["Lyon"], decomposition=[SubQuestion(text="Who?")] * 2))
-    assert "em.squad / f1.musique" in table
-    assert "0.0 / 0.0" in table
-    assert "multi_hop" in table
+    assert all(name in table for name in ("multi_hop", "em.squad", "f1.musique"))
+    assert table.count("0.0") >= 4
 
 
 def test_choices_are_told_by_their_accuracy():
-    assert "accuracy.choice / match.selfrag" in printed(
-        Question(id="a", text="Which?", dataset="arc", answers=["B"], choices=["Oslo", "Lyon"])
-    )
+    table = printed(Question(id="a", text="Which?", dataset="arc", answers=["B"], choices=["Oslo", "Lyon"]))
+    assert "accuracy.choice" in table
+    assert "match.selfrag" in table
+
+
+def test_metrics_keep_their_names_in_a_narrow_terminal():
+    question = Question(id="a", text="Who?", dataset="hotpotqa", answers=["Lyon"], decomposition=[SubQuestion(text="Who?")] * 2)
+    table = printed(question, question.model_copy(update={"id": "b", "decomposition": [SubQuestion(text="Who?")]}), width=80)
+    assert all(name in table for name in ("single_hop", "multi_hop", "em.squad", "seconds"))

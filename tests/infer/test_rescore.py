@@ -5,12 +5,11 @@ import json
 import pytest
 
 from infer.rescore import rescore
-from infer.run import PREDICTIONS_FILE
 from infer.scores import SCORES_FILE
 from infer.selection import STRATEGIES, select
-from infer.trace import Cost, Prediction
 from refinery.errors import RunDirError
 from refinery.records import Question, Step, Trajectory, read_records, write_records
+from refinery.trace import PREDICTIONS_FILE, Cost, Prediction
 
 QUESTIONS = [Question(id=f"q{number}", text=f"Who is {number}?", answers=["Torvel"]) for number in range(4)]
 FILES = (PREDICTIONS_FILE, SCORES_FILE, "metrics.json")
@@ -108,3 +107,22 @@ def test_a_run_that_did_not_score_what_it_read_cannot_be_selected_as_the_authors
     with pytest.raises(RunDirError, match="was not decoded with `fidelity: official`"):
         rescore(tree_run, fidelity="official")
     assert contents(tree_run) == before
+
+
+def test_knowledge_stays_as_the_runs_tokenizer_counted_it(stored_run):
+    folder = stored_run("rag", QUESTIONS[:1], ["Lyon"])
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["results"]["rag"]["cost_per_question"]["knowledge_tokens"] = 321.0
+    metrics["results"]["rag"]["knowledge_unit"] = "tokens"
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    scores = rescore(folder)["results"]["rag"]
+    assert (scores["cost_per_question"]["knowledge_tokens"], scores["knowledge_unit"]) == (321.0, "tokens")
+
+
+def test_a_run_from_before_knowledge_was_counted_gets_it_in_words(stored_run):
+    folder = stored_run("rag", QUESTIONS[:1], ["Lyon"])
+    metrics = json.loads((folder / "metrics.json").read_text())
+    del metrics["results"]["rag"]["cost_per_question"]["knowledge_tokens"], metrics["results"]["rag"]["knowledge_unit"]
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    scores = rescore(folder)["results"]["rag"]
+    assert (scores["cost_per_question"]["knowledge_tokens"], scores["knowledge_unit"]) == (0.0, "words")

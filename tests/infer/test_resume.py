@@ -15,11 +15,10 @@ import pytest
 import yaml
 
 from infer.__main__ import main
-from infer.run import PREDICTIONS_FILE
-from infer.trace import Prediction
 from refinery.demo.teacher_server import ChatServer, Faults
 from refinery.prompts.render import prompt_hash
 from refinery.records import Passage, Question, read_records, write_records
+from refinery.trace import PREDICTIONS_FILE, Prediction
 
 PROJECT = Path(__file__).parents[2]
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], split="test") for i in range(30)]

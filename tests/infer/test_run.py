@@ -7,11 +7,10 @@ import pytest
 import yaml
 
 from infer.__main__ import main
-from infer.run import PREDICTIONS_FILE
 from infer.scores import SCORES_FILE, QuestionScores
-from infer.trace import Prediction
 from refinery.prompts.render import prompt_hash
 from refinery.records import Passage, Question, read_records, write_records
+from refinery.trace import PREDICTIONS_FILE, Prediction
 
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], split="test") for i in range(30)]
 PASSAGES = [Passage(id=str(i), title=f"film {i}", text=f"film {i} is a film directed by Maria {i}.") for i in range(30)]
@@ -122,7 +121,7 @@ def test_a_missing_part_leaves_nothing_that_looks_whole(recipe, tmp_path, capsys
 
 def test_a_checkpoint_without_control_tokens_is_refused_before_decoding(recipe, tmp_path, capsys, tiny_bases):
     assert main([str(recipe(decoder="rq_rag"))]) == 2
-    message = f"{tiny_bases['tied']}: its tokenizer lacks control token '[A_Response]'. Train it with `task: refinement`."
+    message = f"{tiny_bases['tied']}: its tokenizer lacks control token '[A_Response]'. Name a checkpoint that was trained with this"
     assert message in one_error_line(capsys.readouterr().err)
     assert not (tmp_path / "run").exists()
 

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from infer.scores import score
 from infer.selection import STRATEGIES, select
-from infer.trace import Cost, Prediction, ScoredPassage, TraceStep
 from refinery.records import Passage, Question, Step, SubQuestion, Trajectory
+from refinery.trace import Cost, Prediction, ScoredPassage, TraceStep
 
 COST = Cost(calls=1, retrievals=1, prefill_tokens=1, decode_tokens=1)
 ASKED = Question(id="a", text="Where?", answers=["Lyon"], supporting=["p1", "p2"])

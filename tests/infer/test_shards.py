@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infer.run import PREDICTIONS_FILE
 from infer.shards import Ledger, Processes, attempts, delete_ledgers, prompts_used, read_ledgers, wall_seconds
-from infer.trace import Cost, Prediction
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
 from refinery.records import Passage, Question, read_records, write_records
 from refinery.run_dir import RunDir
+from refinery.trace import PREDICTIONS_FILE, Cost, Prediction
 
 PROJECT = Path(__file__).parents[2]
 COST = Cost(calls=1, retrievals=0, prefill_tokens=5, decode_tokens=2)

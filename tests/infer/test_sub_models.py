@@ -6,9 +6,8 @@ import pytest
 import yaml
 
 from infer.__main__ import main
-from infer.run import PREDICTIONS_FILE
-from infer.trace import Prediction
 from refinery.records import Passage, Question, read_records, write_records
+from refinery.trace import PREDICTIONS_FILE, Prediction
 
 
 @pytest.fixture

@@ -7,14 +7,25 @@ from pathlib import Path
 import pytest
 
 from refinery.recipe import load_recipe
-from refinery.records import Decomposition, KnowledgeLabel, Passage, RelevanceLabel, Step, Trajectory, write_records
+from refinery.records import (
+    Decomposition,
+    Exchange,
+    KnowledgeLabel,
+    Passage,
+    Preference,
+    RelevanceLabel,
+    SelectionLabel,
+    Step,
+    Trajectory,
+    write_records,
+)
 from train.launch import read_accelerate_config
 from train.recipe import TrainRecipe
 from train.run import run
 
 ROOT = Path(__file__).parents[2]
 ALL = sorted(ROOT.glob("recipes/*/train/*.yaml"))
-PAPERS = [path for path in ALL if path.parts[-3] in ("ra_isf", "rq_rag")]
+PAPERS = [path for path in ALL if path.parts[-3] in ("ra_isf", "rq_rag", "re_thinking", "migres")]
 CONFIGS = sorted(ROOT.glob("accelerate_configs/*.yaml"))
 
 
@@ -58,7 +69,7 @@ def test_a_recipe_opens_with_its_command_hardware_time_and_aim(path):
         assert f"\n{part}" in text
 
 
-@pytest.mark.parametrize("path", [path for path in PAPERS if path.parts[-3] == "rq_rag"], ids=name_of)
+@pytest.mark.parametrize("path", [path for path in PAPERS if path.parts[-3] == "rq_rag" and "llama" in path.stem], ids=name_of)
 def test_rq_rag_trains_as_its_paper_says(path):
     recipe = load_recipe(path, TrainRecipe)
     processes = 8 if recipe.strategy == "full" else 1
@@ -73,7 +84,22 @@ def test_ra_isf_trains_at_its_papers_rate(path):
 
 
 PASSAGE = Passage(id="1", title="Dune", text="Dune is a film directed by Maria Dune.")
+
+
+def tree_path(answer: str) -> Trajectory:
+    search = Step(action="rewrite", text="director of Dune", passages=[PASSAGE])
+    return Trajectory(question_id="q", question="Who directed Dune?", steps=[search, Step(action="answer", text=answer)])
+
+
 ROWS = {
+    "selection": [
+        SelectionLabel(question_id="q", question="Who directed Dune?", path=tree_path("Maria Dune"), label=("right", "wrong")[i % 2])
+        for i in range(4)
+    ],
+    "preference": [
+        Preference(question_id="q", question="Who directed Dune?", chosen=tree_path("Maria Dune"), rejected=tree_path("Dune"))
+        for _ in range(4)
+    ],
     "self_knowledge": [
         KnowledgeLabel(question_id=str(i), question="Who directed Dune?", label=("know", "unknow")[i % 2]) for i in range(4)
     ],
@@ -84,6 +110,12 @@ ROWS = {
     "decomposition": [
         Decomposition(
             question_id=str(i), question="When was the director of Dune born?", sub_questions=["Who directed Dune?", "When was #1 born?"]
+        )
+        for i in range(4)
+    ],
+    "traces": [
+        Exchange(
+            question_id=str(i), question="Who directed Dune?", step="main", prompt="Question: Who directed Dune?\nAnswer:", reply=" Me"
         )
         for i in range(4)
     ],

@@ -37,6 +37,11 @@ def fake(script) -> FakeLLM:
     return FakeLLM(script, tokenizer=ActionTokenizer())
 
 
+def test_a_student_is_scored_by_the_replies_that_are_its_teachers(recipe):
+    llm = FakeLLM(lambda text: "Maria Dune" if "Dune?" in text else "Maria")
+    assert score(llm, ROWS["traces"], recipe("traces")) == {"accuracy": 0.25}
+
+
 def test_a_generator_is_scored_step_by_step_along_the_right_trajectory(recipe):
     """Four questions, two steps each: the fake searches where it should, twice with the right query, and never stops for one of them."""
 

@@ -1,0 +1,149 @@
+"""Any decoder's traces as training data for a student that takes its model's place (what none of the four papers did).
+
+Kept are the calls of questions that were answered right, and of those the calls that passed the method's own checks: a reply that the
+decoder could use, all of whose citations hold; a search that found a supporting passage that was not found before. `form: steps` gives a
+row per call, with the student's prompt and reply of refinery/modules.py; `form: trajectories` gives the searches and the answer as one
+trajectory with control tokens, so that one generator learns the method's way through a question and RQ-RAG's decoder runs it.
+
+The infer run must have kept its prompts (`keep_prompts: true`) for `form: steps`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from distill.teacher import RejectedRow
+from distill.workbench import Workbench
+from refinery.errors import RecipeError
+from refinery.llms.json_reply import parse_json_reply
+from refinery.metrics.registry import METRICS, score_all
+from refinery.modules import REPLIES, student_prompt
+from refinery.recipe import Recipe
+from refinery.records import Exchange, Passage, Question, Step, Trajectory
+from refinery.trace import Prediction, TraceStep
+
+# Notes of a decoder's own checks that a reply did not pass: infer/ask.py's faults, and MIGRES' entailment check.
+_FAILED = ("fault", "not_entailed")
+_CHECK = "entailment"  # a call that checks the one before it, of which a student has no part
+
+
+class Options(Recipe):
+    """Which traces, and what is made of them."""
+
+    metric: str = Field("em.squad", description="an answer counts as right from `min_score` on by this metric of refinery/metrics")
+    min_score: float = Field(1.0, gt=0, le=1)
+    form: Literal["steps", "trajectories"] = "steps"
+    searches_find: Literal["new_support", "anything"] = Field(
+        "new_support", description="what a search must find; questions without annotated support are not checked"
+    )
+    steps: list[str] | None = Field(None, description="only calls of these names in the trace; all by default")
+    most_per_group: int | None = Field(
+        None, description="rows of one step (of trajectories: all) and one number of calls at most, to even out actions and lengths", ge=1
+    )
+
+    @field_validator("metric")
+    @classmethod
+    def _of_answers(cls, metric: str) -> str:
+        if metric not in METRICS or METRICS[metric].reads != "answer":
+            raise ValueError(f"is none of {', '.join(name for name, known in METRICS.items() if known.reads == 'answer')}")
+        return metric
+
+
+def needs(options: Options) -> tuple[str, ...]:
+    """Parts of the recipe that must be there."""
+    return ("runs",)
+
+
+async def label(question: Question, bench: Workbench) -> list[Exchange] | list[Trajectory]:
+    """The question's rows from every run that answered it right. Raises RejectedRow when none did, or no call passed the checks."""
+    options = bench.options
+    right = [prediction for prediction in bench.predictions.of(question) if _is_right(prediction, question, options)]
+    if not right:
+        raise RejectedRow("wrong_answer", f"no run answers question {question.id} right by {options.metric}")
+    make = _exchanges if options.form == "steps" else _trajectories
+    rows = [row for prediction in right for row in make(prediction, question, bench)]
+    if not rows:
+        raise RejectedRow("failed_checks", f"no call of question {question.id} passed the method's own checks")
+    return rows  # type: ignore[return-value]
+
+
+def _is_right(prediction: Prediction, question: Question, options: Options) -> bool:
+    return score_all([options.metric], [prediction.answer], [question])[options.metric][0] >= options.min_score
+
+
+def _exchanges(prediction: Prediction, question: Question, bench: Workbench) -> Iterator[Exchange]:
+    """A row per call, while its group is not full."""
+    first, calls = _calls(prediction)
+    found = _found(first)
+    for step, after in calls:
+        wanted = bench.options.steps is None or step.name in bench.options.steps
+        passed = wanted and _passes(step, after, found, question, bench.options)
+        found |= _found(after)
+        if passed and (reply := _plain_reply(step)) is not None and bench.has_room(f"{step.name}, {len(calls)} calls"):
+            assert step.prompt is not None
+            yield Exchange(
+                question_id=question.id,
+                question=question.text,
+                step=step.name,
+                prompt=student_prompt(step.prompt.name, **step.prompt.values),
+                reply=reply,
+                provenance=bench.provenance(),
+            )
+
+
+def _calls(prediction: Prediction) -> tuple[list[TraceStep], list[tuple[TraceStep, list[TraceStep]]]]:
+    """What the trace notes before the first call, and every call with what it notes until the next one.
+
+    Raises RecipeError where no call kept its prompt.
+    """
+    starts = [number for number, step in enumerate(prediction.trace) if step.prompt is not None and step.name != _CHECK]
+    if not starts:
+        raise RecipeError("key 'runs': the traces hold no prompts. Decode with `keep_prompts: true`, by a decoder that prompts.")
+    ends = [*starts[1:], len(prediction.trace)]
+    calls = [(prediction.trace[start], prediction.trace[start + 1 : end]) for start, end in zip(starts, ends, strict=True)]
+    return prediction.trace[: starts[0]], calls
+
+
+def _passes(step: TraceStep, after: Sequence[TraceStep], found: set[str], question: Question, options: Options) -> bool:
+    """Whether nothing that the decoder checked failed, and a search that the call led to found what it should."""
+    if any(noted.name in _FAILED for noted in after):
+        return False
+    searched = any(noted.name == "retrieve" for noted in after)
+    return not searched or _is_useful(_found(after), found, question, options)
+
+
+def _is_useful(new: set[str], found: set[str], question: Question, options: Options) -> bool:
+    if options.searches_find == "anything" or question.supporting is None:
+        return bool(new)
+    return bool((new - found).intersection(question.supporting))
+
+
+def _found(steps: Sequence[TraceStep]) -> set[str]:
+    return {passage.id for step in steps if step.name == "retrieve" for passage in step.passages or []}
+
+
+def _plain_reply(step: TraceStep) -> str | None:
+    """What the student should write; None for JSON that the decoder could not read either."""
+    assert step.prompt is not None
+    schema, text = REPLIES.get(step.prompt.name), step.text or ""
+    if schema is None:
+        return f" {text.strip()}" if text.strip() else None
+    try:
+        return parse_json_reply(text, schema).plain()
+    except ValueError:
+        return None
+
+
+def _trajectories(prediction: Prediction, question: Question, bench: Workbench) -> Iterator[Trajectory]:
+    """The searches that passed, each with what it found, and the answer."""
+    found: set[str] = set()
+    steps: list[Step] = []
+    for searched in (step for step in prediction.trace if step.name == "retrieve"):
+        if _is_useful(_found([searched]), found, question, bench.options):
+            passages = [Passage(id=p.id, title=p.title, text=p.text) for p in searched.passages or []]
+            steps.append(Step(action="decompose" if steps else "rewrite", text=searched.question, passages=passages))
+        found |= _found([searched])
+    if bench.has_room(f"{len(steps)} searches"):
+        answer = Step(action="answer", text=prediction.answer)
+        yield Trajectory(question_id=question.id, question=question.text, steps=[*steps, answer], provenance=bench.provenance())
