@@ -68,7 +68,7 @@ class _ShownRun:
     def _views(self) -> list["_View"]:
         options = self.stored.recipe.decoder_options(str(self.stored.path))
         pairs = product((one for one in self.predictions.strategies if one != LEARNED), selectable(options.fidelity))
-        learned = [_View(LEARNED, LEARNED, options.fidelity)] if LEARNED in self.predictions.strategies else []
+        learned = [_View(LEARNED, LEARNED, options.fidelity, options.generator_weight)] if LEARNED in self.predictions.strategies else []
         named = (_View(f"{strategy} · {fidelity}", strategy, fidelity) for strategy, fidelity in pairs)
         return [*named, *learned, _View(_UPPER_BOUND, None, None)]
 
@@ -85,6 +85,7 @@ class _View:
     name: str
     strategy: str | None
     fidelity: Any
+    generator_weight: float = 1.0
 
 
 class _Predictions:
@@ -164,14 +165,18 @@ def _leaf(path: Any, score: float | None) -> Leaf:
 def _winner(prediction: Prediction, view: _View, scores: Sequence[float | None], multiple_choice: bool) -> int:
     if view.strategy is None:
         return max(range(len(scores)), key=lambda number: scores[number] or 0.0)
-    return select_path(prediction.paths, view.strategy, fidelity=view.fidelity, multiple_choice=multiple_choice)
+    return select_path(prediction.paths, view.strategy, **_settings(view, multiple_choice))
+
+
+def _settings(view: _View, multiple_choice: bool) -> dict[str, Any]:
+    return {"fidelity": view.fidelity, "multiple_choice": multiple_choice, "generator_weight": view.generator_weight}
 
 
 def _selection(prediction: Prediction, view: _View, scores: Sequence[float | None], multiple_choice: bool) -> Selection:
     paths, strategy = prediction.paths, view.strategy
     if strategy is None:
         return {"by": "highest", "values": list(scores), "keys": None}
-    values: list[float | None] = list(path_values(paths, strategy, fidelity=view.fidelity, multiple_choice=multiple_choice))
+    values: list[float | None] = list(path_values(paths, strategy, **_settings(view, multiple_choice)))
     if strategy in ("ensemble", LEARNED):
         return {"by": "sum", "values": values, "keys": [vote_key(path, strategy, fidelity=view.fidelity) for path in paths]}
     return {"by": "lowest" if strategy == "ppl" else "highest", "values": values, "keys": None}

@@ -71,5 +71,6 @@ def answered_in_order(predictions: Sequence[Prediction], questions: Sequence[Que
 
 
 def _reselected(prediction: Prediction, question: Question, options: Any) -> Prediction:
-    selected = select_all(prediction.paths, fidelity=options.fidelity, multiple_choice=question.choices is not None)
+    choice = question.choices is not None
+    selected = select_all(prediction.paths, fidelity=options.fidelity, multiple_choice=choice, generator_weight=options.generator_weight)
     return prediction.model_copy(update={"selected": selected, "answer": selected[options.selection]})

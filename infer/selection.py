@@ -24,7 +24,7 @@ answer. Without the path's own probability a small selector is misled by the man
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from refinery.metrics.squad import normalize_answer
 from refinery.records import Reading, Trajectory
@@ -45,22 +45,30 @@ def strategies_of(paths: Sequence[Trajectory]) -> tuple[str, ...]:
     return (*STRATEGIES, LEARNED) if all(path.right_probability is not None for path in paths) else STRATEGIES
 
 
-def select_all(paths: Sequence[Trajectory], *, fidelity: Fidelity, multiple_choice: bool = False) -> dict[str, str]:
+def select_all(
+    paths: Sequence[Trajectory], *, fidelity: Fidelity, multiple_choice: bool = False, generator_weight: float = 1.0
+) -> dict[str, str]:
     """The answer of every strategy that the tree can be selected by."""
-    return {strategy: select(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice) for strategy in strategies_of(paths)}
+    given: Any = {"fidelity": fidelity, "multiple_choice": multiple_choice, "generator_weight": generator_weight}
+    return {strategy: select(paths, strategy, **given) for strategy in strategies_of(paths)}
 
 
-def select(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False) -> str:
+def select(
+    paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False, generator_weight: float = 1.0
+) -> str:
     """The answer that `strategy` selects; the first path wins ties."""
-    return _answer(paths[select_path(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice)])
+    given: Any = {"fidelity": fidelity, "multiple_choice": multiple_choice, "generator_weight": generator_weight}
+    return _answer(paths[select_path(paths, strategy, **given)])
 
 
-def select_path(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False) -> int:
+def select_path(
+    paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False, generator_weight: float = 1.0
+) -> int:
     """The number of the path that `strategy` selects, from 0.
 
     The ensemble elects an answer, as the first path words it; of the paths with these words the one with the strongest vote stands for it.
     """
-    values = path_values(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice)
+    values = path_values(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice, generator_weight=generator_weight)
     if strategy == "ppl":
         return values.index(min(values))
     if strategy in ("ensemble", LEARNED):
@@ -73,10 +81,15 @@ def select_path(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelit
     return values.index(max(values))
 
 
-def path_values(paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False) -> list[float]:
-    """What `strategy` compares: each path's perplexity (the lowest wins), confidence (the highest), or its vote for its `vote_key`."""
+def path_values(
+    paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False, generator_weight: float = 1.0
+) -> list[float]:
+    """What `strategy` compares: each path's perplexity (the lowest wins), confidence (the highest), or its vote for its `vote_key`.
+
+    In `learned` a path's own probability counts to the power of `generator_weight`.
+    """
     if strategy == LEARNED:
-        return [_number(_right_probability(path) * _path_probability(path), 0.0) for path in paths]
+        return [_number(_learned_vote(path, generator_weight), 0.0) for path in paths]
     if strategy == "ppl":
         return [_number(perplexity(path, fidelity=fidelity), math.inf) for path in paths]
     if strategy == "ensemble" and fidelity == "fixed":
@@ -121,9 +134,9 @@ def _path_probability(path: Trajectory) -> float:
     return math.exp(sum(_written(path))) if path.answer else 0.0
 
 
-def _right_probability(path: Trajectory) -> float:
+def _learned_vote(path: Trajectory, generator_weight: float) -> float:
     assert path.right_probability is not None, "no selector has judged the tree"
-    return path.right_probability
+    return path.right_probability * _path_probability(path) ** generator_weight if path.answer else 0.0
 
 
 def _reading(path: Trajectory) -> Reading:

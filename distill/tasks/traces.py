@@ -11,13 +11,14 @@ The infer run must have kept its prompts (`keep_prompts: true`) for `form: steps
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from distill.teacher import RejectedRow
+from distill.tree_paths import AnswerMetric
 from distill.workbench import Workbench
 from refinery.errors import RecipeError
 from refinery.llms.json_reply import parse_json_reply
-from refinery.metrics.registry import METRICS, score_all
+from refinery.metrics.registry import score_all
 from refinery.modules import REPLIES, student_prompt
 from refinery.recipe import Recipe
 from refinery.records import Exchange, Passage, Question, Step, Trajectory
@@ -31,7 +32,7 @@ _CHECK = "entailment"  # a call that checks the one before it, of which a studen
 class Options(Recipe):
     """Which traces, and what is made of them."""
 
-    metric: str = Field("em.squad", description="an answer counts as right from `min_score` on by this metric of refinery/metrics")
+    metric: AnswerMetric = Field("em.squad", description="an answer counts as right from `min_score` on by this metric of refinery/metrics")
     min_score: float = Field(1.0, gt=0, le=1)
     form: Literal["steps", "trajectories"] = "steps"
     searches_find: Literal["new_support", "anything"] = Field(
@@ -41,13 +42,6 @@ class Options(Recipe):
     most_per_group: int | None = Field(
         None, description="rows of one step (of trajectories: all) and one number of calls at most, to even out actions and lengths", ge=1
     )
-
-    @field_validator("metric")
-    @classmethod
-    def _of_answers(cls, metric: str) -> str:
-        if metric not in METRICS or METRICS[metric].reads != "answer":
-            raise ValueError(f"is none of {', '.join(name for name, known in METRICS.items() if known.reads == 'answer')}")
-        return metric
 
 
 def needs(options: Options) -> tuple[str, ...]:

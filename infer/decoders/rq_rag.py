@@ -44,6 +44,12 @@ class Options(Recipe):
     fidelity: Fidelity = Field(
         "paper", description="how selection, and under 'official' an unfinished query, is defined; infer/selection.py"
     )
+    generator_weight: float = Field(
+        1.0,
+        description="learned: the power of a path's own probability in its vote, beside the selector's; choose it on validation questions,"
+        " nearer to 0 the better the selector is",
+        ge=0,
+    )
     format: FormatName = Field("consistent", description="'official' for the released checkpoint")
     system_prompt: str = Field("rq_rag_short_answer", description="a file of refinery/prompts")
     max_query_tokens: int = Field(100, description="RQ-RAG's scripts use 100", ge=1)
@@ -83,7 +89,8 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     paths = await _expand(_Node(tools.context(prompt), read=tuple(read)), question, tools, options)
     if SELECTOR in tools.sub_models or SELECTOR in tools.adapters:
         paths = await judged(paths, tools)
-    selected = select_all(paths, fidelity=options.fidelity, multiple_choice=question.choices is not None)
+    choice = question.choices is not None
+    selected = select_all(paths, fidelity=options.fidelity, multiple_choice=choice, generator_weight=options.generator_weight)
     return tools.prediction(selected[options.selection], paths=paths, selected=selected)
 
 

@@ -16,15 +16,34 @@ RARE_COUNTS = {
 COMMON_COUNTS = {"train": 200, "validation": 60, "test": 50}
 
 
+# Single-hop questions about these name what many others nearly name ("The Echo Horizon", "The Horizon Echo"), and a passage holds another
+# name of the same kind to mistake for the answer: RQ-RAG's paths disagree on them most.
+CONFUSABLE_RELATIONS = ("author", "country", "capital")
+# Beside the confusable training questions, so many others teach the selector.
+_OTHERS_FOR_SELECTION = 400
+
+
 def write_demo_data(seed: int, folder: Path) -> dict[str, Path]:
-    """Write `passages.jsonl` and one questions file per split. Returns their paths by name."""
+    """Write `passages.jsonl`, one questions file per split, and those of the learned selector. Returns their paths by name."""
     folder.mkdir(parents=True, exist_ok=True)
     worlds = demo_worlds(seed)
-    paths = {name: folder / f"{name}.jsonl" for name in ("passages", *RARE_COUNTS)}
+    paths = {name: folder / f"{name}.jsonl" for name in ("passages", *RARE_COUNTS, "confusable_train", "confusable_test")}
     write_records(paths["passages"], [passage for world in worlds.values() for passage in world.passages()])
-    for split, questions in demo_questions(seed, worlds).items():
-        write_records(paths[split], questions)
+    questions = demo_questions(seed, worlds)
+    for split, drawn in questions.items():
+        write_records(paths[split], drawn)
+    confusable = confusable_questions(worlds["train"], "train")
+    known = {question.id for question in confusable}
+    others = [question for question in questions["train"] if question.id not in known][:_OTHERS_FOR_SELECTION]
+    write_records(paths["confusable_train"], [*confusable, *others])
+    write_records(paths["confusable_test"], confusable_questions(worlds["test"], "test"))
     return paths
+
+
+def confusable_questions(world: World, split: str) -> list[Question]:
+    """Every single-hop question of a rare world by `CONFUSABLE_RELATIONS`."""
+    drawn = draw_questions(world, random.Random(0), {"single_hop": len(world.entities) * 2})  # more than there are: all of them
+    return [question.model_copy(update={"split": split}) for question in drawn if question.id.split(":")[-1] in CONFUSABLE_RELATIONS]
 
 
 def demo_questions(seed: int, worlds: dict[str, World]) -> dict[str, list[Question]]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from refinery.demo.data import common_share, write_demo_data
 from refinery.demo.jobs import PROJECT, SUB_MODELS, Job, core_jobs, method_jobs
+from refinery.demo.methods import report_methods
 from refinery.errors import RunDirError
 from refinery.records import Question, read_records
 from refinery.run_dir import environment, write_json
@@ -43,8 +44,7 @@ def run_demo(seed: int, output: Path, *, methods: Methods, resume: bool) -> None
     write_json(output / "metrics.json", metrics)
     _print(metrics, output, example=next(q.text for q in questions if q.type == "two_hop"))
     if methods == "all":
-        write_json(output / "methods.json", table := _methods_table(output, jobs))
-        _print_methods(table, output)
+        report_methods(output, [output / job.name for job in jobs if job.name.startswith("infer/")])
 
 
 async def _run_all(jobs: list[Job], seed: int, port: int, output: Path, resume: bool) -> dict[str, float]:
@@ -143,37 +143,6 @@ def _collect(output: Path, questions: list[Question]) -> dict[str, Any]:
 
 def _metrics(run: Path) -> dict[str, Any]:
     return json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-
-
-def _methods_table(output: Path, jobs: list[Job]) -> dict[str, dict[str, float]]:
-    """One row per system that answered the held-out questions: EM and F1 of all and of multi-hop questions, and what a question cost."""
-    table: dict[str, dict[str, float]] = {}
-    for folder in (output / job.name for job in jobs if job.name.startswith("infer/")):
-        for system, scores in (_metrics(folder)["results"] if folder.exists() else {}).items():
-            every, hops, cost = scores["all"], scores["multi_hop"], scores["cost_per_question"]
-            table[system] = {
-                "em": every["em"],
-                "f1": every["f1"],
-                "multi_hop_em": hops["em"],
-                "multi_hop_f1": hops["f1"],
-                **{name: cost[name] for name in ("calls", "retrievals", "passages_per_call")},
-                "tokens": round(cost["prefill_tokens"] + cost["decode_tokens"], 1),
-                "seconds": cost["seconds"],
-            }
-    return table
-
-
-def _print_methods(table: dict[str, dict[str, float]], output: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table("system", title="every method, on the same held-out questions")
-    for column in next(iter(table.values())):
-        shown.add_column(column.replace("_", " "), justify="right")
-    for system, row in table.items():
-        shown.add_row(system, *(f"{value:.3f}" if name == "seconds" else f"{value:.1f}" for name, value in row.items()))
-    Console(width=170).print(shown)
-    print(f"written to {output}/methods.json")
 
 
 def _print(metrics: dict[str, Any], output: Path, *, example: str) -> None:

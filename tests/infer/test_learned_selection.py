@@ -93,6 +93,17 @@ def test_learned_selection_equals_an_independent_computation():
     assert select(TREE, "ensemble", fidelity="fixed") == "Oslo"
 
 
+@pytest.mark.parametrize(("weight", "answer"), [(0.0, "Torvel"), (0.5, "Torvel"), (3.0, "Oslo")])
+def test_the_generators_weight_says_how_much_its_own_probability_counts(weight, answer):
+    votes: dict[str, float] = {}
+    for one in TREE:
+        logprob = sum(logprob for step in one.steps for logprob in step.logprobs)
+        vote = one.right_probability * math.exp(weight * logprob) if one.answer else 0.0
+        votes[normalize_answer(one.answer)] = votes.get(normalize_answer(one.answer), 0.0) + vote
+    assert select(TREE, LEARNED, fidelity="paper", generator_weight=weight) == answer
+    assert max(votes, key=votes.get) == normalize_answer(answer)
+
+
 def test_a_tree_without_a_selector_has_three_strategies():
     unjudged = [path("Oslo", None, -0.2), path("Torvel", 0.5, -1.0)]
     assert strategies_of(unjudged) == STRATEGIES == tuple(select_all(unjudged, fidelity="paper"))

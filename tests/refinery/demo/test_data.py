@@ -57,8 +57,19 @@ def test_the_same_seed_gives_the_same_questions_and_another_seed_others():
 
 def test_what_is_written_is_read_back(tmp_path):
     paths = write_demo_data(0, tmp_path / "data")
-    assert set(paths) == {"passages", "train", "validation", "test"}
+    assert set(paths) == {"passages", "train", "validation", "test", "confusable_train", "confusable_test"}
     passages = {passage.id for passage in read_records(paths["passages"], Passage)}
     for split, questions in SPLITS.items():
         assert read_records(paths[split], Question) == questions
         assert needed(questions) <= passages
+
+
+def test_confusable_questions_are_a_worlds_own_and_a_selector_is_never_trained_on_the_tests(tmp_path):
+    paths = write_demo_data(0, tmp_path / "data")
+    train, test = (read_records(paths[f"confusable_{split}"], Question) for split in ("train", "test"))
+    assert len({question.id for question in train}) == len(train)
+    assert {question.split for question in train} == {"train"}
+    assert {question.type for question in test} == {"single_hop"}
+    assert not {question.text for question in train} & {question.text for question in test}
+    rare = {passage for question in test for passage in question.supporting}
+    assert not rare & {passage for question in train for passage in question.supporting or []}
