@@ -63,6 +63,7 @@ class ChatServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, answer: Callable[[str], str], *, port: int = 0, faults: Faults | None = None) -> None:
+        self._connections: set[socket.socket] = set()  # first: a port that is taken closes the server before it is whole
         super().__init__(("127.0.0.1", port), _Handler)
         self.requests = 0
         self.peak_in_flight = 0
@@ -70,7 +71,6 @@ class ChatServer(ThreadingHTTPServer):
         self._answer, self._faults = answer, faults or Faults()
         self._in_flight = 0
         self._lock = Lock()
-        self._connections: set[socket.socket] = set()
 
     def chat(self, body: bytes) -> tuple[int, dict[str, Any]]:
         """Status and JSON of one chat request."""
