@@ -12,7 +12,11 @@ METHODS_FILE = "methods.json"
 
 def report_methods(output: Path, runs: Sequence[Path]) -> None:
     """Write and print `methods.json`: the systems of the `runs` that are there, and the selector's share of the gap."""
-    systems = {system: row for run in runs if run.exists() for system, row in _rows(run).items()}
+    systems: dict[str, dict[str, float]] = {}
+    for run in runs:
+        if run.exists():
+            # A run with a selector gives the tree's other selections again, at the selector's cost: the first run of a system counts.
+            systems = _rows(run) | systems
     selector = {"held_out": _gap(output / "infer" / "rq_rag_learned"), "confusable": _gap(output / "confusable")}
     write_json(output / METHODS_FILE, {"systems": systems, "selector": selector})
     _print(systems, selector)

@@ -20,11 +20,16 @@ def write_run(folder, *scores):
 
 def test_the_table_has_a_row_for_each_system_and_the_share_of_the_gap(tmp_path, capsys):
     run = write_run(tmp_path / "infer" / "rq_rag_learned", (0, 1, 1), (0, 1, 1), (0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 0, 0))
+    again = write_run(tmp_path / "infer" / "again", (0, 0, 0))
+    results = json.loads((again / "metrics.json").read_text())["results"]
+    write_json(
+        again / "metrics.json", {"results": {name: row | {"cost_per_question": COST | {"calls": 9.0}} for name, row in results.items()}}
+    )
     write_run(tmp_path / "confusable", (1, 1, 1), (1, 1, 1))
-    report_methods(tmp_path, [run, tmp_path / "absent"])
+    report_methods(tmp_path, [run, again, tmp_path / "absent"])
     written = json.loads((tmp_path / "methods.json").read_text())
     assert set(written["systems"]) == {f"rq_rag_{name}" for name in SYSTEMS}
-    assert written["systems"]["rq_rag_learned"] | {"tokens": 100.0, "passages_per_call": 0.5} == written["systems"]["rq_rag_learned"]
+    assert written["systems"]["rq_rag_learned"].items() >= {"tokens": 100.0, "passages_per_call": 0.5, "calls": 3.0}.items()
     found = written["selector"]["held_out"]
     assert (found["ensemble"], found["learned"], found["upper_bound"]) == (33.33, 50.0, 83.33)
     assert found["gap_closed"] == 0.333
