@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,10 +15,11 @@ def results_table(results: dict[str, Any], *, title: str) -> Table:
     first = next(iter(results.values()))
     groups = [group for group in ("all", "single_hop", "multi_hop") if group in first]
     metrics = first["default_metrics"]
-    table = Table(title=title, caption=_caption(results), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=title, caption=_caption(results), box=None, padding=(0, 1, 0, 0))
     table.add_column("system", overflow="fold")
     for group in groups:
-        table.add_column("\n".join([group, *metrics]), justify="right", no_wrap=True)
+        head = [group, *metrics]
+        table.add_column("\n".join(head), justify="right", min_width=max(map(len, head)))  # a narrow terminal folds the systems' names
     for column in ("calls", "searches", "tokens", "read", "seconds"):
         table.add_column(column, justify="right")
     for system, scores in results.items():
