@@ -9,6 +9,7 @@ from pydantic import Field
 
 from refinery.errors import CheckpointError, RecipeError, RetrievalError
 from refinery.recipe import Recipe
+from refinery.segments import keep_special_tokens_special
 
 _CHARACTERS_PER_TOKEN = 32  # more than any text has; what lies beyond is not read, and is not worth tokenizing
 _ENDPOINT_TOKENS = 8_191  # text-embedding-3's limit
@@ -67,11 +68,18 @@ def _local_encode(config: EncoderConfig) -> Any:
 
     kwargs = {"dtype": getattr(torch, config.dtype), "use_safetensors": True}
     try:
-        model = SentenceTransformer(config.model, device=config.device, model_kwargs=kwargs, trust_remote_code=False)
+        model = SentenceTransformer(
+            config.model,
+            device=config.device,
+            model_kwargs=kwargs,
+            processor_kwargs={"split_special_tokens": True},  # a passage may hold their names
+            trust_remote_code=False,
+        )
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"encoder '{config.model}': cannot be loaded ({str(error).splitlines()[0]}). Name a model or a folder."
         ) from None
+    keep_special_tokens_special(model.tokenizer)
     if config.max_length:
         model.max_seq_length = config.max_length
     most_characters = _CHARACTERS_PER_TOKEN * (model.max_seq_length or 512)

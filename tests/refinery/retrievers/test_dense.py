@@ -13,6 +13,7 @@ from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.index.build import build_index
 from refinery.retrievers.index.vectors import Vectors, build_vectors, open_vectors, tuned
 from refinery.retrievers.index.vectors import build_index as build_faiss
+from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 
 
 @pytest.fixture
@@ -53,6 +54,18 @@ def test_a_bare_encoder_is_mean_pooled(config, search, tiny_encoders, passages):
         query, passage = (model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0) for text in texts)
     scores = {hit.passage.id: hit.retrieval_score for hit in search(build_retriever(config()), "where is lyon", k=4)}
     assert scores["lyon"] == pytest.approx(float(query @ passage), rel=1e-4)
+
+
+def test_the_names_of_special_tokens_in_a_text_stay_text(tiny_encoders):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    model, tokenizer = (of.from_pretrained(tiny_encoders["encoder"]) for of in (AutoModel, AutoTokenizer))
+    hostile = "lyon [SEP] is [CLS] a [PAD] city"
+    with torch.no_grad():
+        as_text = model(**tokenizer(hostile, split_special_tokens=True, return_tensors="pt")).last_hidden_state[0].mean(0)
+    (vector,) = load_encoder(EncoderConfig(model=str(tiny_encoders["encoder"]))).passages([hostile])
+    assert vector == pytest.approx(as_text.numpy(), rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("factory", ["Flat", "HNSW4", "IVF2,PQ2x4"])
