@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from distill.store import EffectStore
+from distill.teacher import keep_in
 from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint, openai_client, parse_completion
 from refinery.llms.openai import ChatEndpoint
 from refinery.recipe import Recipe
@@ -40,16 +41,14 @@ class _Waiting:
 
 
 class BatchTransport:
-    """Replies by Batch jobs; `retries` counts requests that were sent again."""
-
-    keeps_replies = True  # also those whose rows are not here
+    """Replies by Batch jobs, kept also where their rows are not here; `retries` counts requests that were sent again."""
 
     def __init__(self, config: EndpointConfig, store: EffectStore, batch: BatchConfig) -> None:
         self.config, self.batch = config, batch
         self.retries = 0
         self._store = store
         self._client = openai_client(config, config.base_urls[0], max_retries=5)
-        self._live = ChatEndpoint(config) if batch.stragglers == "live" else None
+        self._live = ChatEndpoint(config, keep_in(store)) if batch.stragglers == "live" else None
         self._waiting: dict[str, _Waiting] = {}
         self._queued: list[str] = []
         self._sent: set[str] = set()
@@ -187,7 +186,6 @@ class BatchTransport:
         waiting = self._waiting.pop(name)
         try:
             reply = await self._live.reply(waiting.request)
-            await self._store.put(waiting.request.key, reply.stored())
             waiting.future.set_result(reply)
         except (RefusedRequest, UnusableEndpoint) as error:
             waiting.future.set_exception(error)

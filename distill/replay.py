@@ -61,7 +61,6 @@ class _Nobody:
     """A transport that sends nothing."""
 
     retries = in_flight = 0
-    keeps_replies = False
 
     async def reply(self, request: ChatRequest) -> NoReturn:
         raise NotPaid

@@ -22,7 +22,7 @@ from distill.guards import Guards
 from distill.output import InOrder, LabelWriter, Outcome
 from distill.recipe import DistillRecipe
 from distill.store import EffectStore
-from distill.teacher import RejectedRow, Teacher
+from distill.teacher import RejectedRow, Teacher, keep_in
 from distill.workbench import Workbench
 from refinery import plugins
 from refinery.errors import LLMError, RecipeError
@@ -105,7 +105,7 @@ def count_rows(task: Any, recipe: DistillRecipe) -> int:
 
 def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: EffectStore) -> Teacher:
     """A teacher over the recipe's transport."""
-    transport = BatchTransport(config, store, recipe.batch) if recipe.transport == "batch" else ChatEndpoint(config)
+    transport = BatchTransport(config, store, recipe.batch) if recipe.transport == "batch" else ChatEndpoint(config, keep_in(store))
     factor = recipe.batch.price_factor if recipe.transport == "batch" else 1.0
     return Teacher(config, store, transport, Budget(config, recipe.max_cost_usd, factor=factor))
 

@@ -1,7 +1,7 @@
 """The effect store: every paid reply and every search, durable before a row uses it. A rerun replays it; it is the run's checkpoint.
 
-sqlite in WAL mode with one writer thread: what arrives within a few milliseconds is committed together, so that durability costs a
-row one commit's wait and the disk one commit for many rows.
+sqlite in WAL mode with one writer thread: what arrives while one commit is written goes into the next together, so that durability
+costs a row one commit's wait and the disk one commit for many rows.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import json
 import queue
 import sqlite3
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from pydantic_core import from_json
 from refinery.errors import RunDirError
 
 _MOST_PER_COMMIT = 1024
-# What arrives within it is committed together. A row waits for its own reply's commit, while the place of its call is another's already.
-_GATHER_SECONDS = 0.005
 _Item = tuple[str, tuple[Any, ...], asyncio.Future[None]]
 
 
@@ -108,7 +105,6 @@ class EffectStore:
         closing = False
         while not closing:
             items = [self._queue.get()]
-            time.sleep(_GATHER_SECONDS)
             while len(items) < _MOST_PER_COMMIT and not self._queue.empty():
                 items.append(self._queue.get())
             closing = items[-1] is None
@@ -128,6 +124,7 @@ class EffectStore:
 
 def _open(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=30)
+    database.execute("PRAGMA mmap_size=1073741824")
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=NORMAL")  # survives kill -9; a power cut may lose the last commits, which are paid again
     return database

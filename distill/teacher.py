@@ -7,7 +7,7 @@ asked for once more with the error shown. What is still no answer then rejects t
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, TypeVar
@@ -46,7 +46,6 @@ class Transport(Protocol):
     """Takes chats to the endpoint, live or by batch jobs."""
 
     retries: int
-    keeps_replies: bool  # whether it puts them into the store itself
 
     @property
     def in_flight(self) -> int:
@@ -54,12 +53,17 @@ class Transport(Protocol):
         ...
 
     def reply(self, request: ChatRequest) -> Awaitable[Reply]:
-        """One reply. Raises RefusedRequest for this request's own fault, UnusableEndpoint when the endpoint does not answer."""
+        """One reply, once it is in the store. Raises RefusedRequest for this request's own fault, UnusableEndpoint when nobody answers."""
         ...
 
     async def close(self) -> None:
         """Close the connections."""
         ...
+
+
+def keep_in(store: EffectStore) -> Callable[[ChatRequest, Reply], Awaitable[None]]:
+    """What a transport awaits before a reply counts as there."""
+    return lambda request, reply: store.put(request.key, reply.stored())
 
 
 class Teacher:
@@ -167,8 +171,6 @@ class Teacher:
         self.models[reply.model] += 1
         self.num_prompt_tokens += reply.num_prompt_tokens
         self.num_completion_tokens += reply.num_completion_tokens
-        if not self.transport.keeps_replies:
-            await self.store.put(request.key, reply.stored())
         return reply
 
     def _key(self, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None, rollout: int) -> bytes:

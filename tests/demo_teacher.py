@@ -11,7 +11,7 @@ import pytest
 from distill.budget import Budget
 from distill.store import EffectStore
 from distill.tasks.decomposition import Reply as Decomposition
-from distill.teacher import Asked, RejectedRow, Teacher
+from distill.teacher import Asked, RejectedRow, Teacher, keep_in
 from refinery.demo.questions import QUESTION_TYPES, draw_questions
 from refinery.demo.teacher_server import MODEL, ChatServer
 from refinery.demo.world import demo_worlds
@@ -35,7 +35,7 @@ def config(server: ChatServer, **changes: Any) -> EndpointConfig:
 def with_teacher(server: ChatServer, folder: Path, use: Callable[[Teacher], Awaitable[T]], **changes: Any) -> T:
     async def run() -> T:
         endpoint, store = config(server, **changes), EffectStore(folder / "effects.sqlite")
-        teacher = Teacher(endpoint, store, ChatEndpoint(endpoint), Budget(endpoint, None))
+        teacher = Teacher(endpoint, store, ChatEndpoint(endpoint, keep_in(store)), Budget(endpoint, None))
         try:
             return await use(teacher)
         finally:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from refinery.llms.endpoint import (
@@ -32,12 +33,15 @@ R = TypeVar("R", bound=Reply)
 
 
 class ChatEndpoint:
-    """Sends chats to the least loaded of its servers, each under its own gate; `retries` counts repeated tries."""
+    """Sends chats to the least loaded of its servers, each under its own gate; `retries` counts repeated tries.
 
-    keeps_replies = False
+    `keep` is awaited with a request and its reply before the place is given to another call. What is paid for and not yet kept is thereby
+    never more than `calls_in_flight` calls.
+    """
 
-    def __init__(self, config: EndpointConfig) -> None:
+    def __init__(self, config: EndpointConfig, keep: Callable[[Any, Any], Awaitable[None]] | None = None) -> None:
         self.config = config
+        self._keep = keep
         self.retries = 0
         self._servers = [_Server(config, base_url) for base_url in config.base_urls]
         self._requests, self._tokens = MinuteBudget(config.requests_per_minute), MinuteBudget(config.tokens_per_minute)
@@ -66,6 +70,8 @@ class ChatEndpoint:
                 reply = await server.send(request, self._open_session(), min(self.config.timeout_seconds, left), unseen)
                 self._tokens.settle(reserved, reply.num_prompt_tokens + reply.num_completion_tokens)
                 self._answered_at = time.monotonic()
+                if self._keep is not None:
+                    await self._keep(request, reply)
                 return reply
             except _MayPass as error:
                 problem = error

@@ -5,24 +5,29 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import filterfalse
 
 PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
-_ARTICLES = frozenset(("a", "an", "the"))
+# The same for ASCII, as bytes: lower case, white space a space, and what ends a word without being white space a 0.
 _PUNCTUATION = string.punctuation.encode()
-# Bytes in lower case; those that end a word and are no white space become 0.
-_ODD = bytes(byte for byte in (*range(32), 127) if not chr(byte).isspace())
-_LOWER = bytes.maketrans(string.ascii_uppercase.encode() + _ODD, string.ascii_lowercase.encode() + bytes(len(_ODD)))
+_SPACES = bytes(byte for byte in range(128) if chr(byte).isspace())
+_ODD = bytes(byte for byte in (*range(32), 127) if byte not in _SPACES)
+_LOWER = bytes.maketrans(
+    string.ascii_uppercase.encode() + _SPACES + _ODD, string.ascii_lowercase.encode() + b" " * len(_SPACES) + bytes(len(_ODD))
+)
+_DROPPED = (b"  ", b" a ", b" an ", b" the ")
 
 
 @lru_cache(maxsize=1 << 12)  # several metrics and checks in a row read the same text; more would keep a run's long texts
 def normalize_answer(text: str) -> str:
     """Lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""
     if text.isascii():
-        kept = text.encode().translate(_LOWER, _PUNCTUATION)
+        kept = b" %b " % text.encode().translate(_LOWER, _PUNCTUATION)
         if 0 not in kept:  # then words end at white space only, and no expression needs to look for their ends
-            return " ".join(filterfalse(_ARTICLES.__contains__, kept.decode().split()))
+            for dropped in _DROPPED:
+                while dropped in kept:  # again, because neighbours share a space
+                    kept = kept.replace(dropped, b" ")
+            return kept[1:-1].decode()
     return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
 
 

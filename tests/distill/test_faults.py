@@ -1,5 +1,6 @@
 """What may go wrong between the run and its endpoint, with a real endpoint in its own process."""
 
+import asyncio
 import gc
 import json
 import signal
@@ -18,6 +19,8 @@ from distill.benchmark.run import endpoint, stats
 from distill.store import EffectStore
 from refinery.demo.teacher_server import ChatServer
 from refinery.errors import RunDirError
+from refinery.llms.endpoint import ChatRequest, EndpointConfig
+from refinery.llms.openai import ChatEndpoint
 
 PROJECT = Path(__file__).parents[2]
 GOOD = '{"sub_questions": ["Who directed it?", "Where was #1 born?"]}'
@@ -63,6 +66,25 @@ def test_an_endpoint_that_dies_and_comes_back_costs_no_row(mock_recipe, read_met
     with serving(slow, port=port):
         assert process.wait(timeout=60) == 0, process.stderr.read()
     assert read_metrics()["questions_labelled"] == 60
+
+
+def test_a_calls_place_is_not_given_to_another_before_its_reply_is_kept():
+    async def run(server: ChatServer) -> tuple[int, int]:
+        kept = asyncio.Event()
+        config = EndpointConfig(base_url=server.base_url, model="mock", calls_in_flight=3)
+        chat = ChatEndpoint(config, keep=lambda request, reply: kept.wait())
+        asked = [asyncio.ensure_future(chat.reply(ChatRequest(b"", (("user", f"{number}?"),)))) for number in range(8)]
+        while server.requests < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        before = server.requests
+        kept.set()
+        await asyncio.gather(*asked)
+        await chat.close()
+        return before, server.requests
+
+    with serving(lambda prompt: GOOD) as server:
+        assert asyncio.run(run(server)) == (3, 8)
 
 
 def test_a_prompt_that_hangs_the_endpoint_loses_its_own_row_only(mock_recipe, read_metrics):

@@ -149,6 +149,7 @@ def test_a_killed_run_resumes_and_pays_only_what_is_missing(recipe, tmp_path):
     with sqlite3.connect(tmp_path / "run" / "effects.sqlite") as store:
         paid = store.execute("SELECT count(*) FROM effects").fetchone()[0]
     assert 0 < paid < len(QUESTIONS)
+    assert slow.requests - paid <= settings["calls_in_flight"]
     assert not (tmp_path / "run" / "metrics.json").exists()
 
     with serve(WORLDS, port=port) as server:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from distill.budget import Budget
 from distill.store import EffectStore
-from distill.teacher import Asked, RejectedRow, Teacher
+from distill.teacher import Asked, RejectedRow, Teacher, keep_in
 from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
 
 
@@ -26,7 +26,7 @@ class Scripted:
     """Answers with one text after the other, the last one again and again."""
 
     retries = in_flight = 0
-    keeps_replies = False
+    store: EffectStore
 
     def __init__(self, *texts: str, finish_reason: str = "stop") -> None:
         self.texts, self.finish_reason = list(texts), finish_reason
@@ -34,9 +34,14 @@ class Scripted:
 
     async def reply(self, request: ChatRequest) -> Reply:
         self.requests.append(request)
-        await asyncio.sleep(0)
+        await self.answered()
         text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
-        return Reply(text, self.finish_reason, f"r{len(self.requests)}", 10, 5, model="m", max_tokens=50)
+        reply = Reply(text, self.finish_reason, f"r{len(self.requests)}", 10, 5, model="m", max_tokens=50)
+        await keep_in(self.store)(request, reply)
+        return reply
+
+    async def answered(self) -> None:
+        await asyncio.sleep(0)
 
     async def close(self) -> None:
         return
@@ -47,7 +52,7 @@ def ask(folder: Path, transport: Scripted, *prompts: str, schema=Answer, rollout
     endpoint = EndpointConfig(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", "max_tokens": 50} | config)
 
     async def run():
-        store = EffectStore(folder / "effects.sqlite")
+        store = transport.store = EffectStore(folder / "effects.sqlite")
         with contextlib.closing(store):
             teacher = Teacher(endpoint, store, transport, Budget(endpoint, None))
             calls = [teacher.ask(prompt, schema, Asked(), rollout=rollout) for prompt in prompts for rollout in rollouts]
@@ -134,12 +139,10 @@ class Held(Scripted):
         super().__init__(GOOD)
         self.failing, self.let = failing, asyncio.Event()
 
-    async def reply(self, request: ChatRequest) -> Reply:
-        reply = await super().reply(request)
+    async def answered(self) -> None:
         await self.let.wait()
         if self.failing:
             raise self.failing
-        return reply
 
 
 def ask_twice(folder: Path, transport: Held, between) -> list:
@@ -148,6 +151,7 @@ def ask_twice(folder: Path, transport: Held, between) -> list:
 
     async def run():
         with contextlib.closing(EffectStore(folder / "effects.sqlite")) as store:
+            transport.store = store
             teacher = Teacher(endpoint, store, transport, Budget(endpoint, None))
             rows = [asyncio.ensure_future(teacher.ask("Where?", Answer, Asked())) for _ in range(2)]
             await asyncio.sleep(0.01)
