@@ -1,7 +1,7 @@
 """The page of infer runs: a row a question, a view a selection, and what each run did with it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from infer.nodes import TokenText, prediction_nodes
 from infer.scores import groups_of
-from infer.selection import LEARNED, path_values, select_path, selectable, vote_key
+from infer.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
 from infer.stored import StoredRun, stored_runs
 from refinery.metrics.registry import metrics_of, score_all
 from refinery.pages.content import Cell, Detail, Leaf, Passages, Row, Run, RunDetail, Selection
@@ -68,8 +68,9 @@ class _ShownRun:
     def _views(self) -> list["_View"]:
         options = self.stored.recipe.decoder_options(str(self.stored.path))
         pairs = product((one for one in self.predictions.strategies if one != LEARNED), selectable(options.fidelity))
-        learned = [_View(LEARNED, LEARNED, options.fidelity, options.generator_weight)] if LEARNED in self.predictions.strategies else []
-        named = (_View(f"{strategy} · {fidelity}", strategy, fidelity) for strategy, fidelity in pairs)
+        by = Definition(options.fidelity, generator_weight=options.generator_weight)
+        learned = [_View(LEARNED, LEARNED, by)] if LEARNED in self.predictions.strategies else []
+        named = (_View(f"{strategy} · {fidelity}", strategy, Definition(fidelity)) for strategy, fidelity in pairs)
         return [*named, *learned, _View(_UPPER_BOUND, None, None)]
 
     def _own(self) -> int:
@@ -77,15 +78,19 @@ class _ShownRun:
             return 0
         strategy, fidelity = self.stored.selected_by
         fidelities = (fidelity,) if strategy != LEARNED else selectable("official")
-        return next(i for i, view in enumerate(self.views) if view.strategy == strategy and view.fidelity in fidelities)
+        return next(i for i, view in enumerate(self.views) if view.strategy == strategy and view.by and view.by.fidelity in fidelities)
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
     name: str
     strategy: str | None
-    fidelity: Any
-    generator_weight: float = 1.0
+    by: Definition | None
+
+    def of(self, question: Question) -> Definition:
+        """The definition for this question."""
+        assert self.by is not None
+        return replace(self.by, multiple_choice=question.choices is not None)
 
 
 class _Predictions:
@@ -138,9 +143,8 @@ def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) ->
     if not prediction.paths:
         return [{"text": prediction.answer, "score": scores[0]}], detail
     detail["leaves"] = [_leaf(path, score) for path, score in zip(prediction.paths, scores, strict=True)]
-    choice = question.choices is not None
-    detail["selections"] = {view.name: _selection(prediction, view, scores, choice) for view in run.views}
-    winners = [_winner(prediction, view, scores, choice) for view in run.views]
+    detail["selections"] = {view.name: _selection(prediction, view, scores, question) for view in run.views}
+    winners = [_winner(prediction, view, scores, question) for view in run.views]
     return [{"text": answers[winner], "score": scores[winner]} for winner in winners], detail
 
 
@@ -162,23 +166,20 @@ def _leaf(path: Any, score: float | None) -> Leaf:
     return {"answer": path.answer or "", "actions": [step.action for step in path.steps], "score": score}
 
 
-def _winner(prediction: Prediction, view: _View, scores: Sequence[float | None], multiple_choice: bool) -> int:
+def _winner(prediction: Prediction, view: _View, scores: Sequence[float | None], question: Question) -> int:
     if view.strategy is None:
         return max(range(len(scores)), key=lambda number: scores[number] or 0.0)
-    return select_path(prediction.paths, view.strategy, **_settings(view, multiple_choice))
+    return select_path(prediction.paths, view.strategy, view.of(question))
 
 
-def _settings(view: _View, multiple_choice: bool) -> dict[str, Any]:
-    return {"fidelity": view.fidelity, "multiple_choice": multiple_choice, "generator_weight": view.generator_weight}
-
-
-def _selection(prediction: Prediction, view: _View, scores: Sequence[float | None], multiple_choice: bool) -> Selection:
+def _selection(prediction: Prediction, view: _View, scores: Sequence[float | None], question: Question) -> Selection:
     paths, strategy = prediction.paths, view.strategy
     if strategy is None:
         return {"by": "highest", "values": list(scores), "keys": None}
-    values: list[float | None] = list(path_values(paths, strategy, **_settings(view, multiple_choice)))
+    by = view.of(question)
+    values: list[float | None] = list(path_values(paths, strategy, by))
     if strategy in ("ensemble", LEARNED):
-        return {"by": "sum", "values": values, "keys": [vote_key(path, strategy, fidelity=view.fidelity) for path in paths]}
+        return {"by": "sum", "values": values, "keys": [vote_key(path, strategy, by) for path in paths]}
     return {"by": "lowest" if strategy == "ppl" else "highest", "values": values, "keys": None}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from infer.selection import LEARNED, STRATEGIES, select_path
+from infer.selection import LEARNED, STRATEGIES, Definition, select_path
 from infer.stored import StoredRun, stored_runs
 from refinery.figures import Panel, draw_bars, draw_lines, draw_points, draw_shares
 from refinery.records import iter_records
@@ -125,12 +125,12 @@ def _draw_actions(trees: dict[str, StoredRun]) -> Callable[[Any], None]:
 
 def _action_shares(run: StoredRun) -> dict[str, dict[str, float]]:
     """By strategy: of all searches on the selected paths each action's share, with `answer` for a path without a search."""
-    fidelity: Any = run.selected_by[1]
+    by = Definition(run.selected_by[1])  # type: ignore[arg-type]
     counts: dict[str, Counter[str]] = {}
     for prediction in iter_records(run.path / PREDICTIONS_FILE, Prediction):
         for strategy, answer in prediction.selected.items():
             paths = [path for path in prediction.paths if (path.answer or "") == answer]
-            path = paths[select_path(paths, strategy, fidelity=fidelity)]
+            path = paths[select_path(paths, strategy, by)]
             counted = counts.setdefault(strategy, Counter())
             counted.update([step.action for step in path.steps if step.action != "answer"] or ["answer"])
     names = sorted({name for counted in counts.values() for name in counted})

@@ -7,7 +7,7 @@ from typing import Any
 from infer.evaluate import evaluate
 from infer.provenance import questions_hash
 from infer.scores import SCORES_FILE, read_judgements, score
-from infer.selection import LEARNED, Fidelity, select_all, selectable, strategies_of
+from infer.selection import LEARNED, Definition, Fidelity, select_all, selectable, strategies_of
 from infer.stored import open_stored
 from refinery.errors import RunDirError
 from refinery.questions.base import read_questions
@@ -71,6 +71,6 @@ def answered_in_order(predictions: Sequence[Prediction], questions: Sequence[Que
 
 
 def _reselected(prediction: Prediction, question: Question, options: Any) -> Prediction:
-    choice = question.choices is not None
-    selected = select_all(prediction.paths, fidelity=options.fidelity, multiple_choice=choice, generator_weight=options.generator_weight)
+    by = Definition(options.fidelity, question.choices is not None, options.generator_weight)
+    selected = select_all(prediction.paths, by)
     return prediction.model_copy(update={"selected": selected, "answer": selected[options.selection]})

@@ -24,7 +24,8 @@ answer. Without the path's own probability a small selector is misled by the man
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from refinery.metrics.squad import normalize_answer
 from refinery.records import Reading, Trajectory
@@ -33,6 +34,16 @@ Fidelity = Literal["paper", "official", "fixed"]
 STRATEGIES = ("ppl", "confidence", "ensemble")
 LEARNED = "learned"  # where a selector has judged the tree
 NO_ANSWER = "dummy results, unable to detect valid answer"  # sample_from_tree.py's words
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """How the values are defined: whose definition, whether the answer is a letter (`official` reads that alone), and for `learned` the
+    power to which a path's own probability counts."""
+
+    fidelity: Fidelity
+    multiple_choice: bool = False
+    generator_weight: float = 1.0
 
 
 def selectable(decoded_as: Fidelity) -> tuple[Fidelity, ...]:
@@ -45,34 +56,26 @@ def strategies_of(paths: Sequence[Trajectory]) -> tuple[str, ...]:
     return (*STRATEGIES, LEARNED) if all(path.right_probability is not None for path in paths) else STRATEGIES
 
 
-def select_all(
-    paths: Sequence[Trajectory], *, fidelity: Fidelity, multiple_choice: bool = False, generator_weight: float = 1.0
-) -> dict[str, str]:
+def select_all(paths: Sequence[Trajectory], by: Definition) -> dict[str, str]:
     """The answer of every strategy that the tree can be selected by."""
-    given: Any = {"fidelity": fidelity, "multiple_choice": multiple_choice, "generator_weight": generator_weight}
-    return {strategy: select(paths, strategy, **given) for strategy in strategies_of(paths)}
+    return {strategy: select(paths, strategy, by) for strategy in strategies_of(paths)}
 
 
-def select(
-    paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False, generator_weight: float = 1.0
-) -> str:
+def select(paths: Sequence[Trajectory], strategy: str, by: Definition) -> str:
     """The answer that `strategy` selects; the first path wins ties."""
-    given: Any = {"fidelity": fidelity, "multiple_choice": multiple_choice, "generator_weight": generator_weight}
-    return _answer(paths[select_path(paths, strategy, **given)])
+    return _answer(paths[select_path(paths, strategy, by)])
 
 
-def select_path(
-    paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False, generator_weight: float = 1.0
-) -> int:
+def select_path(paths: Sequence[Trajectory], strategy: str, by: Definition) -> int:
     """The number of the path that `strategy` selects, from 0.
 
     The ensemble elects an answer, as the first path words it; of the paths with these words the one with the strongest vote stands for it.
     """
-    values = path_values(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice, generator_weight=generator_weight)
+    values = path_values(paths, strategy, by)
     if strategy == "ppl":
         return values.index(min(values))
     if strategy in ("ensemble", LEARNED):
-        keys = [vote_key(path, strategy, fidelity=fidelity) for path in paths]
+        keys = [vote_key(path, strategy, by) for path in paths]
         votes: dict[str, float] = {}
         for key, vote in zip(keys, values, strict=True):
             votes[key] = votes.get(key, 0.0) + vote
@@ -81,26 +84,21 @@ def select_path(
     return values.index(max(values))
 
 
-def path_values(
-    paths: Sequence[Trajectory], strategy: str, *, fidelity: Fidelity, multiple_choice: bool = False, generator_weight: float = 1.0
-) -> list[float]:
-    """What `strategy` compares: each path's perplexity (the lowest wins), confidence (the highest), or its vote for its `vote_key`.
-
-    In `learned` a path's own probability counts to the power of `generator_weight`.
-    """
+def path_values(paths: Sequence[Trajectory], strategy: str, by: Definition) -> list[float]:
+    """What `strategy` compares: each path's perplexity (the lowest wins), confidence (the highest), or its vote for its `vote_key`."""
     if strategy == LEARNED:
-        return [_number(_learned_vote(path, generator_weight), 0.0) for path in paths]
+        return [_number(_learned_vote(path, by.generator_weight), 0.0) for path in paths]
     if strategy == "ppl":
-        return [_number(perplexity(path, fidelity=fidelity), math.inf) for path in paths]
-    if strategy == "ensemble" and fidelity == "fixed":
+        return [_number(perplexity(path, fidelity=by.fidelity), math.inf) for path in paths]
+    if strategy == "ensemble" and by.fidelity == "fixed":
         return [_number(_path_probability(path), 0.0) for path in paths]
-    lowest = -math.inf if fidelity == "paper" else 0.0
-    return [_number(confidence(path, fidelity=fidelity, multiple_choice=multiple_choice), lowest) for path in paths]
+    lowest = -math.inf if by.fidelity == "paper" else 0.0
+    return [_number(confidence(path, by), lowest) for path in paths]
 
 
-def vote_key(path: Trajectory, strategy: str, *, fidelity: Fidelity) -> str:
+def vote_key(path: Trajectory, strategy: str, by: Definition) -> str:
     """The answer as the ensemble, or `learned`, counts it."""
-    return normalize_answer(_answer(path)) if strategy == LEARNED or fidelity == "fixed" else _answer(path)
+    return normalize_answer(_answer(path)) if strategy == LEARNED or by.fidelity == "fixed" else _answer(path)
 
 
 def perplexity(path: Trajectory, *, fidelity: Fidelity = "paper") -> float:
@@ -112,16 +110,16 @@ def perplexity(path: Trajectory, *, fidelity: Fidelity = "paper") -> float:
     return math.exp(-(sum(logprobs) + reading.logprob) / (len(logprobs) + reading.num_tokens))
 
 
-def confidence(path: Trajectory, *, fidelity: Fidelity, multiple_choice: bool = False) -> float:
+def confidence(path: Trajectory, by: Definition) -> float:
     """How sure the model was of the final answer's tokens (the control token that opens it is not part of it)."""
     logprobs = (path.steps[-1].logprobs or [])[1:]
-    if fidelity == "paper":
+    if by.fidelity == "paper":
         return sum(logprobs)
-    if fidelity == "fixed":
+    if by.fidelity == "fixed":
         return math.exp(sum(logprobs) / len(logprobs)) if path.answer else 0.0
     reading = _reading(path)
     content = logprobs[reading.blank_tokens : -1] if reading.closed[-1] else []
-    probabilities = [math.exp(logprob) for logprob in (content[:1] if multiple_choice else content)]
+    probabilities = [math.exp(logprob) for logprob in (content[:1] if by.multiple_choice else content)]
     return sum(probabilities) / len(probabilities) if probabilities else 0.0
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from infer.path_judge import judged
-from infer.selection import LEARNED, NO_ANSWER, Fidelity, select_all
+from infer.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
 from infer.tools import Tools
 from refinery.control_tokens import RQ_RAG
 from refinery.formats import END, FormatName, action_segment, evidence_segments, prompt_segments
@@ -89,8 +89,8 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
     paths = await _expand(_Node(tools.context(prompt), read=tuple(read)), question, tools, options)
     if SELECTOR in tools.sub_models or SELECTOR in tools.adapters:
         paths = await judged(paths, tools)
-    choice = question.choices is not None
-    selected = select_all(paths, fidelity=options.fidelity, multiple_choice=choice, generator_weight=options.generator_weight)
+    by = Definition(options.fidelity, question.choices is not None, options.generator_weight)
+    selected = select_all(paths, by)
     return tools.prediction(selected[options.selection], paths=paths, selected=selected)
 
 

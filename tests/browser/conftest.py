@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infer.selection import STRATEGIES, select
+from infer.selection import STRATEGIES, Definition, select
 from refinery.command import main
 from refinery.records import Passage, Question, Step, Trajectory, write_records
 from refinery.run_dir import write_json
@@ -90,7 +90,7 @@ def tree(question: Question, seed: int, depth: int) -> Prediction:
         return found
 
     done = [Trajectory(question_id=question.id, question=question.text, steps=list(steps)) for steps in paths(())]
-    selected = {strategy: select(done, strategy, fidelity="paper") for strategy in STRATEGIES}
+    selected = {strategy: select(done, strategy, Definition("paper")) for strategy in STRATEGIES}
     return _prediction(question, selected["ensemble"], paths=done, selected=selected)
 
 

@@ -16,7 +16,7 @@ from infer.decoders.rq_rag import Options, decode
 from infer.page import write
 from infer.plot import panels
 from infer.rescore import rescore
-from infer.selection import LEARNED, STRATEGIES, path_values, select, select_all, strategies_of
+from infer.selection import LEARNED, STRATEGIES, Definition, path_values, select, select_all, strategies_of
 from infer.tools import Tools
 from refinery.control_tokens import RQ_RAG, write_manifest
 from refinery.errors import RunDirError
@@ -88,9 +88,9 @@ def test_learned_selection_equals_an_independent_computation():
         votes[normalize_answer(one.answer)] = votes.get(normalize_answer(one.answer), 0) + (product if one.answer else 0)
     assert max(votes, key=votes.get) == "torvel"
     for fidelity in ("paper", "fixed"):
-        assert select(TREE, LEARNED, fidelity=fidelity) == "Torvel"
-        assert sum(path_values(TREE, LEARNED, fidelity=fidelity)) == pytest.approx(sum(votes.values()))
-    assert select(TREE, "ensemble", fidelity="fixed") == "Oslo"
+        assert select(TREE, LEARNED, Definition(fidelity)) == "Torvel"
+        assert sum(path_values(TREE, LEARNED, Definition(fidelity))) == pytest.approx(sum(votes.values()))
+    assert select(TREE, "ensemble", Definition("fixed")) == "Oslo"
 
 
 @pytest.mark.parametrize(("weight", "answer"), [(0.0, "Torvel"), (0.5, "Torvel"), (3.0, "Oslo")])
@@ -100,14 +100,14 @@ def test_the_generators_weight_says_how_much_its_own_probability_counts(weight, 
         logprob = sum(logprob for step in one.steps for logprob in step.logprobs)
         vote = one.right_probability * math.exp(weight * logprob) if one.answer else 0.0
         votes[normalize_answer(one.answer)] = votes.get(normalize_answer(one.answer), 0.0) + vote
-    assert select(TREE, LEARNED, fidelity="paper", generator_weight=weight) == answer
+    assert select(TREE, LEARNED, Definition("paper", generator_weight=weight)) == answer
     assert max(votes, key=votes.get) == normalize_answer(answer)
 
 
 def test_a_tree_without_a_selector_has_three_strategies():
     unjudged = [path("Oslo", None, -0.2), path("Torvel", 0.5, -1.0)]
-    assert strategies_of(unjudged) == STRATEGIES == tuple(select_all(unjudged, fidelity="paper"))
-    assert strategies_of(TREE) == (*STRATEGIES, LEARNED) == tuple(select_all(TREE, fidelity="paper"))
+    assert strategies_of(unjudged) == STRATEGIES == tuple(select_all(unjudged, Definition("paper")))
+    assert strategies_of(TREE) == (*STRATEGIES, LEARNED) == tuple(select_all(TREE, Definition("paper")))
 
 
 # In the decoder
@@ -223,7 +223,7 @@ def test_a_selector_of_any_family_selects(answer, checkpoint, trained, family):
     code, folder = answer("answers", llm={"base": checkpoint}, sub_models={"selection": {"base": trained(family)}})
     assert code == 0
     (prediction,) = read_records(folder / PREDICTIONS_FILE, Prediction)
-    assert prediction.answer == prediction.selected[LEARNED] == select(prediction.paths, LEARNED, fidelity="paper")
+    assert prediction.answer == prediction.selected[LEARNED] == select(prediction.paths, LEARNED, Definition("paper"))
     assert all(0 < share < 1 for share in shares(folder))
     assert "rq_rag_learned" in json.loads((folder / "metrics.json").read_text())["results"]
 
@@ -288,7 +288,7 @@ def tree_run(stored_run):
 
     def write_run(tree=TREE, *, name="rq_rag"):
         cost = Cost(calls=3, retrievals=2, prefill_tokens=9, decode_tokens=3)
-        selected = select_all(tree, fidelity="fixed")
+        selected = select_all(tree, Definition("fixed"))
         prediction = Prediction(
             question_id="q", question=QUESTION.text, answer=selected["ensemble"], trace=[], cost=cost, paths=tree, selected=selected
         )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from infer.nodes import prediction_nodes
 from infer.page import write
-from infer.selection import STRATEGIES, select, selectable
+from infer.selection import STRATEGIES, Definition, select, selectable
 from refinery.command import main
 from refinery.errors import RecordError
 from refinery.pages.content import Passages
@@ -44,7 +44,7 @@ def tree(question: Question, seed: int) -> Prediction:
         searches += [[first], [first, step("decompose", f"again {number}")], [first, step("rewrite", f"more {number}")]]
     steps = [[*above, step("answer", draw.choice(["Torvel", "the Torvel", "Oslo", ""]))] for above in searches]
     paths = [Trajectory(question_id=question.id, question=question.text, steps=path) for path in steps]
-    selected = {strategy: select(paths, strategy, fidelity="paper") for strategy in STRATEGIES}
+    selected = {strategy: select(paths, strategy, Definition("paper")) for strategy in STRATEGIES}
     hit = ScoredPassage(id="1", title="One", text="Torvel.", retrieval_score=2.5)
     return Prediction(
         question_id=question.id,
@@ -67,7 +67,7 @@ def test_every_view_shows_the_answer_that_its_selection_takes(page, tree_run):
     for row, prediction in zip(index["rows"], (tree(q, seed) for seed, q in enumerate(QUESTIONS)), strict=True):
         shown = dict(zip(index["runs"][0]["views"], (cell["text"] for cell in row["cells"][0]), strict=True))
         for strategy, fidelity in VIEWS:
-            assert shown[f"{strategy} · {fidelity}"] == select(prediction.paths, strategy, fidelity=fidelity)
+            assert shown[f"{strategy} · {fidelity}"] == select(prediction.paths, strategy, Definition(fidelity))
 
 
 def test_the_view_shown_first_is_the_runs_own(page, tree_run, stored_run):
@@ -91,7 +91,7 @@ def test_what_the_authors_script_selects_is_shown_where_the_run_kept_what_it_rea
     views = index["runs"][0]["views"]
     assert (views[index["runs"][0]["own"]], len(views)) == ("ensemble · official", 10)
     for row, prediction in zip(index["rows"], trees, strict=True):
-        assert row["cells"][0][views.index("ppl · official")]["text"] == select(prediction.paths, "ppl", fidelity="official")
+        assert row["cells"][0][views.index("ppl · official")]["text"] == select(prediction.paths, "ppl", Definition("official"))
 
 
 def test_the_upper_bound_is_right_where_any_path_is(page, tree_run):

@@ -6,7 +6,7 @@ import pytest
 
 from infer.rescore import rescore
 from infer.scores import SCORES_FILE
-from infer.selection import STRATEGIES, select
+from infer.selection import STRATEGIES, Definition, select
 from refinery.errors import RunDirError
 from refinery.records import Question, Step, Trajectory, read_records, write_records
 from refinery.trace import PREDICTIONS_FILE, Cost, Prediction
@@ -23,7 +23,7 @@ TREE = [path("Oslo", -1.0), path("Torvel", -0.6), path("Torvel", -0.6)]
 
 
 def tree(question: Question) -> Prediction:
-    selected = {strategy: select(TREE, strategy, fidelity="paper") for strategy in STRATEGIES}
+    selected = {strategy: select(TREE, strategy, Definition("paper")) for strategy in STRATEGIES}
     cost = Cost(calls=3, retrievals=2, prefill_tokens=9, decode_tokens=3)
     values = {"trace": [], "cost": cost, "paths": TREE, "selected": selected}
     return Prediction(question_id=question.id, question=question.text, answer=selected["ensemble"], **values)

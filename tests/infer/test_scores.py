@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infer.scores import score
-from infer.selection import STRATEGIES, select
+from infer.selection import STRATEGIES, Definition, select
 from refinery.records import Passage, Question, Step, SubQuestion, Trajectory
 from refinery.trace import Cost, Prediction, ScoredPassage, TraceStep
 
@@ -73,7 +73,7 @@ paths = st.builds(
 @given(trees=st.lists(st.lists(paths, min_size=1, max_size=6), min_size=1, max_size=4))
 def test_the_upper_bound_is_at_least_every_selection(fidelity, trees):
     questions = [ASKED.model_copy(update={"id": str(i)}) for i in range(len(trees))]
-    selections = [{strategy: select(tree, strategy, fidelity=fidelity) for strategy in STRATEGIES} for tree in trees]
+    selections = [{strategy: select(tree, strategy, Definition(fidelity)) for strategy in STRATEGIES} for tree in trees]
     predictions = [
         prediction(selected["ensemble"], question=question, paths=tree, selected=selected)
         for question, tree, selected in zip(questions, trees, selections, strict=True)

@@ -8,7 +8,7 @@ import string
 import numpy as np
 import pytest
 
-from infer.selection import STRATEGIES, confidence, path_values, perplexity, select
+from infer.selection import STRATEGIES, Definition, confidence, path_values, perplexity, select
 from refinery.records import Reading, Step, Trajectory
 
 both = pytest.mark.parametrize("fidelity", ["paper", "fixed"])
@@ -25,59 +25,59 @@ def test_perplexity_is_over_everything_the_model_wrote():
 
 
 def test_the_papers_confidence_is_the_sum_over_the_answers_tokens():
-    assert confidence(path("Lyon", [-9.0, -1.0, -2.0], query=[-5.0]), fidelity="paper") == pytest.approx(-3.0)
+    assert confidence(path("Lyon", [-9.0, -1.0, -2.0], query=[-5.0]), Definition("paper")) == pytest.approx(-3.0)
 
 
 def test_the_fixed_confidence_is_their_geometric_mean():
-    assert confidence(path("Lyon", [-9.0, -1.0, -2.0], query=[-5.0]), fidelity="fixed") == pytest.approx(math.exp(-1.5))
+    assert confidence(path("Lyon", [-9.0, -1.0, -2.0], query=[-5.0]), Definition("fixed")) == pytest.approx(math.exp(-1.5))
 
 
 @both
 def test_the_least_perplexed_path_is_selected(fidelity):
     paths = [path("Lyon", [-1.0, -1.0]), path("Oslo", [-0.1, -0.1], query=[-0.2, -0.2]), path("Rome", [-0.1, -0.1], query=[-4.0, -4.0])]
-    assert select(paths, "ppl", fidelity=fidelity) == "Oslo"
+    assert select(paths, "ppl", Definition(fidelity)) == "Oslo"
 
 
 @both
 def test_the_most_confident_answer_is_selected_whatever_its_queries_cost(fidelity):
     paths = [path("Lyon", [-0.1, -1.0]), path("Oslo", [-3.0, -0.1], query=[-9.0, -9.0])]
-    assert select(paths, "confidence", fidelity=fidelity) == "Oslo"
+    assert select(paths, "confidence", Definition(fidelity)) == "Oslo"
 
 
 def test_length_costs_confidence_in_the_paper_only():
     paths = [path("Lyon in France", [0.0, -0.2, -0.2, -0.2, -0.2]), path("Oslo", [0.0, -0.3])]
-    assert select(paths, "confidence", fidelity="paper") == "Oslo"
-    assert select(paths, "confidence", fidelity="fixed") == "Lyon in France"
+    assert select(paths, "confidence", Definition("paper")) == "Oslo"
+    assert select(paths, "confidence", Definition("fixed")) == "Lyon in France"
 
 
 def test_the_papers_ensemble_makes_an_answer_lose_by_being_found_often():
     paths = [path("Lyon", [0.0, -0.6]), path("Lyon", [0.0, -0.6]), path("Oslo", [0.0, -1.0])]
-    assert select(paths, "ensemble", fidelity="paper") == "Oslo"
-    assert select(paths, "ensemble", fidelity="fixed") == "Lyon"
+    assert select(paths, "ensemble", Definition("paper")) == "Oslo"
+    assert select(paths, "ensemble", Definition("fixed")) == "Lyon"
 
 
 def test_only_the_fixed_ensemble_counts_spellings_together():
     paths = [path("Oslo", [0.0, -0.2]), path("The Lyon.", [0.0, -0.5]), path("lyon", [0.0, -0.6])]
-    assert select(paths, "ensemble", fidelity="paper") == "Oslo"
-    assert select(paths, "ensemble", fidelity="fixed") == "The Lyon."
+    assert select(paths, "ensemble", Definition("paper")) == "Oslo"
+    assert select(paths, "ensemble", Definition("fixed")) == "The Lyon."
 
 
 @both
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_first_path_wins_ties(fidelity, strategy):
     paths = [path("Lyon", [-0.5, -0.5]), path("Oslo", [-0.5, -0.5]), path("Rome", [-0.5, -0.5])]
-    assert select(paths, strategy, fidelity=fidelity) == "Lyon"
+    assert select(paths, strategy, Definition(fidelity)) == "Lyon"
 
 
 @both
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_one_path_is_selected_by_every_strategy(fidelity, strategy):
-    assert select([path("", [-0.5, -0.5])], strategy, fidelity=fidelity) == ""
+    assert select([path("", [-0.5, -0.5])], strategy, Definition(fidelity)) == ""
 
 
 def test_paths_that_the_model_would_hardly_take_weigh_little_in_the_fixed_ensemble():
     unlikely = [path("Rome", [-0.1, -0.1], query=[-8.0, -2.0]) for _ in range(5)]
-    assert select([*unlikely, path("Lyon", [-0.1, -0.5], query=[-0.1, -0.2])], "ensemble", fidelity="fixed") == "Lyon"
+    assert select([*unlikely, path("Lyon", [-0.1, -0.5], query=[-0.1, -0.2])], "ensemble", Definition("fixed")) == "Lyon"
 
 
 # The authors' definitions
@@ -93,20 +93,20 @@ def test_the_authors_perplexity_is_over_prompt_and_evidence_too():
     read_well = official("Lyon", [-2.0, -2.0], read=[-0.1] * 8)
     written_well = official("Oslo", [-1.0, -1.0], read=[-3.0] * 8)
     assert perplexity(read_well, fidelity="official") == pytest.approx(math.exp(4.8 / 10))
-    assert select([read_well, written_well], "ppl", fidelity="official") == "Lyon"
-    assert select([read_well, written_well], "ppl", fidelity="paper") == "Oslo"
+    assert select([read_well, written_well], "ppl", Definition("official")) == "Lyon"
+    assert select([read_well, written_well], "ppl", Definition("paper")) == "Oslo"
 
 
 def test_the_authors_confidence_is_the_mean_probability_between_white_space_and_eos():
     asked = official("Lyon", [-9.0, -3.0, math.log(0.9), math.log(0.5), -4.0], blank=1)
-    assert confidence(asked, fidelity="official") == pytest.approx(0.7)
-    assert confidence(asked, fidelity="official", multiple_choice=True) == pytest.approx(0.9)
+    assert confidence(asked, Definition("official")) == pytest.approx(0.7)
+    assert confidence(asked, Definition("official", multiple_choice=True)) == pytest.approx(0.9)
 
 
 def test_the_authors_ensemble_rewards_an_answer_for_being_found_often():
     paths = [official("Oslo", [0.0, -0.1, 0.0]), official("Lyon", [0.0, -0.6, 0.0]), official("Lyon", [0.0, -0.6, 0.0])]
-    assert select(paths, "ensemble", fidelity="official") == "Lyon"
-    assert select(paths, "ensemble", fidelity="paper") == "Oslo"
+    assert select(paths, "ensemble", Definition("official")) == "Lyon"
+    assert select(paths, "ensemble", Definition("paper")) == "Oslo"
 
 
 @pytest.mark.parametrize("strategy", ["confidence", "ensemble"])
@@ -114,19 +114,19 @@ def test_the_authors_ensemble_rewards_an_answer_for_being_found_often():
 def test_an_answer_without_eos_which_is_nan_in_the_authors_code_never_wins(strategy, first):
     unsure, unfinished = official("Lyon", [0.0, -5.0, -5.0]), official("Oslo", [0.0, -0.1, -0.1], closed=False)
     paths = [unfinished, unsure] if first else [unsure, unfinished]
-    assert select(paths, strategy, fidelity="official") == "Lyon"
+    assert select(paths, strategy, Definition("official")) == "Lyon"
 
 
 @pytest.mark.parametrize("fidelity", ["official", "fixed"])
 @pytest.mark.parametrize("strategy", ["confidence", "ensemble"])
 def test_an_empty_answer_wins_only_where_there_is_no_other(fidelity, strategy):
     empty, unsure = official("", [0.0, -0.01]), official("Lyon", [0.0, -6.0, -6.0])
-    assert select([empty, unsure], strategy, fidelity=fidelity) == "Lyon"
-    assert select([empty, empty], strategy, fidelity=fidelity) == ""
+    assert select([empty, unsure], strategy, Definition(fidelity)) == "Lyon"
+    assert select([empty, empty], strategy, Definition(fidelity)) == ""
 
 
 def test_an_empty_answer_competes_in_the_paper_as_its_eos_scores():
-    assert select([path("Lyon", [0.0, -1.0, -1.0]), path("", [0.0, -0.5])], "confidence", fidelity="paper") == ""
+    assert select([path("Lyon", [0.0, -1.0, -1.0]), path("", [0.0, -0.5])], "confidence", Definition("paper")) == ""
 
 
 @pytest.mark.parametrize("fidelity", ["paper", "official", "fixed"])
@@ -135,7 +135,7 @@ def test_an_empty_answer_competes_in_the_paper_as_its_eos_scores():
 def test_what_is_not_a_number_never_wins(fidelity, strategy, position):
     paths = [official("Lyon", [-1.0, -2.0, -1.0]), official("Lyon", [-1.0, -2.0, -1.0])]
     paths.insert(position, official("Oslo", [-0.1, math.nan, -0.1], read=[-1.0]))
-    assert select(paths, strategy, fidelity=fidelity) == "Lyon"
+    assert select(paths, strategy, Definition(fidelity)) == "Lyon"
 
 
 # Against a computation of its own
@@ -202,6 +202,6 @@ def independent(paths: list[Trajectory], strategy: str, fidelity: str, multiple_
 def test_selection_equals_an_independent_computation(strategy, fidelity, multiple_choice):
     for seed in range(50):
         paths = random_tree(seed)
-        selected = select(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice)
+        selected = select(paths, strategy, Definition(fidelity, multiple_choice=multiple_choice))
         assert selected == independent(paths, strategy, fidelity, multiple_choice), seed
-        assert not any(math.isnan(value) for value in path_values(paths, strategy, fidelity=fidelity, multiple_choice=multiple_choice))
+        assert not any(math.isnan(value) for value in path_values(paths, strategy, Definition(fidelity, multiple_choice=multiple_choice)))
