@@ -1,17 +1,14 @@
 """The effect store: every paid reply and every search, durable before a row uses it. A rerun replays it; it is the run's checkpoint.
 
-sqlite in WAL mode with one writer thread: what arrives while one commit is written goes into the next together, so that durability
-costs a row one commit's wait and the disk one commit for many rows.
+sqlite in WAL mode, without a thread of its own: what one turn of the event loop brings is committed together at its end. A commit appends
+to the log, waits for no disk and takes some ten microseconds; a thread would wait for the interpreter's lock longer than that.
 """
 
 import asyncio
-import contextlib
 import fcntl
 import hashlib
 import json
-import queue
 import sqlite3
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,6 @@ from pydantic_core import from_json
 
 from refinery.errors import RunDirError
 
-_MOST_PER_COMMIT = 1024
 _Item = tuple[str, tuple[Any, ...], asyncio.Future[None]]
 
 
@@ -42,23 +38,20 @@ class EffectStore:
         except OSError:
             raise RunDirError(f"{path}: another process is using this store. Wait for it, or choose another store.") from None
         try:
-            self._reader = _open(path)
-            self._reader.execute("CREATE TABLE IF NOT EXISTS effects (key BLOB PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
-            self._reader.execute("CREATE TABLE IF NOT EXISTS batches (id TEXT UNIQUE NOT NULL, keys TEXT NOT NULL)")
-            self._reader.commit()
+            self._database = _open(path)
+            self._database.execute("CREATE TABLE IF NOT EXISTS effects (key BLOB PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
+            self._database.execute("CREATE TABLE IF NOT EXISTS batches (id TEXT UNIQUE NOT NULL, keys TEXT NOT NULL)")
+            self._database.commit()
         except sqlite3.Error as error:
             raise self._unusable(error) from None
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._num_unwritten = 0
-        self._writer = threading.Thread(target=self._write, name="effect-store", daemon=True)
-        self._writer.start()
+        self._unwritten: list[_Item] = []
 
     def get(self, key: bytes) -> Any | None:
         """The value of a key, or None."""
         # One transaction for many reads, because to begin one costs as much as two reads; and none beside writes, whose log it would keep.
-        if not self._num_unwritten and not self._reader.in_transaction:
-            self._reader.execute("BEGIN")
-        row = self._reader.execute("SELECT value FROM effects WHERE key = ?", (key,)).fetchone()
+        if not self._unwritten and not self._database.in_transaction:
+            self._database.execute("BEGIN")
+        row = self._database.execute("SELECT value FROM effects WHERE key = ?", (key,)).fetchone()
         return from_json(row[0]) if row else None
 
     async def put(self, key: bytes, value: Any) -> None:
@@ -67,7 +60,7 @@ class EffectStore:
 
     def batches(self) -> dict[str, list[str]]:
         """Batch jobs that were sent and not collected: their ids, and the keys (hex) they hold."""
-        return {row[0]: json.loads(row[1]) for row in self._reader.execute("SELECT id, keys FROM batches")}
+        return {row[0]: json.loads(row[1]) for row in self._database.execute("SELECT id, keys FROM batches")}
 
     async def put_batch(self, batch_id: str, keys: list[str]) -> None:
         """Remember a batch job that was sent."""
@@ -78,48 +71,39 @@ class EffectStore:
         await self._run("DELETE FROM batches WHERE id = ?", (batch_id,))
 
     def close(self) -> None:
-        """Write what is queued and let the next process in."""
-        self._queue.put(None)
-        self._writer.join()
-        self._reader.close()
+        """Let the next process in."""
+        self._database.close()
         self._lock.close()
 
     async def _run(self, statement: str, values: tuple[Any, ...]) -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._num_unwritten += 1
-        self._reader.commit()  # ends the transaction of the reads until now
-        self._queue.put((statement, values, done))
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._unwritten.append((statement, values, done))
+        if len(self._unwritten) == 1:
+            loop.call_soon(self._commit)  # after all else that this turn of the loop brings
         try:
             await done
         except sqlite3.Error as error:
             raise self._unusable(error) from None
 
+    def _commit(self) -> None:
+        """Write all that this turn of the loop has brought in one transaction, and tell the waiting rows."""
+        items, self._unwritten, failure = self._unwritten, [], None
+        try:
+            self._database.commit()  # ends the transaction of the reads until now
+            with self._database:
+                for statement, values, _ in items:
+                    self._database.execute(statement, values)
+        except sqlite3.Error as error:
+            failure = error
+        for _, _, done in items:
+            if not done.done():
+                done.set_result(None) if failure is None else done.set_exception(failure)
+
     def _unusable(self, error: sqlite3.Error) -> RunDirError:
         return RunDirError(
             f"{self.path}: cannot be used as a store ({error}). Free some space, or choose another store; nothing paid is lost."
         )
-
-    def _write(self) -> None:
-        """The writer thread: take all that is queued, commit once, and tell the waiting rows."""
-        database = _open(self.path)
-        closing = False
-        while not closing:
-            items = [self._queue.get()]
-            while len(items) < _MOST_PER_COMMIT and not self._queue.empty():
-                items.append(self._queue.get())
-            closing = items[-1] is None
-            batch = [item for item in items if item is not None]
-            failure = _commit(database, batch)
-            if batch:
-                with contextlib.suppress(RuntimeError):  # the loop has ended with its rows; the values are on disk
-                    batch[0][2].get_loop().call_soon_threadsafe(self._tell, batch, failure)
-        database.close()
-
-    def _tell(self, batch: list[_Item], failure: sqlite3.Error | None) -> None:
-        self._num_unwritten -= len(batch)
-        for _, _, done in batch:
-            if not done.done():
-                done.set_result(None) if failure is None else done.set_exception(failure)
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -128,13 +112,3 @@ def _open(path: Path) -> sqlite3.Connection:
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=NORMAL")  # survives kill -9; a power cut may lose the last commits, which are paid again
     return database
-
-
-def _commit(database: sqlite3.Connection, batch: list[_Item]) -> sqlite3.Error | None:
-    try:
-        with database:
-            for statement, values, _ in batch:
-                database.execute(statement, values)
-    except sqlite3.Error as error:
-        return error
-    return None
