@@ -15,6 +15,7 @@ from refinery.sub_models import parse_sub_questions, render_sub_questions
 
 UNANSWERABLE = "unanswerable"
 _CITED = re.compile(r"\[([\d, ]*)\] *(.*)")
+_AFTER_EXPLANATION = " Answer:"
 _MISSING = re.compile(rf"{UNANSWERABLE}\b\W*(?:missing: *(.*))?", re.IGNORECASE | re.DOTALL)
 
 
@@ -73,9 +74,10 @@ class MainReply(BaseModel):
         return normalize_answer(self.answer) not in ("", UNANSWERABLE)
 
     def plain(self) -> str:
-        """The answer alone, or what is missing for one; a student learns no explanations."""
+        """The answer, after its explanation where there is one, or what is missing for one."""
         if self.solved:
-            return f" {_one_line(self.answer)}"
+            answer = f" {_one_line(self.answer)}"
+            return f" {_one_line(self.explanation)}{_AFTER_EXPLANATION}{answer}" if self.explanation else answer
         return f" {UNANSWERABLE}" + (f". Missing: {_one_line(self.missing_information)}" if self.missing_information else "")
 
     @classmethod
@@ -83,7 +85,8 @@ class MainReply(BaseModel):
         """See `ModuleReply.from_plain`; every text is a reply."""
         if found := _MISSING.fullmatch(text.strip()):
             return cls(answer=UNANSWERABLE, missing_information=found[1])
-        return cls(answer=text.strip())
+        explanation, _, answer = text.strip().rpartition(_AFTER_EXPLANATION)
+        return cls(answer=answer.strip(), explanation=explanation or None)
 
 
 class QueriesReply(BaseModel):

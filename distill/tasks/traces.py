@@ -19,7 +19,7 @@ from distill.workbench import Workbench
 from refinery.errors import RecipeError
 from refinery.llms.json_reply import parse_json_reply
 from refinery.metrics.registry import score_all
-from refinery.modules import REPLIES, student_prompt
+from refinery.modules import REPLIES, MainReply, student_prompt
 from refinery.recipe import Recipe
 from refinery.records import Exchange, Passage, Question, Step, Trajectory
 from refinery.trace import Prediction, TraceStep
@@ -39,6 +39,11 @@ class Options(Recipe):
         "new_support", description="what a search must find; questions without annotated support are not checked"
     )
     steps: list[str] | None = Field(None, description="only calls of these names in the trace; all by default")
+    explanations: bool = Field(
+        False,
+        description="MIGRES' student writes the teacher's explanation before its answer, as in Hsieh et al. 2023 (distilling step by step):"
+        " more tokens, and a small model answers better for what it has written",
+    )
     most_per_group: int | None = Field(
         None, description="rows of one step (of trajectories: all) and one number of calls at most, to even out actions and lengths", ge=1
     )
@@ -74,7 +79,7 @@ def _exchanges(prediction: Prediction, question: Question, bench: Workbench) -> 
         wanted = bench.options.steps is None or step.name in bench.options.steps
         passed = wanted and _passes(step, after, found, question, bench.options)
         found |= _found(after)
-        if passed and (reply := _plain_reply(step)) is not None and bench.has_room(f"{step.name}, {len(calls)} calls"):
+        if passed and (reply := _plain_reply(step, bench.options)) is not None and bench.has_room(f"{step.name}, {len(calls)} calls"):
             assert step.prompt is not None
             yield Exchange(
                 question_id=question.id,
@@ -117,16 +122,19 @@ def _found(steps: Sequence[TraceStep]) -> set[str]:
     return {passage.id for step in steps if step.name == "retrieve" for passage in step.passages or []}
 
 
-def _plain_reply(step: TraceStep) -> str | None:
+def _plain_reply(step: TraceStep, options: Options) -> str | None:
     """What the student should write; None for JSON that the decoder could not read either."""
     assert step.prompt is not None
     schema, text = REPLIES.get(step.prompt.name), step.text or ""
     if schema is None:
         return f" {text.strip()}" if text.strip() else None
     try:
-        return parse_json_reply(text, schema).plain()
+        reply = parse_json_reply(text, schema)
     except ValueError:
         return None
+    if isinstance(reply, MainReply) and not options.explanations:
+        reply = reply.model_copy(update={"explanation": None})
+    return reply.plain()
 
 
 def _trajectories(prediction: Prediction, question: Question, bench: Workbench) -> Iterator[Trajectory]:

@@ -3,9 +3,9 @@
 import json
 import re
 
-from refinery.demo.facts import Fact, read_statements, solve
+from refinery.demo.facts import Fact, Solution, read_statements, solve
 from refinery.demo.prompt_form import PromptForm, shown_passages
-from refinery.demo.questions import parse_question
+from refinery.demo.questions import compare_years, parse_question
 from refinery.demo.reader import Reader, Replies
 
 _JOINED_QUERIES = re.compile(r"(?<=\?) ")
@@ -43,7 +43,7 @@ class MigresReplies:
         """The answer from the information alone, or the searches that it leaves open."""
         solution = solve(question, self._reader.facts(rest))
         if solution.answer:
-            return _json({"answer": solution.answer, "explanation": "The information is sufficient.", "missing_information": ""})
+            return _json({"answer": solution.answer, "explanation": _explanation(question, solution), "missing_information": ""})
         missing = " ".join(search[0] for search in solution.missing)
         return _json({"answer": "unanswerable", "explanation": "The information is not sufficient.", "missing_information": missing})
 
@@ -84,6 +84,14 @@ class MigresReplies:
             later = parsed.chain[1:] if parsed else ()
             helpful += [*solve(query, facts).used, *(fact for fact in facts if fact.relation in later)]
         return list(dict.fromkeys(helpful))
+
+
+def _explanation(question: str, solution: Solution) -> str:
+    """Of a comparison what is compared: a student this small compares no years that it has not written beside their names."""
+    parsed = parse_question(question)
+    if parsed is None or len(parsed.names) == 1:
+        return "The information is sufficient."
+    return compare_years(parsed.chain[0], {fact.name: fact.object for fact in solution.used})
 
 
 def _json(reply: dict[str, object]) -> str:

@@ -24,12 +24,19 @@ def test_queries_come_back(reply):
 
 
 def test_a_solved_reply_is_its_answer_and_an_open_one_says_what_is_missing():
-    assert MainReply(answer="Mar del Plata", explanation="Because.").plain() == " Mar del Plata"
+    assert MainReply(answer="Mar del Plata").plain() == " Mar del Plata"
     missing = MainReply(answer="unanswerable", missing_information="Where was\nMara born?")
     assert missing.plain() == " unanswerable. Missing: Where was Mara born?"
     read = MainReply.from_plain(missing.plain())
     assert (read.solved, read.missing_information) == (False, "Where was Mara born?")
     assert MainReply.from_plain(" Mar del Plata").solved
+
+
+def test_an_explanation_stands_before_its_answer():
+    reply = MainReply(answer="Mar del Plata", explanation="Mara was born there.\nAnswer: sure.")
+    assert reply.plain() == " Mara was born there. Answer: sure. Answer: Mar del Plata"
+    read = MainReply.from_plain(reply.plain())
+    assert (read.answer, read.explanation) == ("Mar del Plata", "Mara was born there. Answer: sure.")
 
 
 @pytest.mark.parametrize("text", ["Unanswerable", "unanswerable.", " unanswerable Missing: "])

@@ -41,7 +41,8 @@ def play_migres(text: str) -> str:
     if module == "queries":
         return json.dumps({"queries": [BORN]})
     solved = "born in Lyon" in text
-    return json.dumps({"answer": "Lyon" if solved else "unanswerable", "missing_information": "" if solved else BORN})
+    missing = "" if solved else BORN
+    return json.dumps({"answer": "Lyon" if solved else "unanswerable", "explanation": "It says so.", "missing_information": missing})
 
 
 def play_re_thinking(text: str) -> str:
@@ -91,9 +92,11 @@ def test_every_call_of_a_right_answer_becomes_a_row_of_the_students_form(rows):
     assert last.reply == " Lyon"
 
 
-def test_the_student_reads_at_inference_what_it_was_trained_on(rows):
+@pytest.mark.parametrize(("explanations", "last"), [(False, " Lyon"), (True, " It says so. Answer: Lyon")])
+def test_the_student_reads_at_inference_what_it_was_trained_on(rows, explanations, last):
     prediction = decoded(migres, play_migres, **LOOSE)
-    replies = {row.prompt: row.reply for row in rows(prediction)}
+    replies = {row.prompt: row.reply for row in rows(prediction, explanations=explanations)}
+    assert list(replies.values())[-1] == last
     student = decoded(migres, replies.__getitem__, students=["leaf", "main", "queries"], **LOOSE)
     assert student.answer == "Lyon"
     assert len(replies) == 5
