@@ -14,7 +14,7 @@ RARE_COUNTS = {
     "test": {"single_hop": 50, "two_hop": 40, "three_hop": 25, "comparison": 15, "ambiguous": 20},
 }
 COMMON_COUNTS = {"train": 200, "validation": 60, "test": 50}
-
+_COMMON = "common:"  # how the ids of that world's questions begin
 
 # Single-hop questions about these name what many others nearly name ("The Echo Horizon", "The Horizon Echo"), and a passage holds another
 # name of the same kind to mistake for the answer: RQ-RAG's paths disagree on them most.
@@ -34,7 +34,9 @@ def write_demo_data(seed: int, folder: Path) -> dict[str, Path]:
         write_records(paths[split], drawn)
     confusable = confusable_questions(worlds["train"], "train")
     known = {question.id for question in confusable}
-    others = [question for question in questions["train"] if question.id not in known][:_OTHERS_FOR_SELECTION]
+    others = [question for question in questions["train"] if question.id not in known]
+    # Common ones first: there an answer without a search may be right where a search misled.
+    others = sorted(others, key=lambda question: not question.id.startswith(_COMMON))[:_OTHERS_FOR_SELECTION]
     write_records(paths["confusable_train"], [*confusable, *others])
     write_records(paths["confusable_test"], confusable_questions(worlds["test"], "test"))
     return paths
@@ -64,4 +66,4 @@ def demo_questions(seed: int, worlds: dict[str, World]) -> dict[str, list[Questi
 
 def common_share(questions: list[Question]) -> float:
     """Share of questions about the common world, whose facts the base checkpoint has read."""
-    return sum(question.id.startswith("common:") for question in questions) / len(questions)
+    return sum(question.id.startswith(_COMMON) for question in questions) / len(questions)

@@ -2,8 +2,7 @@
 
 `torchrun --nproc-per-node 2 -m refinery.demo.pretrain recipes/demo/pretrain.yaml`: one process with one thread a core, which is quicker
 than one process with two threads, and the less so the busier the machine is. It starts from weights that can copy
-(`refinery.demo.copying`) and trains on closed-book questions about the common world, mixed with reading and synthesis in worlds drawn
-fresh for every step, so that nothing but reading answers them.
+(`refinery.demo.copying`) and trains on the rows of `refinery.demo.pretrain_rows`.
 """
 
 import json
@@ -12,7 +11,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -21,20 +20,16 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from refinery.demo.copying import order_rows, write_copying_heads
 from refinery.demo.names import YEARS
-from refinery.demo.questions import QUESTION_TYPES, draw_questions
+from refinery.demo.pretrain_rows import ROW_WRITERS, UNKNOWN, FreshWorld, answered, closed_book_row, reading_row, synthesis_row
+from refinery.demo.questions import QUESTION_TYPES, draw_questions, with_years
 from refinery.demo.tokenizer import build_tokenizer
-from refinery.demo.world import NamePools, WorldSize, common_world, demo_worlds, draw_world
+from refinery.demo.world import demo_worlds
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe, load_recipe
-from refinery.records import Passage, Question
-from refinery.segments import IGNORED_LABEL, EncodedRow, Segment, encode
-from refinery.sub_models import fill_references
+from refinery.segments import IGNORED_LABEL, EncodedRow, encode
 
-FRESH_SIZE = WorldSize(films=24, books=8, people=24, cities=12, countries=6, shared_title_share=0.3)
-UNKNOWN = "no answer"
-# Weight of the text around the answers in the loss, and how often passages stand in search order rather than shuffled.
+# Weight of the text around the answers in the loss.
 TEXT_WEIGHT = 0.05
-SEARCH_ORDER_SHARE = 0.75
 
 
 class PretrainRecipe(Recipe):
@@ -46,6 +41,7 @@ class PretrainRecipe(Recipe):
         default={"closed_book": 0.26, "unknown": 0.06, "passage": 0.03, "reading": 0.34, "step_by_step": 0.17, "synthesis": 0.14},
         description="share of each kind among the rows of a step",
     )
+    crowded_share: float = Field(0.0, description="share of the steps whose world makes all its names of a few words")
     seed: int = 0
     hidden_size: int = 128
     intermediate_size: int = 384
@@ -77,7 +73,8 @@ def main() -> None:
     seen: set[int] = set()
     last = recipe.stop_at or recipe.steps
     for step in range(last):
-        rows = _text_rows(rng, recipe.row_kinds, recipe.rows_per_step // processes, tokenizer)
+        world = FreshWorld(rng, crowded=rng.random() < recipe.crowded_share)
+        rows = _text_rows(rng, recipe.row_kinds, recipe.rows_per_step // processes, world, tokenizer)
         loss = _train_step(model, optimizer, rows, _learning_rate(step, recipe), tokenizer.pad_token_id)
         tokens += sum(len(row.input_ids) for row in rows) * processes
         seen.update(token for row in rows for token in row.input_ids)
@@ -187,133 +184,11 @@ def separate_unseen_rows(model: LlamaForCausalLM, seen: set[int]) -> None:
     weight[unseen] = usual.mean(dim=0) + fresh * usual.std(dim=0)
 
 
-def _text_rows(rng: random.Random, shares: dict[str, float], count: int, tokenizer: PreTrainedTokenizerFast) -> list[EncodedRow]:
-    fresh = _FreshWorld(rng)
+def _text_rows(
+    rng: random.Random, shares: dict[str, float], count: int, fresh: FreshWorld, tokenizer: PreTrainedTokenizerFast
+) -> list[EncodedRow]:
     kinds = rng.choices(list(shares), weights=list(shares.values()), k=count)
-    return [encode(_ROW_WRITERS[kind](rng, fresh), tokenizer) for kind in kinds]
-
-
-class _Common:
-    """The common world and its single-hop questions, drawn once."""
-
-    world = common_world()
-    passages = world.passages()
-    questions = draw_questions(world, random.Random(0), {"single_hop": 10**6})
-    names = frozenset(entity.name for entity in world.entities.values())
-
-
-class _FreshWorld:
-    """A small world of resembling names that exists for one step."""
-
-    def __init__(self, rng: random.Random) -> None:
-        pools = NamePools().narrowed(rng, words=rng.choice((12, 20, 60)))
-        world = draw_world(rng, FRESH_SIZE, label="fresh", taken=_Common.names, pools=pools)
-        self.passages = {passage.id: passage for passage in world.passages()}
-        counts = {"single_hop": 10**6, "two_hop": 40, "three_hop": 30, "comparison": 30, "ambiguous": 20}
-        by_type = [draw_questions(world, rng, {kind: count}) for kind, count in counts.items()]
-        self.questions = [rng.choice(questions) for questions in by_type if questions for _ in range(12)]
-        self.single_hop, self.chains = by_type[0], by_type[1] + by_type[2]
-        self.follow_ups = [question for questions in by_type for question in questions if question.type != "ambiguous"]
-
-
-def _closed_book(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
-    question = rng.choice(_Common.questions)
-    return answered(render_prompt("answer_direct", question=question.text), question.answers[0])
-
-
-def _unknown(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
-    """A closed-book question about names never read: what a model that knows its limits says."""
-    return answered(render_prompt("answer_direct", question=rng.choice(fresh.single_hop).text), UNKNOWN)
-
-
-def _passage(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
-    passage = rng.choice(_Common.passages)
-    return [Segment(f"{passage.title}: {passage.text}", "answer", True), Segment("</s>", "control_token", True)]
-
-
-def _reading(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
-    """A question before its passages, as at inference; most rows go on with questions about the same passages, for denser signal."""
-    chosen, segments = reading_row(rng.choice(fresh.questions), fresh.passages, rng, distractors=rng.choice((0, 1, 2, 3, 4)))
-    answerable = [question for question in fresh.follow_ups if chosen.issuperset(question.supporting or [])]
-    for question in rng.sample(answerable, min(len(answerable), rng.choice((0, 4, 8, 10)))):
-        segments += answered(f"\nQuestion: {question.text}\nAnswer:", question.answers[0])
-    return segments
-
-
-def _step_by_step(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
-    """A chain asked hop by hop, each with its passages: a later question holds a name that an earlier passage gave."""
-    question = rng.choice(fresh.chains)
-    segments: list[Segment] = []
-    filled = fill_sub_questions(question)
-    for (text, answer), passage_id in zip(filled, question.supporting or [], strict=True):
-        hop = question.model_copy(update={"text": text, "answers": [answer], "supporting": [passage_id]})
-        segments += reading_row(hop, fresh.passages, rng, distractors=rng.choice((0, 1, 1, 2)))[1]
-        segments.append(Segment("\n", "prompt"))
-    return segments + answered(f"Question: {question.text}\nAnswer:", question.answers[0])
-
-
-def _synthesis(rng: random.Random, fresh: _FreshWorld) -> list[Segment]:
-    kinds = rng.choice((("two_hop", "three_hop"), ("comparison",)))
-    return synthesis_row(rng.choice([question for question in fresh.questions if question.type in kinds]))
-
-
-_ROW_WRITERS: dict[str, Callable[[random.Random, _FreshWorld], list[Segment]]] = {
-    "closed_book": _closed_book,
-    "unknown": _unknown,
-    "passage": _passage,
-    "reading": _reading,
-    "step_by_step": _step_by_step,
-    "synthesis": _synthesis,
-}
-
-
-def answered(prompt: str, answer: str) -> list[Segment]:
-    """A prompt and its answer, closed by the end of sequence."""
-    return [Segment(prompt, "prompt"), Segment(f" {answer}", "answer", True), Segment("</s>", "control_token", True)]
-
-
-def reading_row(
-    question: Question, passages: dict[str, Passage], rng: random.Random, *, distractors: int
-) -> tuple[set[str], list[Segment]]:
-    """A question with the passages that answer it among near misses, mostly in the order a search would give; also the ids shown."""
-    chosen = list(question.supporting or [])
-    words = set(question.text.rstrip("?").split()) - _STOP_WORDS
-    near = [passage.id for passage in passages.values() if not words.isdisjoint(_words(passage))]
-    kind = chosen[0].split(":")[1]
-    alike = [passage_id for passage_id in passages if passage_id.split(":")[1] == kind]
-    for _ in range(distractors):
-        candidate = rng.choice(rng.choice([near or alike, alike, list(passages)]))
-        if candidate not in chosen and passages[candidate].title.split(" (")[0] not in question.text:
-            chosen.append(candidate)
-    rng.shuffle(chosen)
-    if rng.random() < SEARCH_ORDER_SHARE:
-        chosen.sort(key=lambda i: -sum(word in words for word in _words(passages[i])))
-    answer = question.answers[0]
-    if question.type == "ambiguous" and chosen.index(question.supporting[0]) > chosen.index(question.supporting[1]):
-        answer = question.answers[1]
-    prompt = render_prompt("answer_with_passages", question=question.text, passages=[passages[i] for i in chosen])
-    return set(chosen), answered(prompt, answer)
-
-
-def _words(passage: Passage) -> list[str]:
-    return f"{passage.title} {passage.text}".replace(".", "").replace(",", "").split()
-
-
-_STOP_WORDS = frozenset("Who When Where What Which is was the of in born released film came out first or country capital".split())
-
-
-def synthesis_row(question: Question) -> list[Segment]:
-    """A question with its sub-questions answered, references filled in."""
-    prompt = render_prompt("answer_from_sub_answers", question=question.text, sub_answers=fill_sub_questions(question))
-    return answered(prompt, question.answers[0])
-
-
-def fill_sub_questions(question: Question) -> list[tuple[str, str]]:
-    """The sub-questions, with earlier answers where they refer to them, and their answers."""
-    filled: list[tuple[str, str]] = []
-    for sub in question.decomposition or []:
-        filled.append((fill_references(sub.text, [answer for _, answer in filled]), sub.answer or ""))
-    return filled
+    return [encode(ROW_WRITERS[kind](rng, fresh), tokenizer) for kind in kinds]
 
 
 @torch.no_grad()
@@ -324,7 +199,7 @@ def evaluate(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dic
     passages = {passage.id: passage for passage in world.passages()}
     unread = draw_questions(world, rng, {"single_hop": 128})
     rows = {
-        "closed_book": [_closed_book(rng, None) for _ in range(128)],  # type: ignore[arg-type]
+        "closed_book": [closed_book_row(rng, None) for _ in range(128)],
         "unknown": [answered(render_prompt("answer_direct", question=question.text), UNKNOWN) for question in unread],
     }
     for kind in QUESTION_TYPES:
@@ -332,6 +207,9 @@ def evaluate(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dic
         rows[f"reading_{kind}"] = [reading_row(question, passages, rng, distractors=2)[1] for question in questions]
         if questions[0].decomposition and kind != "single_hop":
             rows[f"synthesis_{kind}"] = [synthesis_row(question) for question in questions]
+        if kind == "comparison":
+            stated = [question.model_copy(update={"text": with_years(question)}) for question in questions]
+            rows["reading_comparison_with_years"] = [reading_row(question, passages, rng, distractors=2)[1] for question in stated]
     return {
         name: round(_exact_share(model, [encode(s, tokenizer) for s in group], tokenizer.pad_token_id), 3) for name, group in rows.items()
     }

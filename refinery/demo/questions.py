@@ -5,7 +5,7 @@ The phrasings live here once: `draw_questions` writes them, and the demo's teach
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -92,6 +92,19 @@ def compose(chain: tuple[str, ...], name: str) -> str:
 def decompose(chain: tuple[str, ...], name: str) -> list[str]:
     """The single-hop sub-questions of a chain; each later one refers to the answer before it."""
     return [RELATIONS[relation].question.format(f"#{i}" if i else name) for i, relation in enumerate(chain)]
+
+
+def compare_years(relation: str, years: Mapping[str, str]) -> str:
+    """A comparison with the years by name put in: "Which film came out first, Bitter Anchor 1950 or Silver Road 1970?"."""
+    return COMPARISONS[relation].format(*(f"{name} {year}" for name, year in years.items()))
+
+
+def with_years(question: Question) -> str:
+    """A comparison's text with its years put in, which are the answers of its sub-questions."""
+    parsed = parse_question(question.text)
+    assert parsed is not None
+    years = [sub.answer or "" for sub in question.decomposition or []]
+    return compare_years(parsed.chain[0], dict(zip(parsed.names, years, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

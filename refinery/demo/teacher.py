@@ -21,7 +21,7 @@ from refinery.demo.baseline_replies import BaselineReplies
 from refinery.demo.facts import sub_questions
 from refinery.demo.migres_replies import MigresReplies
 from refinery.demo.prompt_form import opening
-from refinery.demo.questions import AMBIGUOUS_RELATIONS, NAMESAKES_QUERY, RELATIONS, compose, parse_question
+from refinery.demo.questions import AMBIGUOUS_RELATIONS, NAMESAKES_QUERY, RELATIONS, compare_years, compose, parse_question
 from refinery.demo.re_thinking_replies import ReThinkingReplies
 from refinery.demo.reader import Reader
 from refinery.demo.refinement_replies import RefinementReplies
@@ -137,7 +137,7 @@ class Teacher:
         elif len(parsed.names) == 1:
             action, text = self._chain_step(parsed.chain, parsed.names[0], found, from_memory=not searched)
         else:
-            action, text = self._comparison_step(parsed.chain[0], parsed.names, found)
+            action, text = self._comparison_step(parsed.chain[0], parsed.names, found, searched)
         if action != "answer" and text in searched:
             action, text = "give_up", f"No paragraph answers '{text}'."
         return {"action": action, "text": text}
@@ -184,15 +184,19 @@ class Teacher:
             names = self._objects(subjects, relation)
         return "answer", " and ".join(names)
 
-    def _comparison_step(self, relation: str, names: tuple[str, ...], found: list[str]) -> tuple[str, str]:
-        """Ask about each name whose passage is not found yet, then compare the years."""
-        years: dict[str, int] = {}
+    def _comparison_step(self, relation: str, names: tuple[str, ...], found: list[str], searched: list[str]) -> tuple[str, str]:
+        """Ask about each name whose passage is not found yet, then once more with the years found, then compare them.
+
+        The student is too small to compare years that it has not written beside their names.
+        """
+        years: dict[str, str] = {}
         for name in names:
             subjects = self._called([name], RELATIONS[relation].subject_kind)
             if not subjects or any(subject.title not in found for subject in subjects):
                 return "decompose", RELATIONS[relation].question.format(name)
-            years[name] = min(int(subject.facts[relation]) for subject in subjects)
-        return "answer", min(years, key=lambda name: years[name])
+            years[name] = min(subject.facts[relation] for subject in subjects)  # of four digits
+        stated = compare_years(relation, years)
+        return ("answer", min(years, key=years.__getitem__)) if stated in searched else ("rewrite", stated)
 
     def _called(self, names: Sequence[str], kind: Kind) -> list[Entity]:
         return [entity for name in names for entity in self._by_name.get((kind, name), [])]

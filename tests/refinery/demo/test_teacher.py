@@ -25,7 +25,7 @@ SEARCHES = {
     "single_hop": ["rewrite"],
     "two_hop": ["decompose", "decompose"],
     "three_hop": ["decompose", "decompose", "decompose"],
-    "comparison": ["decompose", "decompose"],
+    "comparison": ["decompose", "decompose", "rewrite"],
     "ambiguous": ["disambiguate"],
 }
 
