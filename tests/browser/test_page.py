@@ -184,8 +184,10 @@ def test_the_back_button_closes_a_question_and_an_address_opens_one(tree_page, o
     open_row(opened, 5)
     opened.page.go_back()
     opened.page.wait_for_selector("#list:not([hidden])")
+    assert opened.page.is_visible("#list")
     opened.page.goto(f"{tree_page.as_uri()}#row=7")
     opened.page.wait_for_function("() => (document.querySelector('#question h2') || {}).textContent === held.rows[7].text")
+    assert opened.page.text_content("#question h2") == opened.page.evaluate("held.rows[7].text")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

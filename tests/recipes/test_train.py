@@ -41,7 +41,8 @@ def test_a_recipe_is_read_and_known_to_the_installed_libraries(path, tmp_path):
     from train.arguments import trainer_arguments
 
     recipe = load_recipe(path, TrainRecipe, [f"output_dir={tmp_path}/run"])
-    TrainingArguments(**trainer_arguments(recipe) | {"bf16": False})  # a CPU may have none
+    arguments = trainer_arguments(recipe) | {"bf16": False}  # a CPU may have none
+    assert TrainingArguments(**arguments).learning_rate == recipe.learning_rate
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
