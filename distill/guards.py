@@ -53,7 +53,8 @@ class Guards:
                 overlap.add(asked)
         for record in records:
             self._rows += 1
-            self._labels.update(_labels(record))
+            for label in _labels(record):
+                self._labels[label] += 1
             if isinstance(record, Trajectory):
                 self._leaks.add(question, record)
             if self._lengths is not None:

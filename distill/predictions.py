@@ -39,4 +39,4 @@ class Predictions:
 def _read(path: Path, offset: int) -> Prediction:
     with path.open("rb") as file:
         file.seek(offset)
-        return parse_record(file.readline().decode(), Prediction, where=str(path))
+        return parse_record(file.readline(), Prediction, where=str(path))

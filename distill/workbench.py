@@ -32,6 +32,7 @@ class Workbench:
     store: EffectStore | None = None
     options: Any = None
     _rows_of_group: Counter[str] = field(default_factory=Counter)
+    _sources: dict[tuple[tuple[str, ...], bool], dict[str, Any]] = field(default_factory=dict)
 
     async def search(self, query: str, question: Question, *, k: int | None = None) -> list[Passage]:
         """The `k` passages (the recipe's number by default) for a query, best first; kept in the store like a paid reply.
@@ -69,26 +70,31 @@ class Workbench:
         self._rows_of_group[group] += 1
         return most is None or self._rows_of_group[group] <= most
 
-    @cached_property
-    def _recipe_hash(self) -> str:
-        return recipe_hash(self.recipe)
-
     def provenance(self, *prompts: str, asked: Asked | None = None, target: bool = False) -> Provenance:
         """Where a row comes from: the prompts used, and what was asked of the teacher, or of the `target`."""
-        recipe, asked = self.recipe, asked or Asked()
-        endpoint = recipe.target_endpoint if target else recipe.teacher
-        model = endpoint.model if endpoint and prompts else recipe.target.base if target and recipe.target else None
+        if (prompts, target) not in self._sources:
+            self._sources[prompts, target] = self._source(prompts, target)
+        asked = asked or Asked()
         return Provenance(
-            task=recipe.task,
-            recipe_hash=self._recipe_hash,
-            prompts={prompt: prompt_hash(prompt) for prompt in prompts},
-            model=model,
-            parameters=_sampling(endpoint) if endpoint and prompts else {},
+            **self._sources[prompts, target],
             request_ids=asked.request_ids,
             num_prompt_tokens=asked.num_prompt_tokens,
             num_completion_tokens=asked.num_completion_tokens,
             cost_usd=asked.cost_usd,
         )
+
+    def _source(self, prompts: tuple[str, ...], target: bool) -> dict[str, Any]:
+        """What the rows made with these prompts share."""
+        recipe = self.recipe
+        endpoint = recipe.target_endpoint if target else recipe.teacher
+        model = endpoint.model if endpoint and prompts else recipe.target.base if target and recipe.target else None
+        return {
+            "task": recipe.task,
+            "recipe_hash": recipe_hash(recipe),
+            "prompts": {prompt: prompt_hash(prompt) for prompt in prompts},
+            "model": model,
+            "parameters": _sampling(endpoint) if endpoint and prompts else {},
+        }
 
 
 def _sampling(endpoint: EndpointConfig) -> dict[str, Any]:

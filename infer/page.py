@@ -113,7 +113,7 @@ class _Predictions:
         if question_id not in self._starts:
             return None
         self._file.seek(self._starts[question_id])
-        return parse_record(self._file.readline().decode(), Prediction, where=str(self._path))
+        return parse_record(self._file.readline(), Prediction, where=str(self._path))
 
 
 def _row(question: Question, runs: Sequence[_ShownRun], several_datasets: bool) -> tuple[Row, Detail]:

@@ -112,7 +112,7 @@ def read_ledgers(output: RunDir) -> list[LedgerRow]:
     """What all processes of all attempts have answered, less lines cut short. Raises RecordError for any other that is not a row."""
     rows: list[LedgerRow] = []
     for path in sorted(output.path.glob(f"{_LEDGER}.*")):
-        lines = _whole_lines(path.read_bytes()).decode("utf-8").split("\n")[:-1]
+        lines = _whole_lines(path.read_bytes()).split(b"\n")[:-1]
         rows += [parse_record(line, LedgerRow, where=f"{path}:{number}") for number, line in enumerate(lines, 1)]
     return rows
 

@@ -225,12 +225,8 @@ def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
     """The rows of a JSON Lines file, read as they are asked for. Raises as `read_records`, but takes an empty file."""
     with _readable(path) as file:
         for number, line in enumerate(file, 1):  # bytes split at newlines only; text would also split at U+2028
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                raise RecordError(f"{path}:{number}: not UTF-8 at byte {error.start} of the line. Save the file as UTF-8.") from None
-            if text.strip():
-                yield parse_record(text, record, where=f"{path}:{number}")
+            if not line.isspace():
+                yield parse_record(line, record, where=f"{path}:{number}")
 
 
 def _readable(path: str | Path) -> BinaryIO:
@@ -250,21 +246,23 @@ def read_text(path: Path) -> str:
         raise RecordError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
 
 
-def parse_record(line: str, record: type[R], *, where: str) -> R:
+def parse_record(line: bytes, record: type[R], *, where: str) -> R:
     """One JSON line to a record; `where` opens the error message."""
     try:
         return record.model_validate_json(line)
     except ValidationError as error:
-        if error.errors()[0]["type"] == "json_invalid":
-            raise RecordError(_json_fault(line, where)) from None
         first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            raise RecordError(_json_fault(line, where)) from None
         field = ".".join(str(part) for part in first["loc"]) or "row"
         raise RecordError(f"{where}: field '{field}': {first['msg']}. Expected a {record.__name__} row.") from None
 
 
-def _json_fault(line: str, where: str) -> str:
+def _json_fault(line: bytes, where: str) -> str:
     try:
-        json.loads(line)
+        json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        return f"{where}: not UTF-8 at byte {error.start} of the line. Save the file as UTF-8."
     except json.JSONDecodeError as error:
         return f"{where}: not valid JSON at column {error.colno} ({error.msg})."
     return f"{where}: not valid JSON."

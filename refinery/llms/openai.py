@@ -25,6 +25,8 @@ from refinery.llms.gate import Gate, MinuteBudget
 
 # A failed request waits base * 2^try seconds at most, with full jitter, unless the server says how long (Retry-After).
 _BACKOFF_SECONDS, _BACKOFF_CAP_SECONDS = 0.5, 30.0
+# Turns of the event loop from a place given back to the next request on the wire: the waiting call wakes, and aiohttp writes its body.
+_TURNS_TO_SEND = 2
 # An endpoint among several that fails this often in a row is left alone for a while.
 _DEAD_AFTER, _DEAD_SECONDS = 3, 30.0
 _TOO_BUSY = frozenset((429, 503, 529))
@@ -55,6 +57,13 @@ class ChatEndpoint:
 
     async def reply(self, request: EndpointRequest[R]) -> R:
         """One reply. Raises RefusedRequest for this request's own fault, UnusableEndpoint when the endpoint does not answer."""
+        reply = await self._answered(request)
+        # What the caller makes of a reply would hold up the calls that wait for its place; of replies that come together, for all of them.
+        for _ in range(_TURNS_TO_SEND):
+            await asyncio.sleep(0)
+        return reply
+
+    async def _answered(self, request: EndpointRequest[R]) -> R:
         left, failures, unseen, began = self.config.deadline_seconds, 0, 0, time.monotonic()
         reserved = request.likely_prompt_tokens() + self.config.max_tokens if self._tokens.limited else 0.0
         await self._requests.take(1)

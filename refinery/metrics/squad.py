@@ -25,8 +25,8 @@ def normalize_answer(text: str) -> str:
         kept = b" %b " % text.encode().translate(_LOWER, _PUNCTUATION)
         if 0 not in kept:  # then words end at white space only, and no expression needs to look for their ends
             for dropped in _DROPPED:
-                while dropped in kept:  # again, because neighbours share a space
-                    kept = kept.replace(dropped, b" ")
+                while len(shorter := kept.replace(dropped, b" ")) < len(kept):  # again, because neighbours share a space
+                    kept = shorter
             return kept[1:-1].decode()
     return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
 

@@ -87,6 +87,24 @@ def test_a_calls_place_is_not_given_to_another_before_its_reply_is_kept():
         assert asyncio.run(run(server)) == (3, 8)
 
 
+def test_the_next_call_is_sent_before_a_row_works_on_its_reply():
+    async def row(chat: ChatEndpoint, number: int, url: str) -> int:
+        await chat.reply(ChatRequest(b"", (("user", f"{number}?"),)))
+        given_up = time.monotonic() + 5
+        while (sent := stats(url)["requests"]) < 2 and time.monotonic() < given_up:  # work that keeps the event loop to itself
+            time.sleep(0.01)
+        return sent
+
+    async def run(url: str) -> list[int]:
+        chat = ChatEndpoint(EndpointConfig(base_url=f"{url}/v1", model="mock", calls_in_flight=1))
+        sent = await asyncio.gather(*(row(chat, number, url) for number in range(2)))
+        await chat.close()
+        return sent
+
+    with endpoint(Settings(latency_seconds=0.0)) as url:
+        assert asyncio.run(run(url)) == [2, 2]
+
+
 def test_a_prompt_that_hangs_the_endpoint_loses_its_own_row_only(mock_recipe, read_metrics):
     def answer(prompt):
         time.sleep(30 if "film 7?" in prompt else 0.2)
