@@ -15,8 +15,9 @@ from distill.rank_agreement import RankAgreement
 from distill.teacher import RejectedRow
 from refinery.messages import release_row
 from refinery.prompts.render import rendered_prompts
-from refinery.records import KnowledgeLabel, Record, RelevanceLabel, SelectionLabel, Trajectory
+from refinery.records import Record, RelevanceLabel, Trajectory
 from refinery.run_dir import RunDir
+from refinery.sub_models import Judgement
 
 Outcome = Sequence[Record] | RejectedRow
 # Of a file of labels, written at once: one system call for a thousand rows.
@@ -61,7 +62,7 @@ class LabelWriter:
         split = question.split or "train"
         self.rows += 1
         self.rows_of_split[split] += 1
-        if isinstance(row, KnowledgeLabel | RelevanceLabel | SelectionLabel):
+        if isinstance(row, Judgement):
             self.labels[row.label] += 1
         name = f"{split}.jsonl"
         if self._record_types.setdefault(name, type(row)) is not type(row):

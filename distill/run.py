@@ -19,7 +19,7 @@ from typing import Any
 from distill.batch import BatchTransport
 from distill.budget import Budget, BudgetExhausted
 from distill.guards import Guards
-from distill.output import InOrder, LabelWriter, Outcome
+from distill.output import InOrder, LabelWriter
 from distill.recipe import DistillRecipe
 from distill.store import EffectStore
 from distill.teacher import RejectedRow, Teacher, keep_in
@@ -164,7 +164,9 @@ async def _label_all(task: Any, bench: Workbench, total: int, writer: LabelWrite
         for number, row in rows:  # shared: each row goes to one worker
             await order.room(number)
             try:
-                order.put(number, row, await _label_row(task, row, bench))
+                order.put(number, row, await task.label(row, bench))
+            except RejectedRow as error:
+                order.put(number, row, error)
             except BudgetExhausted as error:
                 over_budget.append(error)
                 order.let_pass()
@@ -185,13 +187,6 @@ async def _label_all(task: Any, bench: Workbench, total: int, writer: LabelWrite
             order.flush()
     if over_budget:
         raise over_budget[0]
-
-
-async def _label_row(task: Any, row: Any, bench: Workbench) -> Outcome:
-    try:
-        return await task.label(row, bench)
-    except RejectedRow as error:
-        return error
 
 
 def _status(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> str:

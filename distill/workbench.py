@@ -72,11 +72,11 @@ class Workbench:
 
     def provenance(self, *prompts: str, asked: Asked | None = None, target: bool = False) -> Provenance:
         """Where a row comes from: the prompts used, and what was asked of the teacher, or of the `target`."""
-        if (prompts, target) not in self._sources:
-            self._sources[prompts, target] = self._source(prompts, target)
-        asked = asked or Asked()
+        source, asked = self._sources.get((prompts, target)), asked or Asked()
+        if source is None:
+            source = self._sources[prompts, target] = self._source(prompts, target)
         return Provenance(
-            **self._sources[prompts, target],
+            **source,
             request_ids=asked.request_ids,
             num_prompt_tokens=asked.num_prompt_tokens,
             num_completion_tokens=asked.num_completion_tokens,

@@ -223,6 +223,7 @@ def read_records(path: str | Path, record: type[R]) -> list[R]:
 
 def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
     """The rows of a JSON Lines file, read as they are asked for. Raises as `read_records`, but takes an empty file."""
+    path = str(path)
     with _readable(path) as file:
         for number, line in enumerate(file, 1):  # bytes split at newlines only; text would also split at U+2028
             if not line.isspace():
