@@ -16,10 +16,14 @@ T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R", bound=ModuleReply)
 V = TypeVar("V")
 
+# Of the turn that asks for a malformed reply again.
+_CORRECTION_TOKENS = 128
+
 
 async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools: Tools, *, depth: int, max_new_tokens: int) -> T | None:
     """The reply as a `schema`, or None: a step of the trace called `fault` then says which of `malformed`, `refused`, `truncated` or
     `empty` it was. Only a malformed reply is asked for again; the others would come back the same."""
+    prompt = tools.fitted_prompt(name, prompt, to_write=2 * max_new_tokens + _CORRECTION_TOKENS)
     context = tools.ask(name, prompt)
     fault = _Fault("empty", "")
     for _ in range(2):
@@ -39,6 +43,7 @@ async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools
 
 async def ask_student(name: str, prompt: str, schema: type[R], question: str, tools: Tools, *, depth: int, max_new_tokens: int) -> R | None:
     """As `ask_json`, of a student that writes plain lines; it was not taught to correct itself, and is asked once."""
+    prompt = tools.fitted_prompt(name, prompt, to_write=max_new_tokens)
     reply = await tools.ask(name, prompt).generate(max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
     tools.note(name, question, depth=depth, text=reply.text, prompt=prompt)
     try:

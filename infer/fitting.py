@@ -1,14 +1,17 @@
 """Outside text made fit to be read: valid Unicode, and no longer than the model's context has room for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from refinery.prompts.render import Prompt, render_prompt
 from refinery.records import Passage
 from refinery.segments import encode_text
 
 # No tokenizer has tokens longer than this, so what lies beyond so many characters of a text need not be encoded to be cut.
 _CHARACTERS_PER_TOKEN = 64
 _TITLE_TOKENS = 32
+# "Title:", "Text:" and two line ends take tokens too, eight of them being on the safe side.
+_TOKENS_BESIDE = 8
 
 
 def valid_text(text: str) -> str:
@@ -30,13 +33,33 @@ def fit_passages(passages: Sequence[Passage], room: int, tokenizer: Any) -> list
     titles = [fit_text(passage.title, _TITLE_TOKENS, tokenizer) for passage in passages]
     texts = [passage.text[: room * _CHARACTERS_PER_TOKEN] for passage in passages]
     lengths = [len(encode_text(text, tokenizer)) for text in texts]
-    # "Title:", "Text:" and two line ends take tokens too, eight of them being on the safe side.
-    left = room - sum(len(encode_text(title, tokenizer)) + 8 for title in titles)
+    left = room - sum(len(encode_text(title, tokenizer)) + _TOKENS_BESIDE for title in titles)
     cap = _cap(lengths, left)
     return [
         passage.model_copy(update={"title": title, "text": fit_text(text, cap, tokenizer) if length > cap else text})
         for passage, title, text, length in zip(passages, titles, texts, lengths, strict=True)
     ]
+
+
+def fit_prompt(prompt: Prompt, room: int, tokenizer: Any) -> Prompt:
+    """The prompt with the passages that it shows shortened, the longest first, until it takes `room` tokens or none has text left."""
+    shown: list[Passage] = []
+    _changed(prompt.values, lambda passage: shown.append(passage) or passage)
+    while (excess := len(encode_text(prompt, tokenizer)) - room) > 0 and any(passage.text for passage in shown):
+        taken = sum(len(encode_text(text, tokenizer)) for passage in shown for text in (passage.title, passage.text))
+        shown = fit_passages(shown, taken + _TOKENS_BESIDE * len(shown) - excess, tokenizer)
+        in_turn = iter(shown)
+        prompt = render_prompt(prompt.name, **_changed(prompt.values, lambda _, in_turn=in_turn: next(in_turn)))
+    return prompt
+
+
+def _changed(values: Any, change: Callable[[Passage], Passage]) -> Any:
+    """What a prompt was filled with, each passage in it changed, in order."""
+    if isinstance(values, Passage):
+        return change(values)
+    if isinstance(values, dict):
+        return {name: _changed(value, change) for name, value in values.items()}
+    return [_changed(value, change) for value in values] if isinstance(values, list | tuple) else values
 
 
 def count_shortened(passages: Sequence[Passage], whole: Sequence[Passage]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from infer.fitting import count_shortened, fit_passages, fit_text, valid_text
+from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, valid_text
 from refinery.errors import RetrievalError
 from refinery.llms.base import LLM, Context, Usage
 from refinery.prompts.render import Prompt
@@ -15,7 +15,7 @@ from refinery.retrievers.base import Hit, Retriever
 from refinery.segments import Segment
 from refinery.trace import Cost, FilledPrompt, Prediction, ScoredPassage, TraceStep
 
-# Of a model's context, a question may take one in so many; what a prompt says besides question and passages is no longer than this.
+# Of a model's context, a question may take one in so many; what most prompts say besides question and passages is no longer than this.
 _QUESTION_SHARE = 4
 _PROMPT_TOKENS = 128
 
@@ -46,6 +46,18 @@ class Tools:
     def ask(self, role: str, prompt: str) -> Context:
         """A fresh context of the model that plays a role."""
         return self.sub_models.get(role, self.llm).context(prompt, usage=self.usage)
+
+    def fitted_prompt(self, role: str, prompt: str, *, to_write: int) -> str:
+        """The prompt for `ask`, with a note where its passages had to be shortened: one search finds no more than the model has room for,
+        but worked examples and several searches together may be."""
+        llm: Any = self.sub_models.get(role, self.llm)
+        limit = getattr(llm, "context_limit", None)
+        if limit is None or not isinstance(prompt, Prompt):
+            return prompt
+        fitted = fit_prompt(prompt, limit - to_write - 1, llm.tokenizer)  # BOS
+        if fitted is not prompt:
+            self.note("shortened", self.question.text, depth=0, text=f"the passages in the prompt {prompt.name}")
+        return fitted
 
     def adapter(self, role: str) -> str | None:
         """The adapter trained for a role, or None where a model of its own, or the bare model, plays it."""

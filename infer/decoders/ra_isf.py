@@ -137,7 +137,7 @@ async def _relevant(solver: _Solver, question: str, depth: int) -> list[Passage]
     tools = solver.tools
 
     async def judge(passage: Passage) -> bool:
-        context = tools.ask("relevance", relevance_prompt(question, passage))
+        context = tools.ask("relevance", tools.fitted_prompt("relevance", relevance_prompt(question, passage), to_write=1))
         shares = await context.choose((RELEVANT, IRRELEVANT), adapter=tools.adapter("relevance"))
         tools.note("relevance", question, depth=depth, text=passage.title, probabilities=shares)
         return shares[RELEVANT] >= solver.options.relevance_threshold
@@ -150,7 +150,9 @@ async def _relevant_of_list(question: str, passages: list[Passage], depth: int, 
     """P_rel by App. D: one prompt with all passages; the reply names those that are relevant by their numbers, or says No."""
     if not passages:
         return []
-    prompt = render_prompt("relevance_listwise", question=question, passages=passages)
+    prompt = tools.fitted_prompt(
+        "relevance", render_prompt("relevance_listwise", question=question, passages=passages), to_write=_LIST_TOKENS
+    )
     reply = await tools.ask("relevance", prompt).generate(max_new_tokens=_LIST_TOKENS, adapter=tools.adapter("relevance"))
     tools.note("relevance", question, depth=depth, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs)
     named = {int(number) for number in re.findall(r"\[(\d{1,3})\]", reply.text)}
