@@ -11,10 +11,9 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
-from threading import Thread
 from typing import Any
 
 from refinery.demo.baseline_replies import BaselineReplies
@@ -25,7 +24,7 @@ from refinery.demo.questions import AMBIGUOUS_RELATIONS, NAMESAKES_QUERY, RELATI
 from refinery.demo.re_thinking_replies import ReThinkingReplies
 from refinery.demo.reader import Reader
 from refinery.demo.refinement_replies import RefinementReplies
-from refinery.demo.teacher_server import ChatServer, Faults
+from refinery.demo.teacher_server import ChatServer, Faults, serving
 from refinery.demo.world import Entity, Kind, World, demo_worlds
 
 REFUSAL = "I'm sorry, I can only answer the prompts of the demo."
@@ -54,17 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         server.serve_forever()
 
 
-@contextmanager
-def serve(worlds: dict[str, World], *, port: int = 0, faults: Faults | None = None) -> Generator[ChatServer, None, None]:
+def serve(worlds: dict[str, World], *, port: int = 0, faults: Faults | None = None) -> AbstractContextManager[ChatServer]:
     """The teacher of `worlds` in this process, on a thread, until the block ends."""
-    with ChatServer(Teacher(worlds).reply, port=port, faults=faults) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    return serving(Teacher(worlds).reply, port=port, faults=faults)
 
 
 class Teacher:

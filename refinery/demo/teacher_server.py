@@ -9,11 +9,11 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ValidationError
@@ -52,6 +52,19 @@ class Faults:
         if _strikes(self.truncate_every, request_number):
             return reply[: len(reply) // 2], "length"
         return (reply[: len(reply) // 2] if _strikes(self.malform_every, request_number) else reply), "stop"
+
+
+@contextmanager
+def serving(answer: Callable[[str], str], *, port: int = 0, faults: "Faults | None" = None) -> Generator["ChatServer", None, None]:
+    """A ChatServer in this process, on a thread, until the block ends."""
+    with ChatServer(answer, port=port, faults=faults) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class ChatServer(ThreadingHTTPServer):

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -17,28 +16,13 @@ from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
 from distill.store import EffectStore
-from refinery.demo.teacher_server import ChatServer
+from refinery.demo.teacher_server import ChatServer, serving
 from refinery.errors import RunDirError
 from refinery.llms.endpoint import ChatRequest, EndpointConfig
 from refinery.llms.openai import ChatEndpoint
 
 PROJECT = Path(__file__).parents[2]
 GOOD = '{"sub_questions": ["Who directed it?", "Where was #1 born?"]}'
-
-
-class serving:
-    """A chat server over a function from prompt to reply, in this process."""
-
-    def __init__(self, answer, **options):
-        self.server = ChatServer(answer, **options)
-
-    def __enter__(self) -> ChatServer:
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self.server
-
-    def __exit__(self, *error) -> None:
-        self.server.shutdown()
-        self.server.server_close()
 
 
 def address(server: ChatServer) -> str:

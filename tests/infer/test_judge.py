@@ -1,7 +1,6 @@
 """An LLM as judge: a real endpoint in this process, asked about each answer once."""
 
 import json
-from threading import Thread
 
 import pytest
 
@@ -9,7 +8,7 @@ from infer.judge import judge
 from infer.rescore import rescore
 from infer.scores import JUDGEMENTS_FILE, Judgement
 from refinery.command import main
-from refinery.demo.teacher_server import ChatServer
+from refinery.demo.teacher_server import serving
 from refinery.errors import RunDirError
 from refinery.llms.endpoint import EndpointConfig, UnusableEndpoint
 from refinery.records import Question, Step, Trajectory, read_records
@@ -30,10 +29,8 @@ def endpoint():
         predicted = prompt.split("Prediction\n")[1].split("\n")[0]
         return "Yes." if "Torvel" in predicted else "No" if predicted != "unsure" else "Not sure"
 
-    with ChatServer(reply) as server:
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    with serving(reply) as server:
         yield EndpointConfig(base_url=server.base_url, model="judge"), asked
-        server.shutdown()
 
 
 def judged(metrics, system="rag"):

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Callable
-from threading import Thread
 
 import pytest
 
@@ -11,7 +10,7 @@ from infer.__main__ import main
 from infer.evaluate import count_faults
 from infer.tools import Tools
 from refinery import plugins
-from refinery.demo.teacher_server import ChatServer, Faults
+from refinery.demo.teacher_server import ChatServer, Faults, serving
 from refinery.llms.build import build_llm
 from refinery.llms.endpoint import EndpointConfig
 from refinery.llms.fake import FakeLLM
@@ -62,14 +61,8 @@ def ask(method: str, reply: Callable[[str], str], labels, *, faults: Faults | No
         finally:
             await llm.close()
 
-    with ChatServer(reply, faults=faults) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            return asyncio.run(run(server.base_url)), server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(reply, faults=faults) as server:
+        return asyncio.run(run(server.base_url)), server
 
 
 @pytest.fixture(scope="module")
@@ -191,9 +184,7 @@ def test_replug_counts_what_a_model_on_this_machine_did_not_finish(tiny_model, c
 def test_metrics_count_the_faults_of_a_run_by_reason(tmp_path, capsys):
     write_records(tmp_path / "questions.jsonl", [QUESTION, QUESTION.model_copy(update={"id": "other", "text": "Who directed Dune?"})])
     write_records(tmp_path / "passages.jsonl", PASSAGES)
-    with ChatServer(lambda prompt: PROSE, faults=Faults(refuse_every=3)) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
+    with serving(lambda prompt: PROSE, faults=Faults(refuse_every=3)) as server:
         recipe = {
             "decoder": "self_criticism",
             "questions": [str(tmp_path / "questions.jsonl")],
@@ -203,11 +194,7 @@ def test_metrics_count_the_faults_of_a_run_by_reason(tmp_path, capsys):
             "questions_in_flight": 1,
         }
         (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-        try:
-            assert main([str(tmp_path / "recipe.yaml")]) == 0
-        finally:
-            server.shutdown()
-            thread.join()
+        assert main([str(tmp_path / "recipe.yaml")]) == 0
     results = json.loads((tmp_path / "run" / "metrics.json").read_text())["results"]["self_criticism"]
     # Each question's third call is refused, and leaves the first answer, which states none.
     assert results["faults"] == {"refused": 2, "unextracted": 2}

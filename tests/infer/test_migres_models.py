@@ -1,7 +1,6 @@
 """MIGRES' reranker and entailment judge as models that a recipe names: real ones, tiny and random, beside an LLM over HTTP."""
 
 import json
-from threading import Thread
 
 import pytest
 import yaml
@@ -9,7 +8,7 @@ import yaml
 pytest.importorskip("sentence_transformers")
 
 from infer.__main__ import main
-from refinery.demo.teacher_server import ChatServer
+from refinery.demo.teacher_server import serving
 from refinery.llms.checkpoint import load_base
 from refinery.records import Passage, Question, read_records, write_records
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
@@ -32,12 +31,8 @@ def reply(prompt: str) -> str:
 
 @pytest.fixture(scope="module")
 def llm_url():
-    with ChatServer(reply) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
+    with serving(reply) as server:
         yield server.base_url
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

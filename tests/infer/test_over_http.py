@@ -3,13 +3,12 @@
 import asyncio
 import json
 import re
-from threading import Thread
 
 import pytest
 
 from infer.decoders import migres, re_thinking
 from infer.tools import Tools
-from refinery.demo.teacher_server import ChatServer, Faults
+from refinery.demo.teacher_server import ChatServer, Faults, serving
 from refinery.errors import LLMError
 from refinery.llms.build import build_llm
 from refinery.llms.endpoint import EndpointConfig
@@ -54,14 +53,8 @@ def answer_all(decoder, *, faults: Faults | None = None, **options) -> tuple[lis
         finally:
             await llm.close()
 
-    with ChatServer(reply, faults=faults) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            return asyncio.run(run(server.base_url)), server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(reply, faults=faults) as server:
+        return asyncio.run(run(server.base_url)), server
 
 
 SYSTEMS = [(re_thinking, {}), (migres, {"relevance_threshold": 0.1})]

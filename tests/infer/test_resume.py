@@ -9,13 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 
 import pytest
 import yaml
 
 from infer.__main__ import main
-from refinery.demo.teacher_server import ChatServer, Faults
+from refinery.demo.teacher_server import ChatServer, Faults, serving
 from refinery.prompts.render import prompt_hash
 from refinery.records import Passage, Question, read_records, write_records
 from refinery.trace import PREDICTIONS_FILE, Prediction
@@ -29,10 +28,8 @@ PASSAGES = [Passage(id=str(i), title=f"film {i}", text=f"film {i} is a film dire
 @pytest.fixture
 def server() -> Iterator[ChatServer]:
     """A chat server that takes its time, and remembers how much it was asked."""
-    with ChatServer(lambda prompt: f"Maria {len(prompt)}", faults=Faults(slow_seconds=REPLY_SECONDS)) as server:
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    with serving(lambda prompt: f"Maria {len(prompt)}", faults=Faults(slow_seconds=REPLY_SECONDS)) as server:
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from http.client import HTTPConnection
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +17,7 @@ from demo_teacher import WORLDS, decomposition_prompts, rejection, with_teacher
 from distill.tasks.decomposition import Reply as Decomposition
 from distill.teacher import Asked, Teacher
 from refinery.demo.teacher import REFUSAL, serve
-from refinery.demo.teacher_server import MODEL, ChatServer, Faults
+from refinery.demo.teacher_server import MODEL, ChatServer, Faults, serving
 from refinery.errors import LLMError
 
 
@@ -76,10 +76,8 @@ def test_32_requests_are_answered_side_by_side(tmp_path: Path) -> None:
     async def use(teacher: Teacher) -> None:
         await asyncio.gather(*(teacher.ask(prompt, Decomposition, Asked()) for prompt in decomposition_prompts(64)))
 
-    with ChatServer(answer) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+    with serving(answer) as server:
         with_teacher(server, tmp_path, use, calls_in_flight=32)
-        server.shutdown()
     assert (server.requests, server.peak_in_flight) == (64, 32)
 
 

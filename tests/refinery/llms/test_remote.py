@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from threading import Thread
 
 import pytest
 
-from refinery.demo.teacher_server import ChatServer, Faults
+from refinery.demo.teacher_server import ChatServer, Faults, serving
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Usage
 from refinery.llms.build import build_llm
@@ -18,26 +17,19 @@ from refinery.segments import Segment
 @pytest.fixture
 def chat():
     """Ask a server that answers by a script: `chat(script, ask)` gives what the coroutine `ask(llm)` returns, and the server."""
-    servers: list[ChatServer] = []
 
     def run(script: Callable[[str], str], ask, *, faults: Faults | None = None, **config):
-        server = ChatServer(script, faults=faults)
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        servers.append(server)
-
-        async def asked():
+        async def asked(server: ChatServer):
             llm = build_llm(EndpointConfig(base_url=server.base_url, model="scripted", max_tries=2, **config))
             try:
                 return await ask(llm)
             finally:
                 await llm.close()
 
-        return asyncio.run(asked()), server
+        with serving(script, faults=faults) as server:
+            return asyncio.run(asked(server)), server
 
-    yield run
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    return run
 
 
 def generate(prompt: str, **values):
