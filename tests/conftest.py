@@ -11,6 +11,7 @@ import socket
 
 import pytest
 from hypothesis import settings
+from tiny_llama import saved_llama, tiny_llama
 
 from refinery.control_tokens import RQ_RAG
 
@@ -61,51 +62,17 @@ def control_tokenizer(tiny_tokenizer):
 @pytest.fixture
 def tiny_model(control_tokenizer):
     """A random Llama, peaked enough that its greedy choices do not hang on the last bit."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(control_tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=512,
-        initializer_range=0.4,
-        bos_token_id=control_tokenizer.bos_token_id,
-        eos_token_id=control_tokenizer.eos_token_id,
-        pad_token_id=control_tokenizer.pad_token_id,
-    )
-    return LlamaForCausalLM(config).eval()
+    return tiny_llama(control_tokenizer, max_position_embeddings=512, initializer_range=0.4)
 
 
 @pytest.fixture(scope="session")
 def tiny_bases(tiny_tokenizer, tmp_path_factory):
     """Folders of random base checkpoints without control tokens: `tied`, and `untied` as Llama 2 is."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folders = {}
-    for name in ("tied", "untied"):
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=len(tiny_tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=512,
-            initializer_range=0.2,
-            tie_word_embeddings=name == "tied",
-            bos_token_id=tiny_tokenizer.bos_token_id,
-            eos_token_id=tiny_tokenizer.eos_token_id,
-            pad_token_id=tiny_tokenizer.pad_token_id,
-        )
-        folders[name] = tmp_path_factory.mktemp("base") / name
-        LlamaForCausalLM(config).save_pretrained(folders[name])
-        tiny_tokenizer.save_pretrained(folders[name])
-    return folders
+    folder = tmp_path_factory.mktemp("base")
+    return {
+        name: saved_llama(folder / name, tiny_tokenizer, max_position_embeddings=512, tie_word_embeddings=name == "tied")
+        for name in ("tied", "untied")
+    }
 
 
 # Enough text that a tokenizer trained on it has letters, common words and the labels.

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
+from tiny_llama import tiny_llama
 
 from infer.decoders.rq_rag import Options, decode
 from infer.selection import STRATEGIES, perplexity
@@ -194,23 +195,12 @@ def test_the_authors_perplexity_equals_the_loss_over_the_whole_text(real, tiny_m
 
 def layout(pieces: list[str], *, begin: str, end: str, width: int):
     """A tokenizer with these special tokens last, in this order, and a tiny model of `width` embedding rows."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     from refinery.demo.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(1856)
     tokenizer.add_special_tokens({"bos_token": begin, "eos_token": end, "additional_special_tokens": pieces})
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=width,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        initializer_range=0.4,
-        max_position_embeddings=2048,
-    )
-    return LlamaForCausalLM(config).eval(), tokenizer
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    return tiny_llama(tokenizer, vocab_size=width, initializer_range=0.4, **shape), tokenizer
 
 
 TOKENS = [token.token for token in RQ_RAG]

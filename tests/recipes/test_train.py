@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tiny_llama import saved_llama
 
 from refinery.recipe import load_recipe
 from refinery.records import (
@@ -136,19 +137,9 @@ def tiny_reserved(tiny_tokenizer, tmp_path_factory):
     """The folder of a random base with reserved tokens in its vocabulary, as Llama 3 has them."""
     from copy import deepcopy
 
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     tokenizer = deepcopy(tiny_tokenizer)
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|reserved_special_token_{i}|>" for i in range(16)]})
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, pad_token_id=0
-    )
-    folder = tmp_path_factory.mktemp("base") / "reserved"
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return saved_llama(tmp_path_factory.mktemp("base") / "reserved", tokenizer)
 
 
 @pytest.fixture(scope="session")

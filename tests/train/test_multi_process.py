@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from tiny_llama import saved_llama
 
 from refinery.llms.checkpoint import load_checkpoint
 from refinery.records import Passage, Step, Trajectory, write_records
@@ -90,25 +91,9 @@ torch.distributed.barrier()
 @pytest.fixture(scope="module")
 def bases(tiny_tokenizer, tmp_path_factory):
     """Tiny bases whose embeddings are past the size below which ZeRO-3 leaves a parameter whole."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     folder = tmp_path_factory.mktemp("bases")
     for name in ("tied", "untied"):
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=len(tiny_tokenizer),
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            initializer_range=0.2,
-            tie_word_embeddings=name == "tied",
-            bos_token_id=tiny_tokenizer.bos_token_id,
-            eos_token_id=tiny_tokenizer.eos_token_id,
-            pad_token_id=tiny_tokenizer.pad_token_id,
-        )
-        LlamaForCausalLM(config).save_pretrained(folder / name)
-        tiny_tokenizer.save_pretrained(folder / name)
+        saved_llama(folder / name, tiny_tokenizer, hidden_size=64, intermediate_size=128, tie_word_embeddings=name == "tied")
     return folder
 
 

@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from tiny_llama import saved_llama
 
 from refinery.control_tokens import MANIFEST_FILE, RQ_RAG
 from refinery.errors import CheckpointError
@@ -90,27 +91,10 @@ def assert_close(ours, theirs) -> None:
 @pytest.fixture(scope="module")
 def reserved_base(tiny_tokenizer, tmp_path_factory):
     """A base as Llama 3 is: ids kept free under names of their own, and no padding token."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     tokenizer = deepcopy(tiny_tokenizer)
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|reserved_special_token_{i}|>" for i in range(12)]})
     tokenizer.pad_token = None
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        tie_word_embeddings=False,
-        initializer_range=0.2,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    folder = tmp_path_factory.mktemp("base") / "reserved"
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return saved_llama(tmp_path_factory.mktemp("base") / "reserved", tokenizer, tie_word_embeddings=False)
 
 
 @pytest.fixture(scope="module")
@@ -202,13 +186,9 @@ def test_a_qlora_adapter_is_merged_into_the_unquantized_base(qlora_run):
 
 def test_a_layer_that_the_cpu_kernel_cannot_evaluate_is_refused(recipe, tiny_tokenizer, tmp_path):
     pytest.importorskip("bitsandbytes", reason="needs bitsandbytes (extra gpu)")
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(vocab_size=len(tiny_tokenizer), hidden_size=32, intermediate_size=80, num_hidden_layers=1, num_attention_heads=2)
-    LlamaForCausalLM(config).save_pretrained(tmp_path / "odd")
-    tiny_tokenizer.save_pretrained(tmp_path / "odd")
+    odd = saved_llama(tmp_path / "odd", tiny_tokenizer, intermediate_size=80, num_hidden_layers=1)
     with pytest.raises(CheckpointError, match=r"layer model.layers.0.mlp.gate_proj has 80 outputs.* Use strategy: lora, or a GPU"):
-        build_model(recipe(strategy="qlora", base=str(tmp_path / "odd")))
+        build_model(recipe(strategy="qlora", base=str(odd)))
 
 
 def test_dora_trains_magnitudes_and_merges_exactly(recipe):
@@ -326,13 +306,9 @@ def test_token_rows_without_a_tokenizer_are_refused_by_their_row(recipe, tiny_ba
 
 
 def test_an_adapter_of_another_width_is_refused_in_one_line(recipe, tiny_tokenizer, tmp_path):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(vocab_size=len(tiny_tokenizer), hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
-    LlamaForCausalLM(config).save_pretrained(tmp_path / "wide")
-    tiny_tokenizer.save_pretrained(tmp_path / "wide")
+    wide = saved_llama(tmp_path / "wide", tiny_tokenizer, hidden_size=64)
     with pytest.raises(CheckpointError, match="does not fit .*wide") as caught:
-        load_with_adapters(str(tmp_path / "wide"), {"default": saved(recipe(task="self_knowledge"))})
+        load_with_adapters(str(wide), {"default": saved(recipe(task="self_knowledge"))})
     assert len(str(caught.value).splitlines()) == 1
 
 

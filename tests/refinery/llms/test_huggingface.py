@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from tiny_llama import tiny_llama
 
 from refinery.errors import LLMError
 from refinery.llms.base import Usage
@@ -185,19 +186,7 @@ def test_fresh_contexts_share_the_beginning_of_their_prompts(llm):
 
 
 def test_key_heads_that_query_heads_share_change_nothing(control_tokenizer):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(control_tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=1,
-        initializer_range=0.4,
-    )
-    model = LlamaForCausalLM(config).eval()
+    model = tiny_llama(control_tokenizer, num_attention_heads=4, num_key_value_heads=1, initializer_range=0.4)
     llm = HuggingFaceLLM(model, control_tokenizer)
 
     async def run():
