@@ -164,8 +164,13 @@ def activation_bytes(recipe: TrainRecipe, launch: Launch, *, length: int, target
     layer, rest = two - one, 2 * one - two
     if not (recipe.gradient_checkpointing or "recomputes" in launch.traits):
         return rest + depth * layer
-    inputs = recipe.per_device_train_batch_size * (length + target_length) * config.hidden_size * _BYTES[recipe.dtype]
+    inputs = _sequences(recipe) * (length + target_length) * config.hidden_size * _BYTES[recipe.dtype]
     return rest + depth * inputs + layer
+
+
+def _sequences(recipe: TrainRecipe) -> int:
+    """How many a batch has: DPO reads both paths of a pair at once."""
+    return recipe.per_device_train_batch_size * (2 if recipe.task == "preference" else 1)
 
 
 def saved_bytes(model: Any, recipe: TrainRecipe, *, length: int, target_length: int = 0) -> int:
@@ -183,12 +188,12 @@ def saved_bytes(model: Any, recipe: TrainRecipe, *, length: int, target_length: 
         return tensor
 
     device = next(model.parameters()).device
-    batch = recipe.per_device_train_batch_size
+    batch = _sequences(recipe)
     ids, target_ids = (torch.zeros((batch, count), dtype=torch.long, device=device) for count in (length, target_length))
     body = model.get_base_model() if hasattr(model, "get_base_model") else model
     inputs = {"decoder_input_ids": target_ids} if recipe.family == "seq2seq" else {}
     with _attention_that_keeps_no_matrix(body), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        # The causal head is computed on the few supervised positions and in tiles (train/supervised_head.py).
+        # The causal head is computed on the few supervised positions and in tiles (train/supervised_head.py), in chunks by TRL's DPO.
         (body.get_decoder() if recipe.family == "causal" else body)(input_ids=ids, **inputs)
     logits = 4 * batch * target_length * model.config.vocab_size if recipe.family == "seq2seq" else 0
     return sum(saved.values()) + logits

@@ -15,6 +15,8 @@ from refinery.llms.checkpoint import load_base, load_checkpoint
 from refinery.recipe import build_recipe
 from refinery.records import write_records
 from refinery.segments import IGNORED_LABEL
+from train.launch import Launch
+from train.memory import estimate
 from train.preference import build_model, build_trainer, encode_rows
 from train.preference_trainer import Collator, build_dataset
 from train.recipe import TrainRecipe
@@ -121,6 +123,26 @@ def test_a_pair_is_as_long_as_its_longer_path(recipe):
     longest = [max(len(row.chosen.input_ids), len(row.rejected.input_ids)) for row in rows]
     _, counts = encode_rows(ROWS["preference"], recipe(max_length=sorted(longest)[1]), trainer.processing_class)
     assert counts == {"rows_dropped_overlong": sum(length > sorted(longest)[1] for length in longest)}
+
+
+def test_the_plan_counts_what_both_paths_of_a_pair_keep(recipe):
+    planned_recipe = recipe(gradient_checkpointing=False, lora_dropout=0.0, dtype="float32")
+    trainer, rows = trainer_of(planned_recipe)
+    batch = batch_of(trainer, rows[:2])
+    known, saved = {parameter.untyped_storage().data_ptr() for parameter in trainer.model.parameters()}, {}
+    alive = []  # a freed storage's address may be used again
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known and tensor.is_floating_point():
+            saved[storage.data_ptr()] = storage.nbytes()
+            alive.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        trainer._compute_loss(trainer.model.train(), batch, False)
+    planned = estimate(planned_recipe, Launch(1, "none"), length=batch["input_ids"].shape[1])[1].activations
+    assert planned == pytest.approx(sum(saved.values()), rel=0.3)
 
 
 def test_an_overlong_pair_loses_words_of_its_passages(recipe):
