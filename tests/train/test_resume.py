@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from family_rows import recipe_values
+from safetensors.torch import load_file
 
 from refinery.llms.checkpoint import load_checkpoint
 from refinery.records import Passage, Step, Trajectory, write_records
@@ -87,6 +89,31 @@ def test_a_run_killed_at_any_step_and_resumed_ends_with_the_weights_of_a_straigh
     assert not (killed.output_dir / "metrics.json").exists()
     assert run(killed, resume=True)["steps"] == run(straight, resume=False)["steps"] == STEPS
     assert_equal_weights(straight, killed, f"killed at step {step}")
+
+
+@pytest.mark.parametrize(("base", "task"), [("t5", "refinement"), ("encoder", "relevance")])
+def test_so_does_one_of_another_family(tiny_t5s, tiny_encoder, tmp_path, base, task):
+    step, recipes = random.randint(1, STEPS - 1), []
+    for name in ("straight", "killed"):
+        (tmp_path / name).mkdir()
+        values = recipe_values(
+            tmp_path / name,
+            task=task,
+            base={"t5": tiny_t5s["untied"], "encoder": tiny_encoder}[base],
+            family={"t5": "seq2seq", "encoder": "classifier"}[base],
+            lora_dropout=0.2,
+            max_steps=STEPS,
+            save_steps=1,
+        )
+        recipes.append(TrainRecipe.model_validate(values))
+        recipes[-1].output_dir.with_suffix(".yaml").write_text(yaml.safe_dump(values))
+    straight, killed = recipes
+    assert interrupt(killed, signal.SIGKILL, step).returncode == -signal.SIGKILL
+    run(killed, resume=True)
+    run(straight, resume=False)
+    weights = [{path.name: load_file(path) for path in recipe.output_dir.glob("*.safetensors")} for recipe in recipes]
+    assert weights[0]
+    torch.testing.assert_close(*weights, rtol=0, atol=0, msg=lambda told: f"killed at step {step}: {told}")
 
 
 def test_sigterm_saves_a_checkpoint_and_says_how_to_go_on(recipe_of):
