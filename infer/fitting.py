@@ -45,9 +45,11 @@ def fit_prompt(prompt: Prompt, room: int, tokenizer: Any) -> Prompt:
     """The prompt with the passages that it shows shortened, the longest first, until it takes `room` tokens or none has text left."""
     shown: list[Passage] = []
     _changed(prompt.values, lambda passage: shown.append(passage) or passage)
+    factor = 1
     while (excess := len(encode_text(prompt, tokenizer)) - room) > 0 and any(passage.text for passage in shown):
         taken = sum(len(encode_text(text, tokenizer)) for passage in shown for text in (passage.title, passage.text))
-        shown = fit_passages(shown, taken + _TOKENS_BESIDE * len(shown) - excess, tokenizer)
+        shown = fit_passages(shown, taken + _TOKENS_BESIDE * len(shown) - factor * excess, tokenizer)
+        factor *= 2  # a text may take more tokens in a prompt, or cut, than alone and whole: what is left over goes, and more each time
         in_turn = iter(shown)
         prompt = render_prompt(prompt.name, **_changed(prompt.values, lambda _, in_turn=in_turn: next(in_turn)))
     return prompt

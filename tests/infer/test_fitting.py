@@ -8,7 +8,7 @@ import pytest
 from infer.fitting import fit_prompt
 from infer.tools import Tools
 from refinery import plugins
-from refinery.llms.fake import FakeLLM
+from refinery.llms.fake import FakeLLM, FakeTokenizer
 from refinery.prompts.render import render_prompt
 from refinery.records import Passage, Question
 from refinery.retrievers.fake import FakeRetriever
@@ -65,3 +65,13 @@ def test_the_passages_of_a_prompt_lose_their_text_before_anything_else():
     assert 190 <= len(tokenizer(fitted)["input_ids"]) <= 200
     assert [part for part in fitted.split() if part != "word"] == [part for part in prompt.split() if part != "word"]
     assert "word" not in fit_prompt(prompt, 1, tokenizer)
+
+
+def test_a_text_that_takes_more_tokens_when_it_is_cut_is_shortened_all_the_same():
+    class Contrary(FakeTokenizer):
+        def decode(self, token_ids, **options):
+            return super().decode(token_ids) + " more more"
+
+    prompt = render_prompt("answer_with_passages", question="Who?", passages=long_passages("Dune"))
+    tokenizer = Contrary()
+    assert len(tokenizer(fit_prompt(prompt, 100, tokenizer))["input_ids"]) <= 100
