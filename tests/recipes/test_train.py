@@ -5,21 +5,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from family_rows import ROWS
 from tiny_llama import saved_llama
 
 from refinery.recipe import load_recipe
-from refinery.records import (
-    Decomposition,
-    Exchange,
-    KnowledgeLabel,
-    Passage,
-    Preference,
-    RelevanceLabel,
-    SelectionLabel,
-    Step,
-    Trajectory,
-    write_records,
-)
+from refinery.records import write_records
 from train.launch import read_accelerate_config
 from train.recipe import TrainRecipe
 from train.run import run
@@ -85,53 +75,6 @@ def test_ra_isf_trains_at_its_papers_rate(path):
     assert load_recipe(path, TrainRecipe).learning_rate == 5e-4
 
 
-PASSAGE = Passage(id="1", title="Dune", text="Dune is a film directed by Maria Dune.")
-
-
-def tree_path(answer: str) -> Trajectory:
-    search = Step(action="rewrite", text="director of Dune", passages=[PASSAGE])
-    return Trajectory(question_id="q", question="Who directed Dune?", steps=[search, Step(action="answer", text=answer)])
-
-
-ROWS = {
-    "selection": [
-        SelectionLabel(question_id="q", question="Who directed Dune?", path=tree_path("Maria Dune"), label=("right", "wrong")[i % 2])
-        for i in range(4)
-    ],
-    "preference": [
-        Preference(question_id="q", question="Who directed Dune?", chosen=tree_path("Maria Dune"), rejected=tree_path("Dune"))
-        for _ in range(4)
-    ],
-    "self_knowledge": [
-        KnowledgeLabel(question_id=str(i), question="Who directed Dune?", label=("know", "unknow")[i % 2]) for i in range(4)
-    ],
-    "relevance": [
-        RelevanceLabel(question_id=str(i), question="Who directed Dune?", passage=PASSAGE, label=("relevant", "irrelevant")[i % 2])
-        for i in range(4)
-    ],
-    "decomposition": [
-        Decomposition(
-            question_id=str(i), question="When was the director of Dune born?", sub_questions=["Who directed Dune?", "When was #1 born?"]
-        )
-        for i in range(4)
-    ],
-    "traces": [
-        Exchange(
-            question_id=str(i), question="Who directed Dune?", step="main", prompt="Question: Who directed Dune?\nAnswer:", reply=" Me"
-        )
-        for i in range(4)
-    ],
-    "refinement": [
-        Trajectory(
-            question_id=str(i),
-            question="Who directed Dune?",
-            steps=[Step(action="rewrite", text="director of Dune", passages=[PASSAGE]), Step(action="answer", text="Maria Dune")],
-        )
-        for i in range(4)
-    ],
-}
-
-
 @pytest.fixture(scope="session")
 def tiny_reserved(tiny_tokenizer, tmp_path_factory):
     """The folder of a random base with reserved tokens in its vocabulary, as Llama 3 has them."""
@@ -158,7 +101,7 @@ def tiny_of(tiny_bases, tiny_t5s, tiny_encoder, tiny_reserved):
 
 @pytest.mark.parametrize("path", PAPERS, ids=name_of)
 def test_the_tiny_twin_trains_for_two_steps(path, tiny_of, tmp_path):
-    """All that differs is what a CPU forces: a tiny base, four rows, batches of one, two steps."""
+    """All that differs is what a CPU forces: a tiny base, a few rows, batches of one, two steps."""
     recipe = load_recipe(path, TrainRecipe)
     if recipe.strategy == "qlora" and find_spec("bitsandbytes") is None:
         pytest.skip("bitsandbytes is not installed")
@@ -173,7 +116,7 @@ def test_the_tiny_twin_trains_for_two_steps(path, tiny_of, tmp_path):
             "eval_steps=null",
             "metric_for_best_model=null",
             f"output_dir={tmp_path}/run",
-            f"max_length={min(recipe.max_length, 128)}",
+            f"max_length={128 if recipe.family == 'classifier' else 200}",  # the tiny encoder's positions; the longest pair
             "per_device_train_batch_size=1",
             "gradient_accumulation_steps=1",
             "max_steps=2",
