@@ -3,6 +3,7 @@
 import pytest
 import torch
 import yaml
+from autograd_bytes import kept_by_autograd
 
 from refinery.errors import CheckpointError, RecipeError
 from refinery.records import Passage, Step, Trajectory, write_records
@@ -154,20 +155,8 @@ def test_the_memory_of_a_run_is_what_was_planned(values, strategy):
 
 def measured_activations(model, *, length: int) -> int:
     """Bytes that autograd keeps of a real forward pass with the attention that training uses."""
-    saved, own = {}, {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    alive = []
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own and tensor.is_floating_point():
-            saved[storage.data_ptr()] = storage.nbytes()
-            alive.append(tensor)
-        return tensor
-
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.get_base_model().get_decoder()
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        decoder(input_ids=torch.zeros((2, length), dtype=torch.long))
-    return sum(saved.values())
+    return kept_by_autograd(model, lambda: decoder(input_ids=torch.zeros((2, length), dtype=torch.long)))
 
 
 def test_deeper_models_keep_as_much_more_as_one_layer(values):

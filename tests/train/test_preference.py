@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from autograd_bytes import kept_by_autograd
 from family_rows import HOSTILE, ROWS, recipe_values
 
 from infer.__main__ import main as infer
@@ -129,20 +130,9 @@ def test_the_plan_counts_what_both_paths_of_a_pair_keep(recipe):
     planned_recipe = recipe(gradient_checkpointing=False, lora_dropout=0.0, dtype="float32")
     trainer, rows = trainer_of(planned_recipe)
     batch = batch_of(trainer, rows[:2])
-    known, saved = {parameter.untyped_storage().data_ptr() for parameter in trainer.model.parameters()}, {}
-    alive = []  # a freed storage's address may be used again
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known and tensor.is_floating_point():
-            saved[storage.data_ptr()] = storage.nbytes()
-            alive.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        trainer._compute_loss(trainer.model.train(), batch, False)
+    kept = kept_by_autograd(trainer.model, lambda: trainer._compute_loss(trainer.model.train(), batch, False))
     planned = estimate(planned_recipe, Launch(1, "none"), length=batch["input_ids"].shape[1])[1].activations
-    assert planned == pytest.approx(sum(saved.values()), rel=0.3)
+    assert planned == pytest.approx(kept, rel=0.3)
 
 
 def test_an_overlong_pair_loses_words_of_its_passages(recipe):
