@@ -1,15 +1,17 @@
-"""Ask the model that plays a role for a reply of known shape; a reply that stays unusable leaves a fault in the trace."""
+"""Ask the model that plays a role for a reply; one of known shape that stays unusable leaves a fault in the trace."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import BaseModel
 
 from infer.tools import Tools
-from refinery.llms.base import Generation
+from refinery.llms.base import Context, Generation
 from refinery.llms.json_reply import parse_json_reply, reads_as_refusal
 from refinery.modules import ModuleReply
 from refinery.prompts.render import render_prompt
+from refinery.prompts.stops import split_reply
 from refinery.segments import Segment
 
 T = TypeVar("T", bound=BaseModel)
@@ -20,6 +22,20 @@ V = TypeVar("V")
 _CORRECTION_TOKENS = 128
 
 
+async def reply_to(
+    prompt: str, context: Context, *, max_new_tokens: int, temperature: float = 0.0, adapter: str | None = None
+) -> tuple[Generation, str | None]:
+    """The reply to a prompt that `context` holds, and what was cut off where it goes on in the prompt's format; None where nothing was.
+
+    Every prompted reply is ended here. One that is cut was not truncated: what came before is whole.
+    """
+    reply = await context.generate(max_new_tokens=max_new_tokens, temperature=temperature, adapter=adapter)
+    kept, cut = split_reply(reply.text, prompt)
+    if not cut:
+        return reply, None
+    return dataclasses.replace(reply, text=kept, stopped_by="stop" if reply.stopped_by == "length" else reply.stopped_by), cut
+
+
 async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools: Tools, *, depth: int, max_new_tokens: int) -> T | None:
     """The reply as a `schema`, or None: a step of the trace called `fault` then says which of `malformed`, `refused`, `truncated` or
     `empty` it was. Only a malformed reply is asked for again; the others would come back the same."""
@@ -27,8 +43,8 @@ async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools
     context = tools.ask(name, prompt)
     fault = _Fault("empty", "")
     for _ in range(2):
-        reply = await context.generate(max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
-        tools.note(name, question, depth=depth, text=reply.text, prompt=prompt)
+        reply, cut = await reply_to(prompt, context, max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
+        tools.note(name, question, depth=depth, text=reply.text, cut=cut, prompt=prompt)
         try:
             return _read(reply, lambda text: parse_json_reply(text, schema))
         except _Fault as error:

@@ -2,7 +2,7 @@
 
 import re
 
-from infer.ask import note_fault, reply_fault
+from infer.ask import note_fault, reply_fault, reply_to
 from infer.tools import Tools
 from refinery.messages import escape
 
@@ -20,8 +20,9 @@ async def reason(
     A reply that is `refused`, `empty` or `truncated`, or goes on as another `speaker`, is a `fault` in the trace too.
     """
     prompt = tools.fitted_prompt(name, prompt, to_write=max_new_tokens)
-    reply = await tools.ask(name, prompt).generate(max_new_tokens=max_new_tokens, temperature=temperature, adapter=tools.adapter(name))
-    tools.note(name, question, depth=depth, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs, prompt=prompt)
+    limits = {"max_new_tokens": max_new_tokens, "temperature": temperature}
+    reply, cut = await reply_to(prompt, tools.ask(name, prompt), **limits, adapter=tools.adapter(name))
+    tools.note(name, question, depth=depth, text=reply.text, cut=cut, token_ids=reply.token_ids, logprobs=reply.logprobs, prompt=prompt)
     fault = reply_fault(reply) or _spoken_fault(reply.text)
     if fault is None:
         return reply.text

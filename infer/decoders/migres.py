@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from infer.ask import ask_json, ask_student, note_fault
+from infer.ask import ask_json, ask_student, note_fault, reply_to
 from infer.condense import condense
 from infer.fitting import count_shortened
 from infer.knowledge_filter import KnowledgeFilter
@@ -227,10 +227,10 @@ class Modules:
             return []
         question = " ".join(queries)
         prompt = render_prompt("migres_knowledge", question=question)
-        text = (await self.tools.context(prompt).generate(max_new_tokens=self.options.max_reply_tokens)).text
-        self.tools.note("own_knowledge", question, depth=self.iteration, text=text, prompt=prompt)
-        says_nothing = normalize_answer(text) in ("", "none") or reads_as_refusal(text)
-        return [] if says_nothing else [Passage(id="own knowledge", text=text)]
+        reply, cut = await reply_to(prompt, self.tools.context(prompt), max_new_tokens=self.options.max_reply_tokens)
+        self.tools.note("own_knowledge", question, depth=self.iteration, text=reply.text, cut=cut, prompt=prompt)
+        says_nothing = normalize_answer(reply.text) in ("", "none") or reads_as_refusal(reply.text)
+        return [] if says_nothing else [Passage(id="own knowledge", text=reply.text)]
 
     async def _entailed(self, information: str, cited: Sequence[Passage]) -> bool:
         """Whether one of the cited passages entails the information (Sec. 3.2)."""

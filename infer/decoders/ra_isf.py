@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from infer.ask import reply_to
 from infer.reasoning import reason
 from infer.tools import Tools
 from refinery.llms.capabilities import Need
@@ -153,8 +154,9 @@ async def _relevant_of_list(question: str, passages: list[Passage], depth: int, 
     prompt = tools.fitted_prompt(
         "relevance", render_prompt("relevance_listwise", question=question, passages=passages), to_write=_LIST_TOKENS
     )
-    reply = await tools.ask("relevance", prompt).generate(max_new_tokens=_LIST_TOKENS, adapter=tools.adapter("relevance"))
-    tools.note("relevance", question, depth=depth, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs)
+    context = tools.ask("relevance", prompt)
+    reply, cut = await reply_to(prompt, context, max_new_tokens=_LIST_TOKENS, adapter=tools.adapter("relevance"))
+    tools.note("relevance", question, depth=depth, text=reply.text, cut=cut, token_ids=reply.token_ids, logprobs=reply.logprobs)
     named = {int(number) for number in re.findall(r"\[(\d{1,3})\]", reply.text)}
     return [passage for position, passage in enumerate(passages, 1) if position in named]
 
@@ -162,9 +164,10 @@ async def _relevant_of_list(question: str, passages: list[Passage], depth: int, 
 async def _decompose(solver: _Solver, question: str, depth: int) -> list[str]:
     """Q_sub = M_decom(q) (line 15)."""
     tools = solver.tools
-    context = tools.ask("decomposition", decomposition_prompt(question))
-    reply = await context.generate(max_new_tokens=solver.options.max_sub_question_tokens, adapter=tools.adapter("decomposition"))
-    tools.note("decompose", question, depth=depth, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs)
+    prompt, most = decomposition_prompt(question), solver.options.max_sub_question_tokens
+    context = tools.ask("decomposition", prompt)
+    reply, cut = await reply_to(prompt, context, max_new_tokens=most, adapter=tools.adapter("decomposition"))
+    tools.note("decompose", question, depth=depth, text=reply.text, cut=cut, token_ids=reply.token_ids, logprobs=reply.logprobs)
     return parse_sub_questions(reply.text)
 
 

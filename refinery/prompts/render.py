@@ -56,6 +56,11 @@ def prompt_hash(name: str) -> str:
     return hashlib.sha256(_source(f"{name}.jinja")).hexdigest()[:12]
 
 
+def prompt_source(name: str) -> str:
+    """The prompt file, followed by the files that it includes or imports."""
+    return _source(f"{name}.jinja").decode()
+
+
 def _source(file: str) -> bytes:
     text = (_FOLDER / file).read_bytes()
     named = find_referenced_templates(_ENVIRONMENT.parse(text.decode()))

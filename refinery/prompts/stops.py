@@ -1,0 +1,47 @@
+"""Where a reply to a prompt is over: a base model that has answered goes on in the prompt's own format.
+
+It writes a question, a passage or a demonstration of its own, whose answer is none to the question that was asked.
+"""
+
+import re
+from functools import cache
+
+from refinery.prompts.render import Prompt, prompt_source
+
+_NOT_TEXT = re.compile(r"\{#.*?#\}|\{%.*?%\}", re.DOTALL)  # comments and tags
+# A line that opens a question or a passage. One whose label has a number is how replies are listed too (`Q3: `, `Passage 1: `).
+_LABELED = re.compile(r"^(?P<label>[A-Z][A-Za-z -]*:) \{\{ (?:question|query|sub_question|passage\.title|hypothesis) \}\}", re.MULTILINE)
+# A line of the instructions, which a demonstration repeats: it is the same for every question, and it is a sentence.
+_INSTRUCTION = re.compile(r"^(?![A-Z][A-Za-z -]*:)\S[^{\n]*\.(?: [^{\n]*)?$", re.MULTILINE)
+
+
+def stop_texts(prompt: str) -> tuple[str, ...]:
+    """Texts with which a reply to the prompt has gone on to something else; an engine that stops at texts can be given them.
+
+    They come from the prompt's file and never from what was filled in. A text that was not rendered from a file has none, and neither has
+    a student's prompt: a student was trained to end its replies.
+    """
+    if not isinstance(prompt, Prompt) or prompt.name.startswith("student_"):
+        return ()
+    return tuple(f"\n{line}" for line in _openings(prompt.name) if line in prompt)
+
+
+def split_reply(reply: str, prompt: str) -> tuple[str, str]:
+    """The reply to the prompt, and what it goes on with.
+
+    A chat model may repeat the question before it answers: a reply that opens with a line of the prompt is not cut at such lines.
+    """
+    text, shown = f"\n{reply}", set(prompt.splitlines())
+    starts = sorted(found.start() for stop in stop_texts(prompt) for found in re.finditer(re.escape(stop), text))
+    repeated = [start for start in starts if text[start + 1 :].partition("\n")[0].rstrip() in shown]
+    cuts = [start for start in starts if start not in repeated] if repeated[:1] == [0] else starts
+    if not cuts:
+        return reply, ""
+    return text[: cuts[0]].strip(), text[cuts[0] + 1 :]
+
+
+@cache
+def _openings(name: str) -> tuple[str, ...]:
+    text = _NOT_TEXT.sub("", prompt_source(name))
+    labels = [found["label"] for found in _LABELED.finditer(text)]
+    return tuple(dict.fromkeys([*labels, *_INSTRUCTION.findall(text)]))
