@@ -12,6 +12,7 @@ from distill.guards import EXAMPLES, Duplicates
 from distill.parquet import join_parquet
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
+from refinery.records import is_split
 from refinery.run_dir import RunDir, environment, read_run, write_json
 
 # What may differ between the shards of one recipe: which part they are, and where each machine keeps its files.
@@ -28,6 +29,7 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
     records = {run: _finished_shard(run) for run in runs}
     runs = _in_order(runs, records)
     _check_recipes(runs, records)
+    metrics = _add_up([_metrics(run) for run in runs])
     out.mkdir(parents=True, exist_ok=True)
     first = records[runs[0]]
     record = {
@@ -38,7 +40,6 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
         **environment(),
     }
     write_json(out / "run.json", record)
-    metrics = _add_up([json.loads((run / "metrics.json").read_text(encoding="utf-8")) for run in runs])
     for name in _row_files(runs):
         _join([run / name for run in runs], out / name)
     for split in metrics["rows_by_split"]:
@@ -58,6 +59,13 @@ def _finished_shard(run: Path) -> dict[str, Any]:
     if not RunDir(run).finished:
         raise RunDirError(f"{run}: is unfinished. Go on with it by --resume.")
     return record
+
+
+def _metrics(run: Path) -> dict[str, Any]:
+    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    if strange := [split for split in metrics["rows_by_split"] if not is_split(split)]:
+        raise RunDirError(f"{run / 'metrics.json'}: rows_by_split names {strange[0]!r}, which is no split. Run that shard again.")
+    return metrics
 
 
 def _in_order(runs: Sequence[Path], records: dict[Path, dict[str, Any]]) -> list[Path]:

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from refinery import plugins
-from refinery.llms.build import ModelConfig
+from refinery.llms.build import ModelConfig, Role
 from refinery.llms.endpoint import ServedModelConfig
 from refinery.recipe import Recipe, build_recipe
 from refinery.retrievers.base import RetrieverConfig
@@ -25,7 +25,7 @@ class InferRecipe(Recipe):
     endpoint: ServedModelConfig | None = Field(
         None, description="in its place an endpoint: by chat for decoders that only prompt, with `tokenizer` for all", validate_default=True
     )
-    sub_models: dict[str, ModelConfig | ServedModelConfig] = Field(
+    sub_models: dict[Role, ModelConfig | ServedModelConfig] = Field(
         default={}, description="models of their own by role (RA-ISF's self_knowledge, relevance, decomposition), of any family or served"
     )
     retriever: RetrieverConfig | None = None

@@ -1,6 +1,7 @@
 """The records that pass between the stages, and how they are read and written as JSON Lines."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
@@ -10,6 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from refinery.errors import RecordError
 
 Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
+
+_FILE_STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+_LONGEST_SPLIT = 64
+# What `refinery distill` writes beside `<split>.jsonl`.
+_OTHER_FILES = ("failures", "passages")
 
 
 class Record(BaseModel):
@@ -70,6 +76,16 @@ class Question(Record):
         if not text.strip():
             raise ValueError("the question is empty")
         return text
+
+    @field_validator("split")
+    @classmethod
+    def _names_a_file(cls, split: str) -> str:
+        if split and not is_split(split):
+            raise ValueError(
+                f"{split[:_LONGEST_SPLIT]!r} cannot name a file of labels. Use at most {_LONGEST_SPLIT} letters, digits, '_', '-' and '.', "
+                f"beginning with a letter, a digit or '_', and none of {', '.join(_OTHER_FILES)} or *.messages"
+            )
+        return split
 
 
 class Provenance(Record):
@@ -211,6 +227,12 @@ class Exchange(Record):
 
 
 R = TypeVar("R", bound=Record)
+
+
+def is_split(name: str) -> bool:
+    """Whether `<name>.jsonl` is a file of labels: one in the run's own folder, and no other file of the run."""
+    whole = _FILE_STEM.fullmatch(name) is not None and len(name) <= _LONGEST_SPLIT
+    return whole and name.lower() not in _OTHER_FILES and not name.lower().endswith(".messages")
 
 
 def read_records(path: str | Path, record: type[R]) -> list[R]:

@@ -40,6 +40,7 @@ def push(run: Path, repository: str, *, private: bool = True, revision: str = "m
 
     Raises RunDirError for a run that cannot be pushed, and HubError when the hub refuses, cannot be reached, or gives back something else.
     """
+    check_repository(repository)
     record, metrics = _read_finished(run)
     if record["stage"] == "distill":
         return _push_dataset(run, record, metrics, repository, private=private, revision=revision)
@@ -59,9 +60,24 @@ def push(run: Path, repository: str, *, private: bool = True, revision: str = "m
 
 
 def card(run: Path, repository: str) -> str:
-    """The card that `push` would write, but for the outputs it shows. Raises RunDirError for a run that cannot be pushed."""
+    """The card that `push` would write, but for the outputs it shows. Raises as `push` does before it asks the hub."""
+    check_repository(repository)
     record, metrics = _read_finished(run)
     return dataset_card(record, metrics) if record["stage"] == "distill" else model_card(run, record, metrics, repository=repository)
+
+
+def check_repository(repository: str) -> None:
+    """Raise HubError unless the hub's client would take the name, owner included."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repository)
+        valid = "/" in repository
+    except HFValidationError:
+        valid = False
+    if not valid:
+        raise HubError(f"--to {repository!r}: is not of the form OWNER/NAME in letters, digits, '-', '_' and single '.'.")
 
 
 def check_reproduced(address: str, prompts: Sequence[str], expected: Sequence[str], given: Sequence[str]) -> None:

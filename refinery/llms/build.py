@@ -2,21 +2,24 @@
 
 import asyncio
 import os
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from refinery.errors import CheckpointError
 from refinery.llms.endpoint import EndpointConfig, ServedModelConfig
 from refinery.llms.families import FamilyName, checkpoint_family
 from refinery.recipe import Recipe
 
+# A role names a part of a PEFT model, which torch takes no dots in.
+Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
+
 
 class ModelConfig(Recipe):
     """A model on this machine, of the family that its checkpoint is of: a whole checkpoint or adapter, or several adapters on one base."""
 
     base: str = Field(description="hub name or folder of a model, or of an adapter, which is then merged into its base")
-    adapters: dict[str, str] = Field(default={}, description="adapters by role, kept apart and mixed in one batch")
+    adapters: dict[Role, str] = Field(default={}, description="adapters by role, kept apart and mixed in one batch")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = Field("auto", description="'auto' is a GPU where there is one, each process its own, else the CPU")
     kv_tokens: int = Field(65_536, description="tokens whose keys and values are held at most; small is slower, never different", ge=1)

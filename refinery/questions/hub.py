@@ -5,6 +5,7 @@ Question is read from; a dot reaches into a column. Fields that are not named ar
 are any. With `choices`, the column of `answers` must hold letters.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,18 @@ _LISTS = ("answers", "choices", "history")
 def read(path: Path) -> Iterator[Question]:
     """The rows of one split. Raises RecordError for a name that is not of this form, and naming the row and field."""
     address, _, query = str(path).partition("?")
-    name, _, split = address.rpartition(":")
+    name, _, split = address.partition(":")  # a split may hold colons too: train[:10%]
     named = dict(parse_qsl(query))
     config = named.pop("config", None)
-    if not name or not named.keys() <= Question.model_fields.keys():
+    if not name or not split or not named.keys() <= Question.model_fields.keys():
         raise RecordError(f"{path}: is not of the form owner/name:split?field=column. Fields: {', '.join(Question.model_fields)}.")
     rows = _load(path, name, config, split)
     columns = {field: field for field in Question.model_fields if field in rows.column_names} | named
+    split_name = re.split(r"\W", split)[0]  # `train` of `train[:10%]` and `train+test`
     for number, row in enumerate(rows):
         where = f"{path}: row {number + 1}"
         values = {field: _value(row, column, where) for field, column in columns.items()}
-        fixed = {"id": f"{split}_{number}", "dataset": Path(name).name, "split": split}
+        fixed = {"id": f"{split}_{number}", "dataset": Path(name).name, "split": split_name}
         yield parse_row(fixed | {field: _fit(field, value) for field, value in without_nulls(values).items()}, Question, where=where)
 
 

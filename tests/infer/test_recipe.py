@@ -31,3 +31,12 @@ def test_a_model_that_is_itself_wrong_is_one_line():
 def test_a_recipe_comes_back_from_its_own_dump():
     recipe = build_recipe(REST | ENDPOINT, InferRecipe, where="r")
     assert build_recipe(recipe.model_dump(mode="json"), InferRecipe, where="r") == recipe
+
+
+@pytest.mark.parametrize("role", ["../relevance", "a.b", "", "a b"])
+@pytest.mark.parametrize(
+    "values", [lambda role: {"llm": {"base": "m", "adapters": {role: "a"}}}, lambda role: LLM | {"sub_models": {role: {"base": "m"}}}]
+)
+def test_a_role_that_cannot_name_a_part_of_a_model_is_refused(values, role):
+    with pytest.raises(RecipeError, match="String should match pattern"):
+        build_recipe(REST | values(role), InferRecipe, where="r")

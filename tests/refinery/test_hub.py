@@ -76,6 +76,14 @@ def test_the_card_is_printed_before_a_push(tmp_path, capsys):
     assert not (tmp_path / "README.md").exists()
 
 
+@pytest.mark.parametrize("name", ["onlyname", "a b/c", "../mine", "me/..", "me/a/b", "me/mine\n"])
+def test_a_name_that_no_hub_takes_is_refused_before_anything_is_shown(tmp_path, capsys, name):
+    assert main(["push", str(written(tmp_path)), "--to", name, "--dry-run"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == f"error: --to {name!r}: is not of the form OWNER/NAME in letters, digits, '-', '_' and single '.'.\n"
+
+
 def test_a_known_cost_is_stated(tmp_path):
     assert "Cost: $1.25." in card(written(tmp_path, metrics=METRICS | {"teacher": SPENT | {"cost_usd": 1.25}}), "me/mine")
 

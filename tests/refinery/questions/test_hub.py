@@ -34,6 +34,12 @@ def test_fields_are_read_from_the_columns_that_are_named(folder):
     assert (second.id, second.dataset, second.split) == ("test_1", "films", "test")
 
 
+@pytest.mark.parametrize("part", ["test[:1]", "test[1:]+test[:1]", "test[:50%]"])
+def test_a_part_of_a_split_is_of_that_split(folder, part):
+    first = read(f"{folder}:{part}?{CHOICE}")[0]
+    assert (first.id, first.split) == (f"{part}_0", "test")
+
+
 def test_numbers_become_text(folder):
     assert [question.answers for question in read(f"{folder}:test?text=question_stem&id=number&choices=choices.text&answers=number")] == [
         ["1"],
