@@ -7,6 +7,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import contextlib
+import re
 import socket
 
 import pytest
@@ -75,7 +76,8 @@ def tiny_bases(tiny_tokenizer, tmp_path_factory):
     }
 
 
-# Enough text that a tokenizer trained on it has letters, common words and the labels.
+# Letters, common words and the labels, for the vocabularies below. Those are not trained: `tokenizers` trains Unigram and WordPiece in
+# the order of a hash that differs by process, so a seeded model over a trained vocabulary would still be another one in every run.
 _TEXT = [
     "Please assess whether this paragraph is relevant to the question and sufficient to answer it. Answer relevant or irrelevant.",
     "Can you use your own knowledge to solve this problem? Answer know if you know, unknow if you need more. The problem is:",
@@ -86,19 +88,22 @@ _TEXT = [
 ]
 
 
+_LETTERS = sorted(set("".join(_TEXT)) - {" "})
+
+
+def _words(text: str) -> list[str]:
+    return sorted(set(re.findall(r"\w+", text)))
+
+
 @pytest.fixture(scope="session")
 def tiny_t5s(tmp_path_factory):
     """Folders of random T5 checkpoints: `tied` as T5 is, and `untied` as Flan-T5 is, whose head differs from its embedding."""
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     from transformers import T5Config, T5ForConditionalGeneration, T5Tokenizer
 
-    unigram = Tokenizer(models.Unigram())
-    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
-    special = ["<pad>", "</s>", "<unk>"]
-    unigram.train_from_iterator(_TEXT * 4, trainers.UnigramTrainer(vocab_size=220, special_tokens=special, unk_token="<unk>"))
-    pieces = [piece for piece, _ in sorted(unigram.get_vocab().items(), key=lambda item: item[1])]
-    tokenizer = T5Tokenizer(vocab=[(piece, 0.0 if piece in special else -3.0 - i / 50) for i, piece in enumerate(pieces)], extra_ids=4)
+    pieces = [f"▁{word}" for word in _words(" ".join(_TEXT))] + ["▁", *_LETTERS]
+    special = [(token, 0.0) for token in ("<pad>", "</s>", "<unk>")]
+    tokenizer = T5Tokenizer(vocab=[*special, *((piece, -3.0 - i / 100) for i, piece in enumerate(pieces))], extra_ids=4)
     folders = {}
     for name in ("tied", "untied"):
         torch.manual_seed(0)
@@ -130,15 +135,13 @@ def tiny_t5s(tmp_path_factory):
 def tiny_encoder(tmp_path_factory):
     """The folder of a random BERT without a classification head."""
     import torch
-    from tokenizers import BertWordPieceTokenizer
     from transformers import BertConfig, BertModel, BertTokenizer
 
     folder = tmp_path_factory.mktemp("encoder") / "bert"
-    pieces = BertWordPieceTokenizer(lowercase=True)
-    pieces.train_from_iterator(_TEXT * 4, vocab_size=300, min_frequency=1, show_progress=False)
-    folder.mkdir()
-    pieces.save_model(str(folder))
-    tokenizer = BertTokenizer.from_pretrained(folder)
+    letters = sorted({letter.lower() for letter in _LETTERS})
+    words = dict.fromkeys([*_words(" ".join(_TEXT).lower()), *letters, *(f"##{letter}" for letter in letters)])
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer),

@@ -81,7 +81,6 @@ def test_a_judges_score_is_how_probable_it_finds_that_the_passage_is_relevant(ju
         for passage in PASSAGES
     ]
     assert score(relevance_judge("reranker", tools_with(reranker=llm), depth=0)) == pytest.approx(wanted, abs=1e-5)
-    assert len({round(share, 4) for share in wanted}) == 3
 
 
 def test_an_nli_models_score_is_how_probable_it_finds_one_after_premise_and_hypothesis(t5):
