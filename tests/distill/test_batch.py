@@ -2,9 +2,11 @@
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -66,13 +68,22 @@ def test_a_job_that_fails_for_another_reason_ends_the_run(mock_recipe, capsys):
     assert "job batch_1 failed: Enqueued token limit reached" in capsys.readouterr().err
 
 
+def jobs_kept(store: Path) -> int:
+    """How many jobs the run would find again."""
+    if not store.exists():
+        return 0
+    with closing(sqlite3.connect(store)) as database, suppress(sqlite3.OperationalError):  # the tables are not there yet
+        return database.execute("SELECT count(*) FROM batches").fetchone()[0]
+    return 0
+
+
 def test_a_run_that_went_away_collects_its_jobs_when_it_comes_back(mock_recipe, tmp_path, read_metrics):
     with endpoint(Settings(latency_seconds=3.0)) as url:
         path = mock_recipe(url, batch=QUICK)
         process = subprocess.Popen([sys.executable, "-m", "distill", str(path), "transport=batch"], cwd=PROJECT, stderr=subprocess.DEVNULL)
-        while not stats(url)["batches"]:
+        while not jobs_kept(tmp_path / "run" / "effects.sqlite"):
+            assert process.poll() is None, "the run ended before it could be killed"
             time.sleep(0.02)
-        time.sleep(0.3)
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert main([str(path), "transport=batch", "--resume"]) == 0

@@ -256,7 +256,7 @@ def test_nobody_computes_on_for_a_client_that_has_hung_up(bench, served, stream)
         (RecordError("the question brings no passages"), openai.BadRequestError, "brings no passages"),
         (LLMError("the model's endpoint is down"), openai.InternalServerError, "endpoint is down"),
         (RuntimeError("/secret/path"), openai.InternalServerError, "the decoder failed"),
-        (None, openai.InternalServerError, "no answer within 0.2 seconds"),
+        (None, openai.InternalServerError, "no answer within 1 seconds"),
     ],
 )
 def test_a_decoder_that_fails_is_an_error_of_its_own_request(bench, served, fault, error, message):
@@ -266,7 +266,7 @@ def test_a_decoder_that_fails_is_an_error_of_its_own_request(bench, served, faul
         raise fault
 
     good, bench.decoder = bench.decoder, slow_decoder(fail)
-    client = served(bench, timeout_seconds=0.2)
+    client = served(bench, timeout_seconds=30 if fault else 1)
     with pytest.raises(error, match=message) as raised:
         ask(client)
     assert "secret" not in str(raised.value)
@@ -291,10 +291,12 @@ def test_a_checkpoint_answers_many_at_once_as_it_answers_one(tmp_path, tiny_base
 
 SLOW = """
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from refinery.recipe import Recipe
 
 async def decode(question, tools, options):
+    Path(__file__).with_name("asked").touch()
     await asyncio.sleep(1.5)
     return tools.prediction("late " + question.text)
 
@@ -317,14 +319,14 @@ def process(tmp_path):
         started.kill()
 
 
-def test_sigterm_lets_a_question_in_flight_be_answered_and_ends_cleanly(process):
+def test_sigterm_lets_a_question_in_flight_be_answered_and_ends_cleanly(process, tmp_path):
     started, url = process
     client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="another").models.list()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask, client, "Who?", model="slow")
-        time.sleep(0.7)
+        wait_for((tmp_path / "asked").exists)
         started.send_signal(signal.SIGTERM)
         assert asked.result().choices[0].message.content == "late Who?"
     output, errors = started.communicate(timeout=30)
