@@ -13,6 +13,10 @@ class RecordError(RefineryError, ValueError):
     """A data file or row that cannot be used."""
 
 
+class UnwritableError(RecordError):
+    """A row whose trained text the tokenizer cannot write."""
+
+
 class PluginError(RefineryError, ValueError):
     """A decoder, task, retriever or reader that does not exist."""
 

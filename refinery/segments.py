@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from refinery.errors import CheckpointError
+from refinery.errors import CheckpointError, UnwritableError
+from refinery.plain_text import encode_text
 
 IGNORED_LABEL = -100
 SegmentKind = Literal["control_token", "prompt", "evidence", "query", "answer", "label"]
@@ -44,7 +45,7 @@ class EncodedRow:
 def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
     """Encode a row, BOS first where the tokenizer has one, and check it by decoding what is trained.
 
-    Raises CheckpointError when a control token is not one token of this tokenizer.
+    Raises CheckpointError when a control token is not one token of this tokenizer, UnwritableError as `check_writable`.
     """
     ids: list[int] = []
     labels: list[int] = []
@@ -56,9 +57,8 @@ def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
         ids += token_ids
         labels += token_ids if segment.trained else [IGNORED_LABEL] * len(token_ids)
         kinds += [segment.kind] * len(token_ids)
-    row = EncodedRow(ids, labels, kinds)
-    _check_trained_spans(segments, row, tokenizer)
-    return row
+    check_writable(segments, tokenizer)
+    return EncodedRow(ids, labels, kinds)
 
 
 def encode_segment(segment: Segment, tokenizer: Any) -> list[int]:
@@ -68,26 +68,6 @@ def encode_segment(segment: Segment, tokenizer: Any) -> list[int]:
     if segment.kind == "control_token":
         return [control_token_id(segment.text, tokenizer)]
     return encode_text(segment.text, tokenizer)
-
-
-def encode_text(text: str, tokenizer: Any) -> list[int]:
-    """Token ids of outside text: nothing in it becomes a control token."""
-    return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-
-
-def keep_special_tokens_special(tokenizer: Any) -> None:
-    """Break the names of special tokens up in plain text, where the tokenizer is a Unigram model (T5's).
-
-    Such a model has `</s>` among its pieces and finds it in any text, even with `split_special_tokens`, which BPE and WordPiece heed.
-    """
-    from tokenizers import models, normalizers
-
-    backend = tokenizer.backend_tokenizer
-    if not isinstance(backend.model, models.Unigram):
-        return
-    names = [name for name in tokenizer.all_special_tokens if backend.model.token_to_id(name) is not None]
-    before = [normalizers.Replace(name, f"{name[0]} {name[1:]}") for name in names]
-    backend.normalizer = normalizers.Sequence([*before, *([backend.normalizer] if backend.normalizer else [])])
 
 
 def control_token_id(token: str, tokenizer: Any) -> int:
@@ -100,8 +80,27 @@ def control_token_id(token: str, tokenizer: Any) -> int:
     return token_id
 
 
-def _check_trained_spans(segments: Sequence[Segment], row: EncodedRow, tokenizer: Any) -> None:
-    wanted = "".join(segment.text for segment in segments if segment.trained)
-    trained = tokenizer.decode([label for label in row.labels if label != IGNORED_LABEL], clean_up_tokenization_spaces=False)
-    if "".join(trained.split()) != "".join(wanted.split()):
-        raise CheckpointError(f"tokenizer {tokenizer.name_or_path!r} does not decode the trained text {wanted!r}; it gives {trained!r}.")
+def check_writable(segments: Sequence[Segment], tokenizer: Any) -> None:
+    """Raise UnwritableError for trained text that its tokens do not decode to, but for white space and the tokenizer's normalization.
+
+    A model trained on such a row would learn to write something else: `<unk>`, or nothing where a letter was.
+    """
+    for segment in segments:
+        if not segment.trained or segment.kind == "control_token":
+            continue
+        decoded = tokenizer.decode(encode_segment(segment, tokenizer), clean_up_tokenization_spaces=False)
+        wanted = _comparable(_normalized(segment.text, tokenizer))
+        if wanted not in (_comparable(decoded), _comparable(_normalized(decoded, tokenizer))):
+            raise UnwritableError(
+                f"tokenizer {tokenizer.name_or_path!r} does not decode the trained text {segment.text!r}; it gives {decoded!r}."
+            )
+
+
+def _normalized(text: str, tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return backend.normalizer.normalize_str(text) if backend and backend.normalizer else text
+
+
+def _comparable(text: str) -> str:
+    """Without white space, which SentencePiece writes as `▁`."""
+    return "".join(text.replace("▁", " ").split())

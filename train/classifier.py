@@ -53,8 +53,8 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[ClassifierRow], dict[str, int]]:
-    """Rows within `max_length`, and what was done with longer ones. Raises RecordError when none is left."""
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[ClassifierRow], dict[str, Any]]:
+    """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`."""
     labels = labels_of(recipe)
     return fit_rows(records, recipe, lambda record: _encode(record, labels, tokenizer))  # type: ignore[arg-type, return-value]
 

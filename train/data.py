@@ -53,8 +53,8 @@ def held_out_records(recipe: TrainRecipe) -> list[Any]:
     return read_rows(recipe.validation, recipe)[: recipe.eval_rows] if recipe.eval_steps else []
 
 
-def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, int]]:
-    """Rows within `max_length`, and what was done with longer ones. Raises RecordError when none is left."""
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, Any]]:
+    """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`."""
     return fit_rows(records, recipe, lambda record: encode(row_segments(record, recipe, tokenizer), tokenizer))
 
 

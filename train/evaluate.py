@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from refinery.errors import RecordError
+from refinery.errors import RecordError, UnwritableError
 from refinery.formats import END, SEARCH_ACTIONS, parse_steps
 from refinery.llms.build import ModelConfig, build_llm, llm_over
 from refinery.metrics.classification import accuracy, auc, expected_calibration_error, label_f1
@@ -28,8 +28,10 @@ _IN_FLIGHT = 64
 def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
     """The scores of the finished checkpoint on all validation rows that fit, and their number."""
     llm = build_llm(ModelConfig(base=str(recipe.output_dir)))
-    records = _fitting(read_rows(recipe.validation, recipe), recipe, llm.tokenizer)
-    return {"validation_rows": len(records), **score(llm, records, recipe)}
+    records = read_rows(recipe.validation, recipe)
+    fitting = _fitting(records, recipe, llm.tokenizer)
+    left_out = {"validation_rows_left_out": len(records) - len(fitting)} if len(fitting) < len(records) else {}
+    return {"validation_rows": len(fitting), **left_out, **score(llm, fitting, recipe)}
 
 
 def evaluate_model(model: Any, tokenizer: Any, recipe: TrainRecipe) -> dict[str, float]:
@@ -61,7 +63,8 @@ def score(llm: Any, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, fl
 
 
 def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> list[Any]:
-    """A causal model reads no row that is longer than those it was trained on; an encoder shortens it, and T5 has no limit.
+    """A causal model gets no row that it would not be trained on: too long, or with a target that it cannot write. An encoder shortens
+    a long one, and T5 has no limit.
 
     Raises RecordError when none is left.
     """
@@ -70,11 +73,16 @@ def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> lis
 
     def fits(record: Any) -> bool:
         paths = (record.chosen, record.rejected) if isinstance(record, Preference) else (record,)
-        return all(len(encode(row_segments(path, recipe, tokenizer), tokenizer).input_ids) <= recipe.max_length for path in paths)
+        try:
+            return all(len(encode(row_segments(path, recipe, tokenizer), tokenizer).input_ids) <= recipe.max_length for path in paths)
+        except UnwritableError:
+            return False
 
     fitting = [record for record in records if fits(record)]
     if not fitting:
-        raise RecordError(f"{recipe.validation[0]}: every row is longer than max_length {recipe.max_length}. Raise it.")
+        raise RecordError(
+            f"{recipe.validation[0]}: every row is longer than max_length {recipe.max_length}, or cannot be written. Raise it."
+        )
     return fitting
 
 

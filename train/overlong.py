@@ -1,30 +1,42 @@
-"""Rows that are longer than `max_length`: dropped, refused, or fitted by shortening their passages. Whatever is done is counted."""
+"""Rows that cannot be trained as they are, longer than `max_length` or with a target that the tokenizer cannot write: what is done with
+them. Whatever is done is counted."""
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from refinery.errors import RecordError
+from refinery.errors import RecordError, UnwritableError
 from refinery.records import Passage, Preference, RelevanceLabel, SelectionLabel, Step, Trajectory
 from refinery.segments import EncodedRow
 from train.recipe import TrainRecipe
 
+_log = logging.getLogger(__name__)
+
+_SHOWN = 10  # question ids in a line of the log; metrics.json has all
+
 
 def fit_rows(
     records: Sequence[Any], recipe: TrainRecipe, encode_record: Callable[[Any], EncodedRow]
-) -> tuple[list[EncodedRow], dict[str, int]]:
+) -> tuple[list[EncodedRow], dict[str, Any]]:
     """Rows of at most `recipe.max_length` tokens, in order, and what was done with the others under the names that metrics.json has.
 
-    No row is ever cut: one that is too long goes, unless `overlong: shorten_evidence` finds passages whose ends it can do without.
-    Raises RecordError for the first such row under `overlong: raise`, and when no row is left.
+    No row is ever cut: one that is too long goes, unless `overlong: shorten_evidence` finds passages whose ends it can do without. One
+    whose target the tokenizer cannot write goes too. Raises RecordError for the first long row under `overlong: raise`, where more than
+    `max_unwritable_share` of the rows cannot be written, and when no row is left.
     """
     rows: list[EncodedRow] = []
-    counts = {"rows_dropped_overlong": 0}
+    counts: dict[str, Any] = {"rows_dropped_overlong": 0}
+    unwritable: list[tuple[str, UnwritableError]] = []
     if recipe.overlong == "shorten_evidence":
         counts |= {"rows_shortened": 0}
     for record in records:
-        row = encode_record(record)
+        try:
+            row = encode_record(record)
+        except UnwritableError as error:
+            unwritable.append((record.question_id, error))
+            continue
         if num_tokens(row) > recipe.max_length:
             if recipe.overlong == "raise":
                 raise RecordError(_too_long(record, row, recipe))
@@ -33,9 +45,26 @@ def fit_rows(
             row = shortened
         if row is not None:
             rows.append(replace(row, question_id=record.question_id))
+    if unwritable:
+        _check_share(unwritable, len(records), recipe)
+        counts |= {"rows_dropped_unwritable": len(unwritable), "unwritable_questions": list(dict(unwritable))}
     if not rows:
         raise RecordError(f"{recipe.data[0]}: every row is longer than max_length {recipe.max_length}. Raise it.")
     return rows, counts
+
+
+def _check_share(unwritable: Sequence[tuple[str, UnwritableError]], num_rows: int, recipe: TrainRecipe) -> None:
+    """Log which rows were dropped. Raises RecordError where there are too many of them, naming the first."""
+    (question_id, error), share = unwritable[0], len(unwritable) / num_rows
+    what = f"{len(unwritable):,} of {num_rows:,} rows train a text that the tokenizer cannot write"
+    if share > recipe.max_unwritable_share or share == 1:
+        raise RecordError(
+            f"{what}, more than max_unwritable_share {recipe.max_unwritable_share:g}; the first is of question {question_id!r}: {error} "
+            "Take those rows out, choose a base whose tokenizer knows their letters, or raise max_unwritable_share."
+        )
+    ids = list(dict(unwritable))
+    shown = ", ".join(map(repr, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else "")
+    _log.warning("%s and were dropped, those of questions %s. The first: %s", what, shown, error)
 
 
 def num_tokens(row: Any) -> int:

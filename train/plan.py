@@ -5,6 +5,7 @@ Reads the data and the tokenizer, and builds the model without storage; download
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from refinery.errors import CheckpointError
 from refinery.llms.checkpoint import load_tokenizer
@@ -28,7 +29,7 @@ class Work:
 
     records: int
     rows: int
-    overlong: dict[str, int]
+    overlong: dict[str, Any]
     tokens: int
     tokens_trained: int
     longest: int
@@ -96,7 +97,7 @@ def _work_lines(work: Work, recipe: TrainRecipe, launch: Launch) -> list[str]:
     if not work.counted:
         return [*lines, f"rows         {work.records:,}; tokens are not counted: the tokenizer of {recipe.base} is not here"]
     dropped = work.overlong.get("rows_dropped_overlong", 0)
-    done = ", ".join(f"{name} {count:,}" for name, count in work.overlong.items())
+    done = ", ".join(f"{name} {count:,}" for name, count in work.overlong.items() if isinstance(count, int))
     return [
         *lines,
         f"rows         {work.rows:,} of {work.records:,} records; {done} ({dropped / (work.rows + dropped):.1%} dropped for their length)",

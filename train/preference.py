@@ -41,8 +41,8 @@ class PreferenceRow:
         return self.chosen.kinds + self.rejected.kinds
 
 
-def encode_rows(records: Sequence[Preference], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[PreferenceRow], dict[str, int]]:
-    """Pairs of which neither path is longer than `max_length`, and what was done with the others. Raises RecordError when none is left."""
+def encode_rows(records: Sequence[Preference], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[PreferenceRow], dict[str, Any]]:
+    """Pairs of which neither path is longer than `max_length`, and what was done with the others. Raises as `fit_rows`."""
 
     def encode_pair(record: Preference) -> PreferenceRow:
         return PreferenceRow(*(encode(row_segments(path, recipe, tokenizer), tokenizer) for path in (record.chosen, record.rejected)))

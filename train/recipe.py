@@ -79,6 +79,12 @@ class TrainRecipe(Recipe):
     overlong: Literal["drop", "raise", "shorten_evidence"] = Field(
         "drop", description="longer rows: drop and count, stop, or cut passages at their ends (counted; dropped if that is not enough)"
     )
+    max_unwritable_share: float = Field(
+        0.2,
+        description="rows whose target the tokenizer cannot write are dropped and counted; training stops where they are more",
+        ge=0,
+        le=1,
+    )
     packing: bool = Field(
         False, description="fill sequences of max_length with whole rows that do not see each other; a batch then counts sequences"
     )

@@ -27,8 +27,8 @@ class Family(Protocol):
         """(model, tokenizer) ready for the trainer."""
         ...
 
-    def encode_rows(self, records: Any, recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, int]]:
-        """The rows to train on, and what was done with longer ones (train/overlong.py)."""
+    def encode_rows(self, records: Any, recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, Any]]:
+        """The rows to train on, and what was done with the others (train/overlong.py)."""
         ...
 
     def build_trainer(self, model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:

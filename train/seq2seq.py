@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refinery.errors import RecordError
 from refinery.records import Trajectory
-from refinery.segments import Segment, SegmentKind, encode_segment
+from refinery.segments import Segment, SegmentKind, check_writable, encode_segment
 from train.arguments import trainer_arguments
 from train.data import held_out_records, row_segments
 from train.model import build_model, save_model
@@ -35,17 +34,10 @@ class Seq2SeqRow:
         return {"input_ids": self.input_ids, "attention_mask": [1] * len(self.input_ids), "labels": self.labels}
 
 
-def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[Seq2SeqRow], dict[str, int]]:
-    """Rows whose encoder text is within `max_length`, and what was done with the others. Raises RecordError when none is left.
-
-    A target with a character that the tokenizer lacks (`{` in T5's) would teach the model to write `<unk>`: it is dropped and counted.
-    """
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[Seq2SeqRow], dict[str, Any]]:
+    """Rows whose encoder text is within `max_length`, and what was done with the others. Raises as `fit_rows`."""
     targets = [target for record in records for target in _targets(record)]
-    rows, counts = fit_rows(targets, recipe, lambda record: _encode(record, recipe, tokenizer))  # type: ignore[arg-type, return-value]
-    kept = [row for row in rows if tokenizer.unk_token_id not in row.labels]
-    if not kept:
-        raise RecordError(f"{recipe.data[0]}: every row's target has a character that the tokenizer of {recipe.base} lacks.")
-    return kept, counts | {"rows_dropped_unwritable": len(rows) - len(kept)}  # type: ignore[return-value]
+    return fit_rows(targets, recipe, lambda record: _encode(record, recipe, tokenizer))  # type: ignore[arg-type, return-value]
 
 
 def _targets(record: Any) -> list[Any]:
@@ -63,6 +55,7 @@ def _encode(record: Any, recipe: TrainRecipe, tokenizer: Any) -> Seq2SeqRow:
         written = [*steps[-1][1], Segment(tokenizer.eos_token, "control_token", trained=True)]
     else:
         read, written = segments[:1], segments[1:]
+    check_writable(written, tokenizer)  # `{` in T5's: the model would learn to write `<unk>`
     encoded = [(segment, encode_segment(segment, tokenizer)) for segment in written]
     return Seq2SeqRow(
         input_ids=[token for segment in read for token in encode_segment(segment, tokenizer)] + [tokenizer.eos_token_id],

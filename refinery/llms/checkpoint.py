@@ -22,7 +22,6 @@ from refinery.llms.families import (
     tell_true_tying,
 )
 from refinery.llms.hub_files import small_files, split_revision
-from refinery.segments import keep_special_tokens_special
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
@@ -116,7 +115,6 @@ def load_tokenizer(path: str) -> Any:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: no tokenizer can be loaded ({_first_line(error)}).") from None
     check_manifest(folder, tokenizer)
-    keep_special_tokens_special(tokenizer)
     return tokenizer
 
 

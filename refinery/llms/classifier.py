@@ -11,12 +11,14 @@ from typing import Any, NoReturn
 from refinery.batching import Batcher, chunks, in_thread
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Usage
+from refinery.plain_text import plain_text_tokenizer
 from refinery.segments import Segment
 from refinery.sub_models import judged_parts
 
 
 def encode_pair(question: str, passage: str, tokenizer: Any, *, max_length: int | None = None) -> dict[str, list[int]]:
     """Model inputs of a question and a passage ("" for none), as plain text. The passage is cut to `max_length`, then the question."""
+    tokenizer = plain_text_tokenizer(tokenizer)
     texts = (question, passage) if passage else (question,)
     encoded = tokenizer(*texts, split_special_tokens=True, verbose=False)
     if max_length is None or len(encoded["input_ids"]) <= max_length:

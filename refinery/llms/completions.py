@@ -25,6 +25,7 @@ from refinery.llms.completion_api import (
 )
 from refinery.llms.endpoint import RefusedRequest, ServedModelConfig
 from refinery.llms.openai import ChatEndpoint
+from refinery.plain_text import added_token_names
 from refinery.segments import Segment, control_token_id, encode_segment, encode_text
 
 logger = logging.getLogger(__name__)
@@ -191,7 +192,7 @@ class CompletionsContext:
 
 
 def without_special_tokens(text: str, tokenizer: Any) -> str:
-    """The text with a space inside whatever a server's tokenizer would read as a special token."""
-    for token in tokenizer.all_special_tokens:
+    """The text with a space inside whatever a server's tokenizer would read as an added token."""
+    for token in added_token_names(tokenizer):
         text = text.replace(token, f"{token[0]} {token[1:]}")
     return text

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinery.control_tokens import RQ_RAG
-from refinery.errors import CheckpointError
+from refinery.errors import CheckpointError, UnwritableError
 from refinery.segments import IGNORED_LABEL, Segment, encode, encode_segment, encode_text
 
 CONTROL_TOKENS = [token.token for token in RQ_RAG]
@@ -70,7 +70,7 @@ class ForgetfulTokenizer:
 
 
 def test_a_tokenizer_that_loses_trained_text_is_refused():
-    with pytest.raises(CheckpointError, match="does not decode the trained text 'Besançon'; it gives 'Besanon'"):
+    with pytest.raises(UnwritableError, match="does not decode the trained text 'Besançon'; it gives 'Besanon'"):
         encode([Segment("Besançon", "answer", trained=True)], ForgetfulTokenizer())
 
 

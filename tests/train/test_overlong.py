@@ -1,4 +1,5 @@
-"""Rows longer than max_length: dropped, refused or shortened at their passages' ends, never cut, always counted."""
+"""Rows longer than max_length: dropped, refused or shortened at their passages' ends, never cut, always counted. So are rows whose target
+the tokenizer cannot write."""
 
 import json
 from pathlib import Path
@@ -6,10 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_llama import saved_llama
+from tokenizer_kinds import KINDS
 
 from refinery.errors import RecordError
 from refinery.formats import parse_steps
-from refinery.records import Decomposition, KnowledgeLabel, Passage, RelevanceLabel, Step, Trajectory, Turn, write_records
+from refinery.records import Decomposition, Exchange, KnowledgeLabel, Passage, RelevanceLabel, Step, Trajectory, Turn, write_records
 from refinery.segments import IGNORED_LABEL
 from train.data import encode_rows
 from train.recipe import TrainRecipe
@@ -128,3 +131,40 @@ def test_a_run_says_how_many_rows_it_shortened(tiny_bases, tmp_path):
     assert (metrics["rows"], metrics["rows_shortened"], metrics["rows_dropped_overlong"]) == (2, 1, 0)
     assert metrics["train_loss_control_token"] > 0
     assert json.loads(Path(tmp_path, "run", "metrics.json").read_text())["rows_shortened"] == 1
+
+
+REPLIES = ["Maria Torvel", "cafe\u0301", "caf\u00e9", "m\u00b2", "\u2581", "so  it   ends \u00a0", "\u65e5\u672c"]
+
+
+@pytest.fixture
+def trace_recipe(tmp_path):
+    """A recipe over replies that tokenizers change, for a random model with the tokenizer of a kind."""
+
+    def build(kind: str, replies=REPLIES, **values) -> TrainRecipe:
+        rows = [Exchange(question_id=f"q{i}", question="", step="main", prompt="Who?", reply=reply) for i, reply in enumerate(replies)]
+        write_records(tmp_path / "rows.jsonl", rows)
+        values |= {"data": [str(tmp_path / "rows.jsonl")], "output_dir": str(tmp_path / "run"), "dtype": "float32"}
+        return recipe(task="traces", base=str(saved_llama(tmp_path / kind, KINDS[kind]())), max_steps=1, **values)
+
+    return build
+
+
+@pytest.mark.parametrize("kind", ["llama_3", "qwen_3", "llama_2", "mistral", "gemma"])
+def test_rows_that_a_tokenizer_normalizes_are_trained_and_answered(trace_recipe, tmp_path, kind):
+    metrics = run(trace_recipe(kind, validation=[str(tmp_path / "rows.jsonl")]), resume=False)
+    assert (metrics["rows"], metrics["validation_rows"]) == (7, 7)
+
+
+def test_a_row_that_a_tokenizer_cannot_write_is_dropped_counted_and_named(trace_recipe, tmp_path, caplog):
+    metrics = run(trace_recipe("t5", validation=[str(tmp_path / "rows.jsonl")]), resume=False)
+    assert (metrics["rows"], metrics["rows_dropped_unwritable"], metrics["unwritable_questions"]) == (6, 1, ["q6"])
+    assert (metrics["validation_rows"], metrics["validation_rows_left_out"]) == (6, 1)
+    assert "1 of 7 rows train a text that the tokenizer cannot write and were dropped, those of questions 'q6'. The first: " in caplog.text
+
+
+def test_training_stops_where_too_many_rows_cannot_be_written(trace_recipe):
+    message = (
+        r"2 of 7 rows train a text that .*, more than max_unwritable_share 0\.2; the first is of question 'q1': tokenizer .*Take those"
+    )
+    with pytest.raises(RecordError, match=message):
+        run(trace_recipe("t5", ["Lyon", "\u65e5", "in", "\u672c", "so", "it", "ends"]), resume=False)

@@ -79,7 +79,7 @@ def test_a_target_that_the_tokenizer_cannot_write_is_dropped_and_counted(recipe)
     _, tokenizer = build_model(settings)
     strange = ROWS["decomposition"][0].model_copy(update={"sub_questions": ["{Who}?"]})
     rows, counts = encode_rows([*ROWS["decomposition"], strange], settings, tokenizer)
-    assert (len(rows), counts) == (4, {"rows_dropped_overlong": 0, "rows_dropped_unwritable": 1})
+    assert (len(rows), counts) == (4, {"rows_dropped_overlong": 0, "rows_dropped_unwritable": 1, "unwritable_questions": ["0"]})
 
 
 @pytest.mark.parametrize("base", ["tied", "untied"])

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.metrics.classification import accuracy, auc, label_f1
+from refinery.plain_text import plain_text_tokenizer
 from refinery.records import RelevanceLabel, read_records, write_records
 from refinery.stage import guarded
 
@@ -96,7 +97,7 @@ def _embed(texts: Sequence[str], encoder: str) -> dict[str, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(encoder, trust_remote_code=False)
+    tokenizer = plain_text_tokenizer(AutoTokenizer.from_pretrained(encoder, trust_remote_code=False))
     model = AutoModel.from_pretrained(encoder, use_safetensors=True, trust_remote_code=False).eval()
     embedded: dict[str, Any] = {}
     for start in range(0, len(texts), _BATCH):

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from refinery.batching import Batcher, in_thread
 from refinery.errors import CheckpointError, RecipeError
+from refinery.plain_text import hide_added_tokens
 from refinery.recipe import Recipe
-from refinery.segments import keep_special_tokens_special
 
 _MOST_CHARACTERS = 20_000  # of a text; no cross-encoder reads further
 _MOST_QUERIES = 16  # scored at once, each with all its texts
@@ -73,5 +73,5 @@ def _load(config: CrossEncoderConfig) -> Any:
         raise CheckpointError(f"cross-encoder '{config.model}': cannot be loaded ({str(error).splitlines()[0]}).") from None
     if model.num_labels != 1:
         raise CheckpointError(f"cross-encoder '{config.model}': gives {model.num_labels} labels; a reranker gives one score.")
-    keep_special_tokens_special(model.tokenizer)
+    hide_added_tokens(model.tokenizer)
     return model

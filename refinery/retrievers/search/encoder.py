@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from refinery.errors import CheckpointError, RecipeError, RetrievalError
+from refinery.plain_text import hide_added_tokens
 from refinery.recipe import Recipe
-from refinery.segments import keep_special_tokens_special
 
 _CHARACTERS_PER_TOKEN = 32  # more than any text has; what lies beyond is not read, and is not worth tokenizing
 _ENDPOINT_TOKENS = 8_191  # text-embedding-3's limit
@@ -79,7 +79,7 @@ def _local_encode(config: EncoderConfig) -> Any:
         raise CheckpointError(
             f"encoder '{config.model}': cannot be loaded ({str(error).splitlines()[0]}). Name a model or a folder."
         ) from None
-    keep_special_tokens_special(model.tokenizer)
+    hide_added_tokens(model.tokenizer)
     if config.max_length:
         model.max_seq_length = config.max_length
     most_characters = _CHARACTERS_PER_TOKEN * (model.max_seq_length or 512)

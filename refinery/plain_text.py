@@ -1,0 +1,67 @@
+"""Outside text as a tokenizer may read it: whatever a user, a passage or a teacher wrote, nothing in it becomes an added token.
+
+A tokenizer finds the names of its added tokens (`</s>`, `[A_Response]`, `<think>`) in any text. transformers' `split_special_tokens` hides
+those that are marked special, so a copy of the tokenizer marks all of them; some models also have a name among their own pieces, and there
+it is broken up. The tokenizer itself stays as it was: it decodes, and is saved.
+"""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any
+from weakref import WeakKeyDictionary
+
+# Each tokenizer's copy, and how many tokens the tokenizer had when it was made.
+_COPIES: WeakKeyDictionary[Any, tuple[int, Any]] = WeakKeyDictionary()
+
+
+def encode_text(text: str, tokenizer: Any) -> list[int]:
+    """Token ids of outside text: nothing in it becomes an added token."""
+    return plain_text_tokenizer(tokenizer)(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+
+
+def plain_text_tokenizer(tokenizer: Any) -> Any:
+    """The tokenizer's copy that reads outside text; made once, and anew when tokens were added. Pass `split_special_tokens=True` to it."""
+    if not hasattr(tokenizer, "backend_tokenizer"):
+        return tokenizer  # one of our fakes, which has no added tokens
+    size = len(tokenizer)
+    known, copy = _COPIES.get(tokenizer, (0, None))
+    if known != size:
+        copy = deepcopy(tokenizer)
+        hide_added_tokens(copy)
+        _COPIES[tokenizer] = size, copy
+    return copy
+
+
+def added_token_names(tokenizer: Any) -> list[str]:
+    """The names of the tokens that no outside text may give. Runs of white space, which some tokenizers add (GPT-NeoX), are text."""
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
+    return [token.content for token in added if token.content.replace("▁", " ").strip()]
+
+
+def hide_added_tokens(tokenizer: Any) -> None:
+    """Change a tokenizer so that with `split_special_tokens` it finds no added token in a text; for one that only reads."""
+    from tokenizers import AddedToken, normalizers
+
+    backend, names = tokenizer.backend_tokenizer, added_token_names(tokenizer)
+    backend.add_special_tokens([AddedToken(name, normalized=False) for name in names])
+    backend.encode_special_tokens = True
+    space = _space(backend.normalizer)
+    # After the tokenizer's own normalizer, which may make a name of something else (T5's, of full-width letters).
+    breaks = [normalizers.Replace(name, f"{name[0]}{space}{name[1:]}") for name in _found_by_model(backend, names)]
+    if breaks:
+        backend.normalizer = normalizers.Sequence([*([backend.normalizer] if backend.normalizer else []), *breaks])
+
+
+def _found_by_model(backend: Any, names: Iterable[str]) -> list[str]:
+    """The names that the model reads as one of its own pieces: in Unigram models any piece may win, others are asked."""
+    from tokenizers import models
+
+    if isinstance(backend.model, models.Unigram):
+        return [name for name in names if backend.model.token_to_id(name) is not None]
+    return [name for name in names if backend.token_to_id(name) in backend.encode(f"{name} a{name}a {name}", add_special_tokens=False).ids]
+
+
+def _space(normalizer: Any) -> str:
+    """What a space becomes inside a text."""
+    normalized = normalizer.normalize_str("a b") if normalizer else "a b"
+    return normalized.partition("a")[2].removesuffix("b") or " "
