@@ -1,6 +1,7 @@
 """OpenAI's chat completions as a decoder is asked by them: the request to a question, the prediction to a completion or its chunks."""
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from infer.fitting import fit_text
 from refinery.records import Question
 from refinery.trace import Prediction
 
@@ -60,19 +62,29 @@ class ChatBody(BaseModel):
 
     @property
     def question(self) -> Question:
-        """The last message; what came before is not read by any decoder."""
+        """The last message."""
         return Question(id=f"chatcmpl-{uuid.uuid4().hex}", text=self.messages[-1].text)
 
     @property
+    def turns_before(self) -> list[tuple[str, str]]:
+        """Role and text of what was said before the last message; instructions to a system are nothing that was said."""
+        return [(message.role, message.text) for message in self.messages[:-1] if message.role in ("user", "assistant")]
+
+    @property
+    def is_follow_up(self) -> bool:
+        """Whether the user has asked something before."""
+        return any(role == "user" for role, _ in self.turns_before)
+
+    @property
     def limit(self) -> int | None:
-        """Tokens that the answer may have at most."""
+        """Tokens that the answer may have at most; what a decoder writes on the way to it has the recipe's limits."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def ignored(self) -> list[str]:
         """What was sent and had no effect."""
         sent = [name for name, value in (self.model_extra or {}).items() if value not in _NOTHING]
-        return [*sent, *(["messages before the last"] if len(self.messages) > 1 else [])]
+        return [*sent, *(["system messages"] if any(message.role in ("system", "developer") for message in self.messages) else [])]
 
 
 def parse_body(body: bytes) -> ChatBody:
@@ -91,10 +103,11 @@ def parse_body(body: bytes) -> ChatBody:
     return request
 
 
-def completion(request: ChatBody, prediction: Prediction) -> dict[str, Any]:
-    """The whole reply; `refinery` is its extension: trace, paths, selections, cost."""
-    message = {"role": "assistant", "content": prediction.answer, "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+def completion(request: ChatBody, prediction: Prediction, tokenizer: Any) -> dict[str, Any]:
+    """The whole reply; `refinery` is its extension: trace, paths, selections, cost. `tokenizer` counts what the client allows."""
+    content, finish_reason = _content(request, prediction, tokenizer)
+    message = {"role": "assistant", "content": content, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
     return _head(request, prediction.question_id, "chat.completion") | {
         "choices": [choice],
         "usage": _usage(prediction),
@@ -107,11 +120,12 @@ def opening_chunk(request: ChatBody, completion_id: str) -> str:
     return _event(_chunk(request, completion_id, {"role": "assistant", "content": ""}))
 
 
-def closing_chunks(request: ChatBody, prediction: Prediction) -> Iterator[str]:
+def closing_chunks(request: ChatBody, prediction: Prediction, tokenizer: Any) -> Iterator[str]:
     """The events that end a stream: the answer, which a decoder only has at its end, the extension, usage where it was asked for."""
     completion_id = prediction.question_id
-    yield _event(_chunk(request, completion_id, {"content": prediction.answer}))
-    yield _event(_chunk(request, completion_id, {}, finish_reason="stop") | {"refinery": _extension(request, prediction)})
+    content, finish_reason = _content(request, prediction, tokenizer)
+    yield _event(_chunk(request, completion_id, {"content": content}))
+    yield _event(_chunk(request, completion_id, {}, finish_reason=finish_reason) | {"refinery": _extension(request, prediction)})
     if request.stream_options and request.stream_options.include_usage:
         yield _event(_head(request, completion_id, "chat.completion.chunk") | {"choices": [], "usage": _usage(prediction)})
     yield "data: [DONE]\n\n"
@@ -120,6 +134,19 @@ def closing_chunks(request: ChatBody, prediction: Prediction) -> Iterator[str]:
 def error_event(error: ApiError) -> str:
     """A fault after the stream has begun, as OpenAI's client raises it."""
     return _event(error.body)
+
+
+def _content(request: ChatBody, prediction: Prediction, tokenizer: Any) -> tuple[str, Literal["stop", "length"]]:
+    """The answer, and whether all of it is within the client's limit. Without a tokenizer a word counts as a token."""
+    answer, limit = prediction.answer, request.limit
+    if limit is None:
+        return answer, "stop"
+    if tokenizer is not None:
+        kept = fit_text(answer, limit, tokenizer)
+    else:
+        ends = [word.end() for word in re.finditer(r"\S+", answer)]
+        kept = answer if len(ends) <= limit else answer[: ends[limit - 1]]
+    return kept, "stop" if kept == answer else "length"
 
 
 def _head(request: ChatBody, completion_id: str, kind: str) -> dict[str, Any]:

@@ -117,8 +117,8 @@ class InferBench:
         others = {*self.recipe.sub_models, *(set(getattr(self.decoder, "ADAPTER_ROLES", ())) - set(self.recipe.model.adapters))}
         return own.union(*(needs for role, needs in self.roles.items() if role not in others))
 
-    async def answer(self, question: Question, *, max_new_tokens: int | None = None) -> Prediction:
-        """Decode one question with its choices, its answer of `max_new_tokens` tokens at most, by default the recipe's."""
+    async def answer(self, question: Question) -> Prediction:
+        """Decode one question with its choices."""
         recipe = self.recipe
         asked = valid_text(choice_question(question) if question.choices else question.text)
         tools = Tools(
@@ -128,7 +128,7 @@ class InferBench:
             passages_per_query=recipe.passages_per_query,
             adapters=frozenset(recipe.model.adapters),
             sub_models=self.sub_models,
-            max_new_tokens=max_new_tokens or recipe.max_new_tokens,
+            max_new_tokens=recipe.max_new_tokens,
             keep_prompts=recipe.keep_prompts,
         )
         prediction = await self.decoder.decode(tools.readable(), tools, self.options)

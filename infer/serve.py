@@ -21,8 +21,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from infer.chat import ApiError, ChatBody, closing_chunks, completion, error_event, opening_chunk, parse_body
+from infer.conversation import joined, standalone_question
 from infer.recipe import InferRecipe
 from infer.run import InferBench
+from infer.tools import Tools
 from refinery.errors import RecipeError, RecordError, RefineryError
 from refinery.records import Question
 from refinery.trace import Prediction
@@ -101,7 +103,7 @@ class _Service:
         return JSONResponse(self._card())
 
     async def chat(self, request: Request) -> Response:
-        """Answer the last message."""
+        """Answer the last message, as it is meant in its conversation."""
         self._check_key(request)
         body = parse_body(await _read_body(request))
         self._check_name(body.model)
@@ -112,14 +114,13 @@ class _Service:
         answering = asyncio.ensure_future(self._answer(question, body))
         answering.add_done_callback(self._answered)
         if body.stream:
-            return StreamingResponse(_events(body, question.id, answering), media_type="text/event-stream")
-        return JSONResponse(completion(body, await _unless_gone(request, answering)))
+            return StreamingResponse(_events(body, question.id, answering, self._tokenizer), media_type="text/event-stream")
+        return JSONResponse(completion(body, await _unless_gone(request, answering), self._tokenizer))
 
     async def _answer(self, question: Question, body: ChatBody) -> Prediction:
-        most = self._bench.recipe.max_new_tokens
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await self._bench.answer(question, max_new_tokens=min(body.limit or most, most))
+                return await self._answer_in_conversation(question, body)
         except TimeoutError:
             raise ApiError(504, f"no answer within {self._timeout_seconds:g} seconds", code="timeout") from None
         except RecordError as error:  # the question has not got what the retriever or decoder needs
@@ -130,6 +131,18 @@ class _Service:
         except Exception:
             _log.exception("%s: the decoder failed", question.id)
             raise ApiError(500, "the decoder failed; the server's log says why") from None
+
+    async def _answer_in_conversation(self, question: Question, body: ChatBody) -> Prediction:
+        if not body.is_follow_up:
+            return await self._bench.answer(question)
+        tools = Tools(question=question, llm=self._bench.llm, retriever=None, passages_per_query=0)
+        alone = await standalone_question(body.turns_before, tools)
+        return joined(tools, await self._bench.answer(question.model_copy(update={"text": alone})))
+
+    @property
+    def _tokenizer(self) -> Any:
+        """The served model's, or None where only its endpoint has one."""
+        return self._bench.llm.tokenizer if self._bench.recipe.tokenizer else None
 
     def _answered(self, answering: "asyncio.Future[Prediction]") -> None:
         self._in_flight -= 1
@@ -149,13 +162,13 @@ class _Service:
             raise ApiError(401, "the API key is missing or wrong", code="invalid_api_key")
 
 
-async def _events(body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]") -> AsyncIterator[str]:
+async def _events(body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]", tokenizer: Any) -> AsyncIterator[str]:
     """The stream; while there is no answer yet, a comment now and then keeps the connection open."""
     try:
         yield opening_chunk(body, completion_id)
         while not (await asyncio.wait([answering], timeout=_KEEP_ALIVE_SECONDS))[0]:
             yield ": thinking\n\n"
-        for event in closing_chunks(body, answering.result()):
+        for event in closing_chunks(body, answering.result(), tokenizer):
             yield event
     except ApiError as error:
         yield error_event(error)

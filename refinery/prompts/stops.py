@@ -9,8 +9,10 @@ from functools import cache
 from refinery.prompts.render import Prompt, prompt_source
 
 _NOT_TEXT = re.compile(r"\{#.*?#\}|\{%.*?%\}", re.DOTALL)  # comments and tags
-# A line that opens a question or a passage. One whose label has a number is how replies are listed too (`Q3: `, `Passage 1: `).
-_LABELED = re.compile(r"^(?P<label>[A-Z][A-Za-z -]*:) \{\{ (?:question|query|sub_question|passage\.title|hypothesis) \}\}", re.MULTILINE)
+# A line that opens a question, a passage or a turn. One whose label has a number is how replies are listed too (`Q3: `, `Passage 1: `).
+_LABELED = re.compile(
+    r"^(?P<label>[A-Z][A-Za-z -]*:) \{\{ (?:question|query|sub_question|passage\.title|hypothesis|text) \}\}", re.MULTILINE
+)
 # A line of the instructions, which a demonstration repeats: it is the same for every question, and it is a sentence.
 _INSTRUCTION = re.compile(r"^(?![A-Z][A-Za-z -]*:)\S[^{\n]*\.(?: [^{\n]*)?$", re.MULTILINE)
 

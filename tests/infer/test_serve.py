@@ -23,6 +23,7 @@ from infer.run import InferBench
 from infer.serve import build_app
 from refinery.command import main
 from refinery.errors import LLMError, RecordError
+from refinery.llms.endpoint import ServedModelConfig
 from refinery.llms.fake import FakeLLM
 from refinery.records import Passage, write_records
 from refinery.retrievers.bm25 import Bm25
@@ -122,19 +123,100 @@ def test_what_has_no_effect_is_said(bench, served):
     ]
     reply = ask(served(bench), messages=messages, temperature=0.7, tools=[])
     assert reply.choices[0].message.content == "Cleo Marn"
-    assert reply.refinery["ignored"] == ["temperature", "messages before the last"]
+    assert reply.refinery["ignored"] == ["temperature", "system messages"]
 
 
-@pytest.mark.parametrize(("asked", "given"), [({"max_tokens": 1}, 1), ({"max_completion_tokens": 2}, 2), ({"max_tokens": 900}, 8), ({}, 8)])
-def test_a_client_may_ask_for_fewer_tokens_and_not_for_more(bench, served, asked, given):
+LIMITS = [
+    ({"max_tokens": 1}, "Cleo", "length"),
+    ({"max_completion_tokens": 2}, "Cleo Marn", "stop"),
+    ({"max_tokens": 900}, "Cleo Marn", "stop"),
+    ({}, "Cleo Marn", "stop"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("asked", "answer", "reason"), LIMITS)
+def test_a_clients_limit_cuts_the_answer_and_no_call_on_the_way_to_it(bench, served, asked, answer, reason, stream):
     seen = []
 
     async def note(question, tools):
         seen.append(tools.max_new_tokens)
+        return "Cleo Marn"
 
     bench.decoder = slow_decoder(note)
-    ask(served(bench), **asked)
-    assert seen == [given]
+    reply = ask(served(bench), **asked, stream=stream)
+    got = [(part.delta.content or "", part.finish_reason) for chunk in reply for part in chunk.choices] if stream else []
+    got = got or [(reply.choices[0].message.content, reply.choices[0].finish_reason)]
+    assert ("".join(text for text, _ in got), got[-1][1], seen) == (answer, reason, [8])
+
+
+def test_a_limit_counts_the_served_models_tokens_and_words_where_there_is_no_tokenizer(bench, served, tiny_tokenizer):
+    async def year(question, tools):
+        return "in 1930"
+
+    bench.decoder = slow_decoder(year)
+    bench.llm.tokenizer = tiny_tokenizer
+    ids = tiny_tokenizer("in 1930", add_special_tokens=False)["input_ids"]
+    most = len(ids) - 1
+    client = served(bench)
+    assert ask(client, max_tokens=most).choices[0].message.content == tiny_tokenizer.decode(ids[:most])
+    assert ask(client, max_tokens=most + 1).choices[0].message.content == "in 1930"
+    without = ServedModelConfig(base_url="http://127.0.0.1:9/v1", model="m")
+    bench.recipe = bench.recipe.model_copy(update={"llm": None, "endpoint": without})
+    assert ask(client, max_tokens=1).choices[0].message.content == "in"
+
+
+CONVERSATION = [
+    {"role": "system", "content": "Speak like a pirate."},
+    {"role": "user", "content": "Which film is by Cleo Marn?"},
+    {"role": "assistant", "content": "Cedar Falls"},
+    {"role": "user", "content": "Who made the other one?"},
+]
+
+
+class ShortLLM(FakeLLM):
+    """Reads no more than 400 words."""
+
+    context_limit = 400
+
+
+def follows_up(rewritten):
+    """A model that rewrites a follow-up as `rewritten`, and answers with the director that it reads of."""
+    return lambda text: rewritten if text.endswith("Standalone question:") else re.search(r"by (\w+ \w+)", text)[1]
+
+
+def test_a_follow_up_is_searched_and_answered_as_what_it_means(bench, served):
+    bench.llm.script = follows_up("Who made Amber Road?\nLast question: Who made it?")
+    reply = ask(served(bench), messages=CONVERSATION)
+    condensed, *asked = bench.llm.texts("generate")
+    assert "User: Which film is by Cleo Marn?\nAssistant: Cedar Falls\nLast question: Who made the other one?\n" in condensed
+    assert [step["question"] for step in reply.refinery["trace"]] == ["Who made the other one?", *["Who made Amber Road?"] * 2]
+    assert reply.refinery["trace"][0]["text"] == "Who made Amber Road?"
+    assert (reply.refinery["cost"]["calls"], len(asked)) == (2, 1)
+    assert not any("pirate" in call.text for call in bench.llm.calls)
+
+
+@pytest.mark.parametrize("messages", [CONVERSATION[-1:], [CONVERSATION[0], CONVERSATION[-1]], [CONVERSATION[2], CONVERSATION[-1]]])
+def test_the_first_question_of_a_conversation_is_asked_as_it_is(bench, served, messages):
+    bench.llm.script = lambda text: "Cleo Marn"
+    assert [step["name"] for step in ask(served(bench), messages=messages).refinery["trace"]] == ["retrieve", "answer_with_passages"]
+
+
+def test_a_follow_up_that_the_model_does_not_rewrite_is_asked_as_it_is(bench, served):
+    bench.llm.script = follows_up("")
+    trace = ask(served(bench), messages=[*CONVERSATION[:3], {"role": "user", "content": "Who made Cedar Falls?"}]).refinery["trace"]
+    assert [step["name"] for step in trace] == ["condense", "fault", "fault", "retrieve", "answer_with_passages"]
+    assert trace[-1]["question"] == "Who made Cedar Falls?"
+
+
+def test_a_conversation_longer_than_the_models_context_keeps_its_end(bench, served):
+    bench.llm = ShortLLM(follows_up("Who made Cedar Falls?"))
+    long = [{"role": role, "content": f"{role} {number} " + "so " * 99} for number in range(40) for role in ("user", "assistant")]
+    assert ask(served(bench), messages=[*long, CONVERSATION[-1]]).choices[0].message.content == "Cleo Marn"
+    condensed = bench.llm.texts("generate")[0]
+    assert len(condensed.split()) < 400
+    assert "assistant 39" in condensed
+    assert "assistant 9 " not in condensed
 
 
 @pytest.mark.parametrize(
