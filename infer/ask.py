@@ -7,12 +7,12 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from infer.tools import Tools
+from refinery.chat_template import next_turn
 from refinery.llms.base import Context, Generation
 from refinery.llms.json_reply import parse_json_reply, reads_as_refusal
 from refinery.modules import ModuleReply
 from refinery.prompts.render import render_prompt
 from refinery.prompts.stops import split_reply
-from refinery.segments import Segment
 
 T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R", bound=ModuleReply)
@@ -52,7 +52,7 @@ async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools
         if fault.reason != "malformed":
             break
         correction = render_prompt("teacher_correction", fault=fault.detail)
-        context = reply.context.extend([Segment(f"\n{correction}\n", "prompt")])
+        context = reply.context.extend(next_turn(correction, tools.tokenizer(name), ended=reply.stopped_by == "stop"))
     note_fault(tools, question, fault.reason, f"{name}: {fault.detail}", depth=depth)
     return None
 

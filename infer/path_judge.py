@@ -6,6 +6,7 @@ from typing import Any
 
 from infer.fitting import fit_passages
 from infer.tools import Tools
+from refinery.chat_template import frame_tokens
 from refinery.formats import evidence_text
 from refinery.records import Trajectory
 from refinery.segments import encode_text
@@ -30,7 +31,10 @@ def _fitting_prompt(path: Trajectory, tools: Tools) -> str:
     """What the selector reads, its longest passages shortened where the whole is too long for it (an encoder shortens by itself)."""
     selector: Any = tools.sub_models.get(_ROLE, tools.llm)
     prompt, limit = selection_prompt(path), getattr(selector, "context_limit", None)
-    if limit is None or (excess := len(encode_text(prompt, selector.tokenizer)) + 2 - limit) <= 0:  # BOS and the label
+    if limit is None:
+        return prompt
+    excess = len(encode_text(prompt, selector.tokenizer)) + frame_tokens(selector.tokenizer) + 1 - limit  # the label
+    if excess <= 0:
         return prompt
     found = [passage for step in path.steps for passage in step.passages]
     room = len(encode_text(evidence_text(found), selector.tokenizer)) - excess

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from infer.ask import ask_json
 from infer.fitting import count_shortened, fit_passages, fit_text
 from infer.tools import Tools
+from refinery.chat_template import frame_tokens
 from refinery.llms.base import Usage
 from refinery.passages.corpus import searched_text
 from refinery.prompts.render import render_prompt
@@ -23,7 +24,7 @@ from refinery.sub_models import JUDGE_LABELS, relevance_prompt
 
 _NLI_LABELS = ("0", "1")
 _NLI_TOKENS = 512  # T5's length; its positions are relative, so nothing else would stop a longer premise
-_BESIDE_PROMPT = 2  # BOS, or the end token that an encoder gets, and the label
+_BESIDE_PROMPT = 2  # the end token that an encoder gets, and the label
 
 
 class Scorer(Protocol):
@@ -99,7 +100,7 @@ class LabelScorer:
         tokenizer = self._llm.tokenizer
         statement = fit_text(statement, min(limits) // 2, tokenizer)
         bare = self.prompt(statement, Passage(id="", text=""))
-        room = min(limits) - _BESIDE_PROMPT - len(encode_text(bare, tokenizer))
+        room = min(limits) - _BESIDE_PROMPT - frame_tokens(tokenizer) - len(encode_text(bare, tokenizer))
         return statement, [fit_passages([passage], max(room, 0), tokenizer)[0] for passage in passages]
 
 

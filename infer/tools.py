@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, valid_text
+from refinery.chat_template import frame_tokens
 from refinery.errors import RetrievalError
 from refinery.llms.base import LLM, Context, Usage
 from refinery.prompts.render import Prompt
@@ -54,10 +55,14 @@ class Tools:
         limit = getattr(llm, "context_limit", None)
         if limit is None or not isinstance(prompt, Prompt):
             return prompt
-        fitted = fit_prompt(prompt, limit - to_write - 1, llm.tokenizer)  # BOS
+        fitted = fit_prompt(prompt, limit - to_write - frame_tokens(llm.tokenizer), llm.tokenizer)
         if fitted is not prompt:
             self.note("shortened", self.question.text, depth=0, text=f"the passages in the prompt {prompt.name}")
         return fitted
+
+    def tokenizer(self, role: str) -> Any:
+        """Of the model that plays a role; None for an endpoint that is asked by chat."""
+        return getattr(self.sub_models.get(role, self.llm), "tokenizer", None)
 
     def adapter(self, role: str) -> str | None:
         """The adapter trained for a role, or None where a model of its own, or the bare model, plays it."""
@@ -95,7 +100,8 @@ class Tools:
         """The passages shortened until together they take `room` tokens, by default what a prompt has for them."""
         if (limit := self._context_limit) is None:
             return passages
-        room = limit - limit // _QUESTION_SHARE - self.max_new_tokens - _PROMPT_TOKENS if room is None else room
+        if room is None:
+            room = limit - limit // _QUESTION_SHARE - self.max_new_tokens - _PROMPT_TOKENS - frame_tokens(self._tokenizer)
         return fit_passages(passages, max(room, 0), self._tokenizer)
 
     @property

@@ -64,10 +64,13 @@ def token_for(role: str) -> ControlToken:
     return next(token for token in RQ_RAG if token.role == role)
 
 
-def write_manifest(folder: str | Path, tokens: tuple[ControlToken, ...], tokenizer: Any, *, base_rows: int | None = None) -> None:
+def write_manifest(
+    folder: str | Path, tokens: tuple[ControlToken, ...], tokenizer: Any, *, base_rows: int | None = None, chat_template: str | None = None
+) -> None:
     """Save the manifest beside a checkpoint: each token with the id this tokenizer gives it.
 
-    `base_rows` is how many token embeddings the base of an adapter had before any was added.
+    `base_rows` is how many token embeddings the base of an adapter had before any was added, `chat_template` the fingerprint of the
+    template that its rows were written with.
     """
     rows = [
         {
@@ -80,7 +83,7 @@ def write_manifest(folder: str | Path, tokens: tuple[ControlToken, ...], tokeniz
         for t in tokens
     ]
     size = {} if base_rows is None else {"base_rows": base_rows}
-    manifest = {"vocabulary_size": len(tokenizer), **size, "control_tokens": rows}
+    manifest = {"vocabulary_size": len(tokenizer), **size, "chat_template": chat_template, "control_tokens": rows}
     (Path(folder) / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from refinery.chat_template import Message, chat_segments, has_template
 from refinery.control_tokens import RQ_RAG, token_for
 from refinery.errors import RecordError
 from refinery.records import Passage, Step, Trajectory, Turn
@@ -23,8 +24,13 @@ END = Segment(token_for("end").token, "control_token", trained=True)
 _MARKERS = (token_for("evidence_start").token, token_for("evidence_end").token)
 
 
-def prompt_segments(question: str, system_prompt: str, tokenizer: Any) -> list[Segment]:
-    """The chat wrap up to where the model starts to write (RQ-RAG finetune.py; the markers are plain text, `</s>` is the real token)."""
+def prompt_segments(question: str, system_prompt: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
+    """The conversation up to where the model starts to write: in the checkpoint's own chat template, else in RQ-RAG's.
+
+    `official` is RQ-RAG's whatever the checkpoint (finetune.py; the markers are plain text, `</s>` is the real token).
+    """
+    if _templated(tokenizer, format):
+        return chat_segments(_opening(system_prompt, question), tokenizer)
     end_of_message = Segment(tokenizer.eos_token, "control_token")
     return [
         Segment(f"<|system|>\n{system_prompt}", "prompt"),
@@ -55,9 +61,13 @@ def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: A
     """A whole training row: the prompt, then every step; what the model writes is trained, what the environment inserts is not."""
     history = trajectory.history or []
     first, *later = [*(turn.question for turn in history), trajectory.question]
-    segments = prompt_segments(first, system_prompt, tokenizer)
-    for turn, question in zip(history, later, strict=True):
-        segments += _turn_segments(turn, question, tokenizer, format=format)
+    if _templated(tokenizer, format):
+        turns = [turn for pair in zip(map(_reply_message, history), (Message("user", q) for q in later), strict=True) for turn in pair]
+        segments = chat_segments([*_opening(system_prompt, first), *turns], tokenizer)
+    else:
+        segments = prompt_segments(first, system_prompt, tokenizer, format=format)
+        for turn, question in zip(history, later, strict=True):
+            segments += _turn_segments(turn, question, tokenizer, format=format)
     segments += steps_segments(trajectory.steps, format=format)
     if format == "official":
         segments.append(Segment(tokenizer.eos_token, "control_token", trained=True))
@@ -100,6 +110,19 @@ def _turn_segments(turn: Turn, next_question: str, tokenizer: Any, *, format: Fo
         Segment(tokenizer.eos_token, "control_token"),
         Segment("\n<|assistant|>\n", "prompt"),
     ]
+
+
+def _templated(tokenizer: Any, format: FormatName) -> bool:
+    return format == "consistent" and has_template(tokenizer)
+
+
+def _opening(system_prompt: str, question: str) -> list[Message]:
+    return [Message("system", system_prompt), Message("user", question)]
+
+
+def _reply_message(turn: Turn) -> Message:
+    """An earlier reply as the assistant's message."""
+    return Message("assistant", turn.reply if isinstance(turn.reply, str) else steps_segments(turn.reply, format="consistent"))
 
 
 def _consistent_step(step: Step, spaced: bool) -> list[Segment]:

@@ -13,14 +13,15 @@ from refinery.errors import CheckpointError, UnwritableError
 from refinery.plain_text import encode_text
 
 IGNORED_LABEL = -100
-SegmentKind = Literal["control_token", "prompt", "evidence", "query", "answer", "label"]
+SegmentKind = Literal["template", "control_token", "prompt", "evidence", "query", "answer", "label"]
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A piece of a row. A `control_token` segment is exactly one token of the tokenizer; all other text is plain.
 
-    What a model wrote keeps its `token_ids`, since its text need not encode to them again.
+    What a model wrote keeps its `token_ids`, since its text need not encode to them again; so does a chat template's special token, of
+    kind `template`.
     """
 
     text: str
@@ -43,15 +44,13 @@ class EncodedRow:
 
 
 def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
-    """Encode a row, BOS first where the tokenizer has one, and check it by decoding what is trained.
+    """Encode a row, BOS first unless a chat template opens it, and check it by decoding what is trained.
 
     Raises CheckpointError when a control token is not one token of this tokenizer, UnwritableError as `check_writable`.
     """
-    ids: list[int] = []
-    labels: list[int] = []
-    kinds: list[SegmentKind] = []
-    if tokenizer.bos_token_id is not None:
-        ids, labels, kinds = [tokenizer.bos_token_id], [IGNORED_LABEL], ["prompt"]
+    ids = bos_ids(segments, tokenizer)
+    labels = [IGNORED_LABEL] * len(ids)
+    kinds: list[SegmentKind] = ["prompt"] * len(ids)
     for segment in segments:
         token_ids = encode_segment(segment, tokenizer)
         ids += token_ids
@@ -59,6 +58,12 @@ def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
         kinds += [segment.kind] * len(token_ids)
     check_writable(segments, tokenizer)
     return EncodedRow(ids, labels, kinds)
+
+
+def bos_ids(segments: Sequence[Segment], tokenizer: Any) -> list[int]:
+    """BOS, where the tokenizer has one and no chat template, which writes its own, opens the row."""
+    templated = bool(segments) and segments[0].kind == "template"
+    return [] if templated or tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
 
 
 def encode_segment(segment: Segment, tokenizer: Any) -> list[int]:

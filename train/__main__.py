@@ -31,7 +31,7 @@ def _preview(recipe: TrainRecipe) -> None:
     from train.data import row_segments, training_records
 
     try:
-        tokenizer = load_tokenizer(recipe.base)
+        tokenizer = load_tokenizer(recipe.base, recipe.chat_template)
     except CheckpointError:
         return
     for number, record in enumerate(training_records(recipe)[:3], 1):

@@ -6,11 +6,12 @@ What the installed stack gets wrong and this file works around is said where it 
 from functools import partial
 from typing import Any
 
+from refinery.chat_template import user_turn
 from refinery.errors import CheckpointError
 from refinery.llms.embeddings import embeddings_of
 from refinery.llms.families import share_embedding
 from refinery.records import Passage, Step, Trajectory
-from refinery.segments import encode_text
+from refinery.segments import encode_segment
 from refinery.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, selection_prompt
 from train.launch import asked
 from train.recipe import TaskName, TrainRecipe
@@ -84,11 +85,15 @@ def invocation_tokens(task: TaskName, tokenizer: Any) -> list[int]:
         "selection": lambda text: selection_prompt(Trajectory(question_id="1", question="Who?", steps=[Step(action="answer", text=text)])),
         "decomposition": decomposition_prompt,
     }
-    encoded = [encode_text(prompts[task](text), tokenizer) for text in _PROBES]
+    encoded = [_ids(prompts[task](text), tokenizer) for text in _PROBES]
     length = 0
     while len({ids[-length - 1] for ids in encoded}) == 1:
         length += 1
     return encoded[0][-length:]
+
+
+def _ids(prompt: str, tokenizer: Any) -> list[int]:
+    return [token_id for segment in user_turn(prompt, tokenizer) for token_id in encode_segment(segment, tokenizer)]
 
 
 def four_bit(recipe: TrainRecipe) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from refinery.chat_template import reply_end, reply_text, user_turn
 from refinery.formats import train_evidence, trajectory_segments
 from refinery.messages import read_trajectories
 from refinery.prompts.render import render_prompt
@@ -62,7 +63,11 @@ def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segme
     """One record as segments: the prompt that inference will render, then what the model must write."""
     if not isinstance(record, Trajectory):
         prompt, reply = prompt_and_reply(record)
-        return [Segment(prompt, "prompt"), Segment(reply, _reply_kind(record), True), Segment(tokenizer.eos_token, "control_token", True)]
+        return [
+            *user_turn(prompt, tokenizer),
+            Segment(reply_text(reply, tokenizer), _reply_kind(record), trained=True),
+            Segment(reply_end(tokenizer), "control_token", trained=True),
+        ]
     system_prompt = render_prompt(recipe.system_prompt) if record.system_prompt is None else record.system_prompt
     return train_evidence(trajectory_segments(record, system_prompt, tokenizer, format=recipe.format), recipe.evidence_loss)
 

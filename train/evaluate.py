@@ -142,9 +142,9 @@ async def _score_preferences(llm: Any, records: Sequence[Preference], recipe: Tr
     """Share of pairs whose chosen path the model finds likelier than the rejected one: by the sum over what a model writes."""
 
     async def logprob(path: Trajectory) -> float:
-        total, context = 0.0, llm.context([])
+        total, context = 0.0, None
         for before, step in split_steps(row_segments(path, recipe, llm.tokenizer)):
-            context = context.extend(before)
+            context = context.extend(before) if context else llm.context(before)
             total += sum(await context.score(step))
             context = context.extend(step)
         return total
@@ -159,9 +159,9 @@ async def _score_steps(llm: Any, records: Sequence[Trajectory], recipe: TrainRec
 
     async def walk(record: Trajectory) -> list[tuple[Step, Step | None]]:
         pairs: list[tuple[Step, Step | None]] = []
-        context = llm.context([])
+        context = None
         for before, step in split_steps(row_segments(record, recipe, llm.tokenizer)):
-            context = context.extend(before)
+            context = context.extend(before) if context else llm.context(before)
             reply = await context.generate(max_new_tokens=_room(llm, context), stop=[END.text])
             pairs.append((_step_of(step, llm.tokenizer), _parsed(reply.token_ids, llm.tokenizer)))
             context = context.extend(step)

@@ -79,7 +79,7 @@ def _extended(model: Any, recipe: TrainRecipe) -> tuple[Any, list[int]]:
     """As `add_control_tokens`; for a base of the table, whose tokenizer need not be here, what that would do (no tokenizer pads there)."""
     tokens = control_tokens_of(recipe)
     if recipe.base not in SHAPES:
-        return add_control_tokens(model, load_tokenizer(recipe.base), tokens)
+        return add_control_tokens(model, load_tokenizer(recipe.base, recipe.chat_template), tokens)
     if not tokens:
         return None, []
     rows = model.get_input_embeddings().weight.shape[0]

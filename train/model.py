@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from refinery.chat_template import template_fingerprint
 from refinery.control_tokens import write_manifest
 from refinery.errors import RecipeError
 from refinery.llms.checkpoint import load_base
@@ -25,7 +26,14 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
         raise RecipeError("strategy qlora needs the package bitsandbytes. Install rag-refinery[gpu], or use strategy: lora.")
     quantization = four_bit(recipe) if recipe.strategy == "qlora" else None
     dtype = "float32" if recipe.strategy == "full" else recipe.dtype
-    model, tokenizer = load_base(recipe.base, dtype=dtype, family=recipe.family, labels=labels_of(recipe), quantization=quantization)
+    model, tokenizer = load_base(
+        recipe.base,
+        dtype=dtype,
+        chat_template=recipe.chat_template,
+        family=recipe.family,
+        labels=labels_of(recipe),
+        quantization=quantization,
+    )
     if recipe.strategy == "qlora":
         check_four_bit_layers(model, recipe.base)
     base_rows = model.get_input_embeddings().weight.shape[0]
@@ -67,4 +75,4 @@ def save_model(model: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path, st
             model.config.save_pretrained(folder)  # an adapter's own configuration does not name the labels
     tokenizer.save_pretrained(folder)
     base_rows = None if recipe.strategy == "full" else model.base_rows
-    write_manifest(folder, control_tokens_of(recipe), tokenizer, base_rows=base_rows)
+    write_manifest(folder, control_tokens_of(recipe), tokenizer, base_rows=base_rows, chat_template=template_fingerprint(tokenizer))

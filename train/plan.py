@@ -53,7 +53,7 @@ def plan_work(recipe: TrainRecipe, launch: Launch) -> Work:
     """Read and encode the data as training would, and count its steps under a launch."""
     records = training_records(recipe)
     try:
-        tokenizer, _ = extend_tokenizer(load_tokenizer(recipe.base), control_tokens_of(recipe))
+        tokenizer, _ = extend_tokenizer(load_tokenizer(recipe.base, recipe.chat_template), control_tokens_of(recipe))
     except CheckpointError:
         steps, batch = _steps(len(records), recipe, launch)
         return Work(len(records), len(records), {}, 0, 0, 0, 0, steps, batch, counted=False)

@@ -25,7 +25,7 @@ def preview(recipe: TrainRecipe, count: int, console: Console) -> None:
 
     In colour on a terminal; elsewhere what trains stands in ⟦⟧, with its weight where that is not 1. Raises RecordError as training would.
     """
-    tokenizer, _ = extend_tokenizer(load_tokenizer(recipe.base), control_tokens_of(recipe))
+    tokenizer, _ = extend_tokenizer(load_tokenizer(recipe.base, recipe.chat_template), control_tokens_of(recipe))
     records = training_records(recipe)[:count]
     rows, overlong = load_family(recipe).encode_rows(records, recipe, tokenizer)
     in_colour = console.is_terminal and not console.no_color

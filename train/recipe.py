@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, PositiveFloat, ValidationInfo, field_validator, model_validator
 
 from refinery.formats import EvidenceLoss, FormatName
+from refinery.llms.endpoint import CHAT_TEMPLATE
 from refinery.llms.families import FamilyName
 from refinery.recipe import Recipe
 from train.support import check_support
@@ -38,6 +39,7 @@ class TrainRecipe(Recipe):
     family: FamilyName = Field("causal", description="causal: Llama; seq2seq: T5; classifier: an encoder that judges by a label")
     task: TaskName = Field(description="which records the data holds, and how they become rows")
     base: str = Field(description="hub name or folder of the model to start from")
+    chat_template: str = CHAT_TEMPLATE
     data: list[Path] = Field(min_length=1, description="files that distill wrote")
     validation: list[Path] = Field(default=[], description="held-out files of the same kind, for metrics after training")
     output_dir: Path

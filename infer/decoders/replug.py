@@ -12,6 +12,7 @@ from pydantic import Field
 
 from infer.reasoning import UNKNOWN, answered, reason
 from infer.tools import Tools
+from refinery.chat_template import reply_text
 from refinery.llms.capabilities import Need
 from refinery.metrics.squad import normalize_answer
 from refinery.prompts.render import render_prompt
@@ -59,5 +60,6 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
 
 async def _probability(answer: str, prompts: Sequence[str], weights: list[float], tools: Tools) -> float:
     """p(y | x) of a whole answer."""
-    scored = await asyncio.gather(*(tools.context(prompt).score([Segment(f" {answer}", "answer")]) for prompt in prompts))
+    reply = Segment(reply_text(f" {answer}", tools.llm.tokenizer), "answer")  # type: ignore[attr-defined]
+    scored = await asyncio.gather(*(tools.context(prompt).score([reply]) for prompt in prompts))
     return sum(weight * math.exp(sum(logprobs)) for weight, logprobs in zip(weights, scored, strict=True)) / sum(weights)

@@ -84,7 +84,7 @@ class _Node:
 
 async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
     """Grow the whole tree, then select; the selections of every strategy are kept."""
-    prompt = prompt_segments(question.text, render_prompt(options.system_prompt), _tokenizer(tools))
+    prompt = prompt_segments(question.text, render_prompt(options.system_prompt), _tokenizer(tools), format=options.format)
     read = await _score_prompt(prompt, tools) if options.fidelity == "official" else ()
     paths = await _expand(_Node(tools.context(prompt), read=tuple(read)), question, tools, options)
     if SELECTOR in tools.sub_models or SELECTOR in tools.adapters:

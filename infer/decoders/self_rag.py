@@ -81,7 +81,7 @@ class Candidate:
 
 async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
     """Search where the model asks for it; then an answer about each passage, or one without any."""
-    prompt = tools.context(render_prompt("self_rag", question=question.text, instruction=options.instruction))
+    prompt = tools.context([Segment(render_prompt("self_rag", question=question.text, instruction=options.instruction), "prompt")])
     passages = await tools.search(question.text) if await _retrieves(prompt, question.text, tools, options) else []
     if not passages:
         reply = await prompt.extend([_control("no_retrieval")]).generate(max_new_tokens=tools.max_new_tokens)

@@ -31,7 +31,7 @@ def model_card(
 ) -> str:
     """The card, from the run's files; `shown` are prompts with what the model gave for them."""
     recipe, data = record["recipe"], _read(run / DATA_FILE)
-    tokens = _read(run / MANIFEST_FILE).get("control_tokens", [])
+    manifest = _read(run / MANIFEST_FILE)
     lines = [
         *front_matter(_hub_values(recipe)),
         f"# {repository.rpartition('/')[2]}",
@@ -43,13 +43,14 @@ def model_card(
         *loop_snippet(recipe, repository),
         "## Made from",
         *_base(recipe),
+        *_prompting(manifest),
         "",
         *table(("setting", "value"), [(name, recipe[name]) for name in _SETTINGS if recipe.get(name) is not None]),
         "## Results",
         *table(("measure", "value"), [(name, value) for name, value in metrics.items() if isinstance(value, int | float)]),
         "## Data",
         *_data(data),
-        *_tokens(tokens),
+        *_tokens(manifest.get("control_tokens", [])),
         *_outputs(shown),
         "## Licences",
         *_licences(recipe, data),
@@ -83,6 +84,11 @@ def _base(recipe: dict[str, Any]) -> Iterable[str]:
     yield f"Base model: the folder `{recipe['base']}` of the machine it was trained on. "
     if recipe["strategy"] != "full":
         yield "This adapter needs that model: name your copy of it wherever a base is asked for."
+
+
+def _prompting(manifest: dict[str, Any]) -> Iterable[str]:
+    if name := manifest.get("chat_template"):
+        yield f"Prompts are put to it through the chat template of its tokenizer (fingerprint `{name}`), as they were in training."
 
 
 def _data(data: dict[str, Any]) -> Iterable[str]:

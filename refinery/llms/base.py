@@ -62,7 +62,10 @@ class LLM(Protocol):
     """A model that contexts are opened on."""
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> Context:
-        """A fresh context: BOS where the model has one, then `prompt` (a str is plain text). Costs are added to `usage`."""
+        """A fresh context. A str is what the model is asked: through its chat template where it has one, else plain text after BOS.
+
+        Segments stand as they are, BOS before them unless a chat template opens them. Costs are added to `usage`.
+        """
         ...
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from refinery.errors import CheckpointError
-from refinery.llms.endpoint import EndpointConfig, ServedModelConfig
+from refinery.llms.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
 from refinery.llms.families import FamilyName, checkpoint_family
 from refinery.recipe import Recipe
 
@@ -21,6 +21,7 @@ class ModelConfig(Recipe):
     base: str = Field(description="hub name or folder of a model, or of an adapter, which is then merged into its base")
     adapters: dict[Role, str] = Field(default={}, description="adapters by role, kept apart and mixed in one batch")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    chat_template: str = CHAT_TEMPLATE
     device: str = Field("auto", description="'auto' is a GPU where there is one, each process its own, else the CPU")
     kv_tokens: int = Field(65_536, description="tokens whose keys and values are held at most; small is slower, never different", ge=1)
     seed: int = Field(633, description="for sampling; RQ-RAG's inference uses 633")
@@ -43,9 +44,9 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
     if family == "classifier" and config.adapters:
         raise CheckpointError(f"{config.base}: an encoder has no adapters by role. Name each role's checkpoint as the base of a model.")
     if config.adapters:
-        model, tokenizer = load_with_adapters(config.base, config.adapters, dtype=config.dtype)
+        model, tokenizer = load_with_adapters(config.base, config.adapters, dtype=config.dtype, chat_template=config.chat_template)
     else:
-        model, tokenizer = load_checkpoint(config.base, dtype=config.dtype)
+        model, tokenizer = load_checkpoint(config.base, dtype=config.dtype, chat_template=config.chat_template)
     model = model.to(_own_device() if config.device == "auto" else config.device)
     if family == "classifier":
         return llm_over(model, tokenizer, family, kv_tokens=config.kv_tokens)
@@ -81,5 +82,5 @@ def _served(config: ServedModelConfig, tokenizer: str) -> Any:
     from refinery.llms.checkpoint import load_tokenizer
     from refinery.llms.completions import CompletionsLLM
 
-    loaded = load_tokenizer(tokenizer)
+    loaded = load_tokenizer(tokenizer, config.chat_template)
     return CompletionsLLM(config, loaded, asyncio.run(probe(config, loaded)))

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from refinery.chat_template import AUTO, template_fingerprint, use_template
+from refinery.control_tokens import check_manifest, read_manifest
 from refinery.errors import CheckpointError
 from refinery.llms.embeddings import check_adapter_fits, check_bundle, extend_vocabulary
 from refinery.llms.families import (
@@ -26,12 +28,16 @@ from refinery.llms.hub_files import small_files, split_revision
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 
-def load_checkpoint(path: str, *, dtype: str = "auto") -> tuple[Any, Any]:
-    """(model, tokenizer) of a whole checkpoint, or of an adapter merged into its base. Raises CheckpointError when they disagree."""
+def load_checkpoint(path: str, *, dtype: str = "auto", chat_template: str = AUTO) -> tuple[Any, Any]:
+    """(model, tokenizer) of a whole checkpoint, or of an adapter merged into its base. Raises CheckpointError when they disagree.
+
+    `chat_template` is what a recipe chooses: "auto", "none" or a file; a trained checkpoint takes only the one that it was trained with.
+    """
     adapter = read_adapter_config(path)
     if adapter is None:
-        return load_base(path, dtype=dtype)
-    model, tokenizer = load_with_adapters(adapter["base_model_name_or_path"], {"default": path}, dtype=dtype)
+        return load_base(path, dtype=dtype, chat_template=chat_template)
+    base = adapter["base_model_name_or_path"]
+    model, tokenizer = load_with_adapters(base, {"default": path}, dtype=dtype, chat_template=chat_template)
     if adapter.get("alora_invocation_tokens"):
         return model, tokenizer  # an activated adapter acts on a part of the tokens, so no weight can hold it
     merged = model.merge_and_unload()
@@ -41,14 +47,20 @@ def load_checkpoint(path: str, *, dtype: str = "auto") -> tuple[Any, Any]:
 
 
 def load_base(
-    path: str, *, dtype: str = "auto", family: FamilyName | None = None, labels: Sequence[str] = (), quantization: Any = None
+    path: str,
+    *,
+    dtype: str = "auto",
+    chat_template: str = AUTO,
+    family: FamilyName | None = None,
+    labels: Sequence[str] = (),
+    quantization: Any = None,
 ) -> tuple[Any, Any]:
     """(model, tokenizer) of a whole checkpoint, of the family that it says it is unless one is named.
 
     `labels` are those of a classifier that is to be trained: its head is new where the checkpoint has none. `quantization` is a
     transformers quantization configuration.
     """
-    tokenizer = load_tokenizer(path)
+    tokenizer = load_tokenizer(path, chat_template)
     name, revision = split_revision(path)
     family = family or checkpoint_family(path)
     arguments = {"revision": revision or "main", "dtype": dtype, "use_safetensors": True, "trust_remote_code": False}
@@ -63,7 +75,7 @@ def load_base(
     return model, tokenizer
 
 
-def load_with_adapters(base: str, adapters: Mapping[str, str], *, dtype: str = "auto") -> tuple[Any, Any]:
+def load_with_adapters(base: str, adapters: Mapping[str, str], *, dtype: str = "auto", chat_template: str = AUTO) -> tuple[Any, Any]:
     """(PEFT model, tokenizer) with every adapter loaded under its name, ready for mixed batches.
 
     Raises CheckpointError when an adapter was not trained on such a base, or cannot share a batch with the others.
@@ -75,13 +87,13 @@ def load_with_adapters(base: str, adapters: Mapping[str, str], *, dtype: str = "
         check_bundle(configs)
     first = next(iter(configs))
     family = checkpoint_family(first)
-    model, tokenizer = load_base(base, dtype=dtype, family=family, labels=checkpoint_labels(first))
+    model, tokenizer = load_base(base, dtype=dtype, chat_template=chat_template, family=family, labels=checkpoint_labels(first))
     rows = model.get_input_embeddings().weight.shape[0]
     for name, path in adapters.items():
         folder = small_files(path)
         check_adapter_fits(path, folder, configs[path], base=base, rows=rows)
         if (Path(folder) / "tokenizer_config.json").exists():
-            tokenizer = load_tokenizer(path)
+            tokenizer = load_tokenizer(path, chat_template)
             extend_vocabulary(model, len(tokenizer))
         try:
             if isinstance(model, PeftModel):
@@ -91,6 +103,8 @@ def load_with_adapters(base: str, adapters: Mapping[str, str], *, dtype: str = "
         except (RuntimeError, ValueError) as error:  # a weight of another shape, or a layer that the base does not have
             trained_on = configs[path]["base_model_name_or_path"]
             raise CheckpointError(f"{path}: does not fit {base} ({_first_line(error)}). It was trained on {trained_on}.") from None
+    for path in adapters.values():
+        check_template(path, tokenizer)  # the last adapter's tokenizer serves all of them
     if family == "seq2seq":
         share_embedding(model.get_base_model())
     return model, tokenizer
@@ -103,11 +117,9 @@ def _adapter_config(path: str) -> dict[str, Any]:
     return config
 
 
-def load_tokenizer(path: str) -> Any:
-    """The tokenizer of a checkpoint, checked against the control-token manifest saved beside it."""
+def load_tokenizer(path: str, chat_template: str = AUTO) -> Any:
+    """The tokenizer of a checkpoint under a recipe's choice of chat template, checked against the manifest saved beside it."""
     from transformers import AutoTokenizer
-
-    from refinery.control_tokens import check_manifest
 
     folder = small_files(path)
     try:
@@ -115,7 +127,21 @@ def load_tokenizer(path: str) -> Any:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: no tokenizer can be loaded ({_first_line(error)}).") from None
     check_manifest(folder, tokenizer)
+    use_template(tokenizer, chat_template)
+    check_template(path, tokenizer)
     return tokenizer
+
+
+def check_template(path: str, tokenizer: Any) -> None:
+    """Raise CheckpointError unless prompts go through the chat template, or the lack of one, that a checkpoint was trained with."""
+    manifest = read_manifest(small_files(path))
+    trained = manifest.get("chat_template")
+    if "chat_template" in manifest and trained != template_fingerprint(tokenizer):
+        was, now = (f"the chat template {name}" if name else "no chat template" for name in (trained, template_fingerprint(tokenizer)))
+        raise CheckpointError(
+            f"{path}: was trained with {was}, and would be prompted with {now}. Leave chat_template: auto, and train adapters that share a "
+            "base alike."
+        )
 
 
 def read_adapter_config(path: str) -> dict[str, Any] | None:

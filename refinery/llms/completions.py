@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from refinery.chat_template import end_ids, reply_text, user_turn
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.capabilities import Capabilities, Need
@@ -26,7 +27,7 @@ from refinery.llms.completion_api import (
 from refinery.llms.endpoint import RefusedRequest, ServedModelConfig
 from refinery.llms.openai import ChatEndpoint
 from refinery.plain_text import added_token_names
-from refinery.segments import Segment, control_token_id, encode_segment, encode_text
+from refinery.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +44,9 @@ class CompletionsLLM:
         self._endpoint = ChatEndpoint(config)
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "CompletionsContext":
-        """A fresh context, BOS first where the tokenizer has one."""
-        segments = [Segment(prompt, "prompt")] if isinstance(prompt, str) else prompt
-        bos = [] if self.tokenizer.bos_token_id is None else [self.tokenizer.bos_token_id]
-        return CompletionsContext(self, bos, "", usage or Usage()).extend(segments)
+        """See `LLM.context`."""
+        segments = user_turn(prompt, self.tokenizer) if isinstance(prompt, str) else prompt
+        return CompletionsContext(self, bos_ids(segments, self.tokenizer), "", usage or Usage()).extend(segments)
 
     def require(self, decoder: str, needs: frozenset[Need]) -> None:
         """Raises LLMError when the endpoint lacks what the decoder needs."""
@@ -100,7 +100,7 @@ class CompletionsContext:
         Raises CheckpointError when a stop token is not in the tokenizer.
         """
         llm, config, tokenizer = self._llm, self._llm.config, self._llm.tokenizer
-        stop_ids = [tokenizer.eos_token_id, *(control_token_id(token, tokenizer) for token in stop)]
+        stop_ids = sorted(end_ids(tokenizer).union(control_token_id(token, tokenizer) for token in stop))
         request = CompletionRequest(
             self._model(adapter),
             self._prompt(),
@@ -145,11 +145,12 @@ class CompletionsContext:
 
     async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
         """See `Context.choose`. Reads the labels' first tokens where these differ, else scores the labels whole."""
-        encoded = [encode_text(label, self._llm.tokenizer) for label in labels]
+        replies = [reply_text(label, self._llm.tokenizer) for label in labels]
+        encoded = [encode_text(reply, self._llm.tokenizer) for reply in replies]
         if len({ids[0] for ids in encoded}) == len(labels):
             scores = await self._read([ids[0] for ids in encoded], adapter)
         else:
-            scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in labels))]
+            scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in replies))]
         weights = [math.exp(score - max(scores)) for score in scores]
         return {label: weight / sum(weights) for label, weight in zip(labels, weights, strict=True)}
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from refinery.chat_template import AUTO
 from refinery.errors import LLMError
 from refinery.recipe import Recipe
 
@@ -49,12 +50,19 @@ class EndpointConfig(Recipe):
         return list(self.base_url) if isinstance(self.base_url, list) else [self.base_url]
 
 
+# Of a model whose tokenizer is loaded here; one that is asked by chat applies its own.
+CHAT_TEMPLATE: Any = Field(
+    AUTO, description="how prompts are put to the model: auto is the tokenizer's own template where it has one; none; or a Jinja file"
+)
+
+
 class ServedModelConfig(EndpointConfig):
     """A model behind an endpoint that decoders use: asked by chat, or for completions of token ids."""
 
     tokenizer: str | None = Field(
         None, description="hub name or folder of the served model's tokenizer: the endpoint is asked for completions; None asks by chat"
     )
+    chat_template: str = CHAT_TEMPLATE
     adapters: dict[str, str] = Field(default={}, description="model names by role, as the endpoint serves its adapters; needs `tokenizer`")
 
     @field_validator("adapters")

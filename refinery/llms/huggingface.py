@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
+from refinery.chat_template import end_ids, reply_text, user_turn
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.decoding import Branch, decode
 from refinery.llms.kv import KvModel, Wanted
 from refinery.llms.prefix_tree import Adapter, Node
-from refinery.segments import Segment, control_token_id, encode_segment, encode_text
+from refinery.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
 
 _SETTLE_TURNS = 10
 
@@ -83,6 +84,8 @@ class HuggingFaceLLM:
         self._kv = KvModel(model, adapters=adapters, kv_tokens=kv_tokens, seed=seed)
         self.root = self._kv.tree.root
         self.kv_tokens = kv_tokens
+        # Llama 3's instruct models end a turn by other tokens than their tokenizer's end of sequence.
+        self.end_ids = end_ids(tokenizer) | _listed(getattr(model, "generation_config", None))
         self.context_limit: int | None = getattr(self._kv.base.config, "max_position_embeddings", None)
         self._queue: list[_Request] = []
         self._server: asyncio.Task[None] | None = None
@@ -104,10 +107,9 @@ class HuggingFaceLLM:
         return self._kv.tree.peak
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "HuggingFaceContext":
-        """A fresh context, BOS first where the tokenizer has one."""
-        segments = [Segment(prompt, "prompt")] if isinstance(prompt, str) else prompt
-        bos = [] if self.tokenizer.bos_token_id is None else [self.tokenizer.bos_token_id]
-        return HuggingFaceContext(self, None, (*bos, *self.token_ids(segments)), usage or Usage())
+        """See `LLM.context`."""
+        segments = user_turn(prompt, self.tokenizer) if isinstance(prompt, str) else prompt
+        return HuggingFaceContext(self, None, (*bos_ids(segments, self.tokenizer), *self.token_ids(segments)), usage or Usage())
 
     def token_ids(self, segments: Sequence[Segment]) -> list[int]:
         """Token ids of segments, without BOS."""
@@ -211,6 +213,12 @@ class HuggingFaceLLM:
         return [*zip(reading, found, strict=True), *((request, request.branch) for request in writing)]
 
 
+def _listed(generation: Any) -> frozenset[int]:
+    """The tokens that a checkpoint's generation configuration ends at."""
+    ends = getattr(generation, "eos_token_id", None)
+    return frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
+
+
 def _hidden(request: _Request) -> torch.Tensor:
     """The states (tokens, hidden) that the targets follow, or the one (1, hidden) that all of them may follow."""
     if request.after is None:
@@ -250,7 +258,7 @@ class HuggingFaceContext:
     ) -> Generation:
         """See `Context.generate`. Raises CheckpointError when a stop token is not in the tokenizer."""
         tokenizer = self._llm.tokenizer
-        stop_ids = frozenset({tokenizer.eos_token_id, *(control_token_id(token, tokenizer) for token in stop)})
+        stop_ids = self._llm.end_ids.union(control_token_id(token, tokenizer) for token in stop)
         written = await self._llm.submit(self, adapter, max_new_tokens=max_new_tokens, stop_ids=stop_ids, temperature=temperature)
         context = HuggingFaceContext(self._llm, self, written.token_ids, self.usage)
         context._node = written.node
@@ -264,12 +272,13 @@ class HuggingFaceContext:
 
     async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
         """See `Context.choose`. Reads the labels' first tokens where these differ, else scores the labels whole."""
-        encoded = [encode_text(label, self._llm.tokenizer) for label in labels]
+        replies = [reply_text(label, self._llm.tokenizer) for label in labels]
+        encoded = [encode_text(reply, self._llm.tokenizer) for reply in replies]
         first = tuple(ids[0] for ids in encoded)
         if len(set(first)) == len(labels):
             scores = await self._llm.submit(self, adapter, targets=first)
         else:
-            scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in labels))]
+            scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in replies))]
         weights = [math.exp(score - max(scores)) for score in scores]
         return {label: weight / sum(weights) for label, weight in zip(labels, weights, strict=True)}
 

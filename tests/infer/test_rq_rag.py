@@ -137,7 +137,7 @@ def test_the_authors_take_an_answer_without_eos_for_none():
 
 def full_sequence(path: Trajectory, tokenizer, *, format: str, close: bool = True) -> tuple[list[int], list[tuple[int, float]]]:
     """Every token of a path, and (position, log-probability) of those that the model is scored for. `close`: unfinished queries are."""
-    ids = encode(prompt_segments(path.question, SYSTEM, tokenizer), tokenizer).input_ids
+    ids = encode(prompt_segments(path.question, SYSTEM, tokenizer, format="consistent"), tokenizer).input_ids
     kept: list[tuple[int, float]] = []
     end = tokenizer.convert_tokens_to_ids(END.text)
     for step in path.steps:

@@ -54,7 +54,7 @@ def test_parsing_gives_back_the_steps_that_were_written(control_tokenizer, forma
 @both_formats
 @given(trajectory=trajectories)
 def test_the_training_prompt_equals_the_inference_prompt_token_for_token(control_tokenizer, format, trajectory):
-    prompt = encode(prompt_segments(trajectory.question, SYSTEM, control_tokenizer), control_tokenizer).input_ids
+    prompt = encode(prompt_segments(trajectory.question, SYSTEM, control_tokenizer, format="consistent"), control_tokenizer).input_ids
     row = encode(trajectory_segments(trajectory, SYSTEM, control_tokenizer, format=format), control_tokenizer)
     assert row.input_ids[: len(prompt)] == prompt
     assert set(row.labels[: len(prompt)]) == {IGNORED_LABEL}
@@ -63,7 +63,7 @@ def test_the_training_prompt_equals_the_inference_prompt_token_for_token(control
 @given(trajectory=trajectories)
 def test_a_consistent_row_is_what_a_decoder_builds_token_for_token(control_tokenizer, trajectory):
     row = encode(trajectory_segments(trajectory, SYSTEM, control_tokenizer, format="consistent"), control_tokenizer)
-    built = encode(prompt_segments(trajectory.question, SYSTEM, control_tokenizer), control_tokenizer).input_ids
+    built = encode(prompt_segments(trajectory.question, SYSTEM, control_tokenizer, format="consistent"), control_tokenizer).input_ids
     for step in trajectory.steps:
         built += encode_segment(action_segment(step.action), control_tokenizer)
         built += written_by_the_model(step, row.input_ids[len(built) :], control_tokenizer)
@@ -143,7 +143,7 @@ def test_evidence_inserted_at_inference_reads_as_each_format_says(format, gap):
 
 def test_an_official_inference_sequence_is_read_back(control_tokenizer):
     segments = [
-        *prompt_segments("Which film?", SYSTEM, control_tokenizer),
+        *prompt_segments("Which film?", SYSTEM, control_tokenizer, format="consistent"),
         action_segment("rewrite"),
         Segment("\nQ\n", "query"),
         Segment("[EOS]", "control_token"),

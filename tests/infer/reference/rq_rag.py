@@ -41,7 +41,7 @@ def decode(
 ) -> list[ReferencePath]:
     """Every path of the tree, in the order in which the authors' queue finishes them."""
     end = control_token_id(END.text, tokenizer)
-    start = encode(prompt_segments(question.text, render_prompt(system_prompt), tokenizer), tokenizer).input_ids
+    start = encode(prompt_segments(question.text, render_prompt(system_prompt), tokenizer, format="consistent"), tokenizer).input_ids
     waiting = deque([((), start, [])])
     finished = []
     while waiting:

@@ -1,0 +1,60 @@
+"""The chat templates of real families, by the kind of their tokenizer (tests/tokenizer_kinds.py)."""
+
+from typing import Any
+
+from tokenizer_kinds import KINDS
+
+LLAMA_3 = (
+    "{% set loop_messages = messages %}{% for message in loop_messages %}"
+    "{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' %}"
+    "{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+LLAMA_3_2 = LLAMA_3.replace("{% set loop_messages", "{{ 'Today Date: ' + strftime_now('%d %b %Y') + '\n' }}{% set loop_messages")
+QWEN_3 = (
+    "{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}{%- endif %}"
+    "{%- for message in messages %}{%- if message.role == 'user' %}{{- '<|im_start|>user\n' + message.content + '<|im_end|>\n' }}"
+    "{%- elif message.role == 'assistant' %}{%- set content = message.content.split('</think>')[-1].lstrip('\n') %}"
+    "{{- '<|im_start|>assistant\n' + content + '<|im_end|>\n' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+    "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}"
+)
+GEMMA = (
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    "{% if message['role'] == 'assistant' %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}"
+    "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+)
+MISTRAL = (
+    "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    "{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}"
+    "{% elif message['role'] == 'assistant' %}{{ ' ' + message['content'] + eos_token }}"
+    "{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}"
+)
+CHATML = (  # SmolLM2's and Qwen2.5's, each with a system message of its own where there is none
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# Each: its tokenizer's kind, its template, and the token that ends the assistant's turn.
+FAMILIES = {
+    "llama_3": ("llama_3", LLAMA_3, "<|eot_id|>"),
+    "llama_3_2": ("llama_3", LLAMA_3_2, "<|eot_id|>"),
+    "qwen_2_5": ("qwen_3", CHATML, "<|im_end|>"),
+    "qwen_3": ("qwen_3", QWEN_3, "<|im_end|>"),
+    "gemma": ("gemma", GEMMA, "<end_of_turn>"),
+    "mistral": ("mistral", MISTRAL, "</s>"),
+    "llama_2": ("llama_2", MISTRAL, "</s>"),
+}
+
+
+def chat_tokenizer(family: str) -> Any:
+    """A small tokenizer of the family's kind, with its chat template."""
+    kind, template, _ = FAMILIES[family]
+    tokenizer = KINDS[kind]()
+    tokenizer.chat_template = template
+    return tokenizer
