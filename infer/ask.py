@@ -7,7 +7,6 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from infer.tools import Tools
-from refinery.chat_template import next_turn
 from refinery.llms.base import Context, Generation
 from refinery.llms.json_reply import parse_json_reply, reads_as_refusal
 from refinery.modules import ModuleReply
@@ -52,7 +51,7 @@ async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools
         if fault.reason != "malformed":
             break
         correction = render_prompt("teacher_correction", fault=fault.detail)
-        context = reply.context.extend(next_turn(correction, tools.tokenizer(name), ended=reply.stopped_by == "stop"))
+        context = reply.context.ask_next(correction)
     note_fault(tools, question, fault.reason, f"{name}: {fault.detail}", depth=depth)
     return None
 

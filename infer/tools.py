@@ -60,10 +60,6 @@ class Tools:
             self.note("shortened", self.question.text, depth=0, text=f"the passages in the prompt {prompt.name}")
         return fitted
 
-    def tokenizer(self, role: str) -> Any:
-        """Of the model that plays a role; None for an endpoint that is asked by chat."""
-        return getattr(self.sub_models.get(role, self.llm), "tokenizer", None)
-
     def adapter(self, role: str) -> str | None:
         """The adapter trained for a role, or None where a model of its own, or the bare model, plays it."""
         return role if role in self.adapters and role not in self.sub_models else None

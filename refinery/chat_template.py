@@ -86,13 +86,14 @@ def chat_segments(messages: Sequence[Message], tokenizer: Any) -> list[Segment]:
     return segments if segments[0].kind == "template" else [Segment("", "template", token_ids=()), *segments]
 
 
-def next_turn(text: str, tokenizer: Any, *, ended: bool) -> list[Segment]:
-    """What follows a reply, so that the model is asked `text` next; `ended`: the reply holds the token that ends it."""
+def next_turn(text: str, tokenizer: Any, *, after: Sequence[int]) -> list[Segment]:
+    """What follows a reply, so that the model is asked `text` next; `after` are the tokens so far, which may hold the reply's end."""
     if not has_template(tokenizer):
         return [Segment(f"\n{text}\n", "prompt")]
     frame = _frame(("user", "assistant", "user"), tokenizer)
-    after = frame[frame.index(1) + 1 :]
-    return _filled(after[1:] if ended and isinstance(after[0], Segment) else after, ["", "", text])
+    following = frame[frame.index(1) + 1 :]
+    end = following[0].token_ids if isinstance(following[0], Segment) else None
+    return _filled(following[1:] if end == tuple(after[-1:]) else following, ["", "", text])
 
 
 def reply_end(tokenizer: Any) -> str:

@@ -43,6 +43,10 @@ class Context(Protocol):
         """The context that continues this one with `segments`."""
         ...
 
+    def ask_next(self, text: str) -> "Context":
+        """The context after a reply in which the model is asked `text` next: a user's turn of its own where there are turns."""
+        ...
+
     async def generate(
         self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
     ) -> Generation:

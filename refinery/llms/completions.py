@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from refinery.chat_template import end_ids, reply_text, user_turn
+from refinery.chat_template import end_ids, next_turn, reply_text, user_turn
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.capabilities import Capabilities, Need
@@ -91,6 +91,10 @@ class CompletionsContext:
         new_ids = [token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)]
         plain = self._text is not None and all(segment.kind != "control_token" and segment.token_ids is None for segment in segments)
         return self._continued(new_ids, "".join([self._text or "", *(segment.text for segment in segments)]) if plain else None)
+
+    def ask_next(self, text: str) -> "CompletionsContext":
+        """See `Context.ask_next`."""
+        return self.extend(next_turn(text, self._llm.tokenizer, after=self.token_ids))
 
     async def generate(
         self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None

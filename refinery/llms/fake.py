@@ -65,6 +65,10 @@ class FakeContext:
         """See `Context.extend`."""
         return self._continued([token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)])
 
+    def ask_next(self, text: str) -> "FakeContext":
+        """See `Context.ask_next`."""
+        return self.extend([Segment(f"\n{text}\n", "prompt")])
+
     async def generate(
         self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
     ) -> Generation:

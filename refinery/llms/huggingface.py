@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from refinery.chat_template import end_ids, reply_text, user_turn
+from refinery.chat_template import end_ids, next_turn, reply_text, user_turn
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.decoding import Branch, decode
@@ -252,6 +252,10 @@ class HuggingFaceContext:
         """The context that continues this one; equal extensions share their work."""
         token_ids = self._llm.token_ids(segments)
         return HuggingFaceContext(self._llm, self, token_ids, self.usage) if token_ids else self
+
+    def ask_next(self, text: str) -> "HuggingFaceContext":
+        """See `Context.ask_next`."""
+        return self.extend(next_turn(text, self._llm.tokenizer, after=self.token_ids))
 
     async def generate(
         self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None

@@ -117,6 +117,10 @@ class RemoteContext:
             return self._continued((*self.messages[:-1], ("user", self.messages[-1][1] + text)))
         return self._continued((*self.messages, ("user", text)))
 
+    def ask_next(self, text: str) -> "RemoteContext":
+        """See `Context.ask_next`."""
+        return self.extend([Segment(text, "prompt")])
+
     async def generate(
         self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
     ) -> Generation:

@@ -164,6 +164,10 @@ class Seq2SeqContext:
         """See `Context.extend`."""
         return self._continued([token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)])
 
+    def ask_next(self, text: str) -> "Seq2SeqContext":
+        """See `Context.ask_next`."""
+        return self.extend([Segment(f"\n{text}\n", "prompt")])
+
     async def generate(
         self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
     ) -> Generation:

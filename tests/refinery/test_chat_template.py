@@ -65,7 +65,7 @@ def test_a_second_turn_continues_the_first_reply(family, ended):
     whole = chat_segments([Message(role, content) for role, content in CONVERSATION], tokenizer)
     end = tokenizer.convert_tokens_to_ids(reply_end(tokenizer))
     written = [Segment("", "answer", token_ids=(end,))] if ended else []
-    later = ids([*written, *next_turn(CONVERSATION[-1][1], tokenizer, ended=ended)], tokenizer)
+    later = ids([*written, *next_turn(CONVERSATION[-1][1], tokenizer, after=[5, end] if ended else [5])], tokenizer)
     later = later[tokenizer.bos_token_id is not None :]
     assert ids(whole, tokenizer)[-len(later) :] == later
 
