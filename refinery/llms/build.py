@@ -22,7 +22,9 @@ class ModelConfig(Recipe):
     adapters: dict[Role, str] = Field(default={}, description="adapters by role, kept apart and mixed in one batch")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     chat_template: str = CHAT_TEMPLATE
-    device: str = Field("auto", description="'auto' is a GPU where there is one, each process its own, else the CPU")
+    device: str = Field(
+        "auto", description="'auto' is the accelerator (cuda, mps, xpu) where there is one, each process its own, else the CPU"
+    )
     kv_tokens: int = Field(65_536, description="tokens whose keys and values are held at most; small is slower, never different", ge=1)
     seed: int = Field(633, description="for sampling; RQ-RAG's inference uses 633")
 
@@ -38,12 +40,14 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
         from refinery.llms.remote import RemoteLLM
 
         return RemoteLLM(config)
-    from refinery.llms.checkpoint import load_checkpoint, load_with_adapters
+    from refinery.llms.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
+    from refinery.llms.embeddings import check_bundle
 
     family = checkpoint_family(next(iter(config.adapters.values()), config.base))
     if family == "classifier" and config.adapters:
         raise CheckpointError(f"{config.base}: an encoder has no adapters by role. Name each role's checkpoint as the base of a model.")
     if config.adapters:
+        check_bundle({path: read_adapter_config(path) or {} for path in config.adapters.values()})
         model, tokenizer = load_with_adapters(config.base, config.adapters, dtype=config.dtype, chat_template=config.chat_template)
     else:
         model, tokenizer = load_checkpoint(config.base, dtype=config.dtype, chat_template=config.chat_template)
@@ -69,12 +73,13 @@ def llm_over(model: Any, tokenizer: Any, family: FamilyName, **settings: Any) ->
 
 
 def _own_device() -> str:
-    """This process's GPU: by its number on the machine where a launcher started several (`accelerate launch`)."""
+    """This process's accelerator: by its number on the machine where a launcher started several (`accelerate launch`)."""
     import torch
 
-    if not torch.cuda.is_available():
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
         return "cpu"
-    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
+    return f"{accelerator.type}:{int(os.environ.get('LOCAL_RANK', '0')) % torch.accelerator.device_count()}"
 
 
 def _served(config: ServedModelConfig, tokenizer: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from refinery.chat_template import AUTO, template_fingerprint, use_template
 from refinery.control_tokens import check_manifest, read_manifest
 from refinery.errors import CheckpointError
+from refinery.llms.decoder_support import check_decoder
 from refinery.llms.embeddings import check_adapter_fits, check_bundle, extend_vocabulary
 from refinery.llms.families import (
     FamilyName,
@@ -57,15 +58,22 @@ def load_base(
 ) -> tuple[Any, Any]:
     """(model, tokenizer) of a whole checkpoint, of the family that it says it is unless one is named.
 
+    Raises CheckpointError when there is none, or none that can be decoded here, before any weight is read.
     `labels` are those of a classifier that is to be trained: its head is new where the checkpoint has none. `quantization` is a
     transformers quantization configuration.
     """
+    from transformers import AutoConfig
+
     tokenizer = load_tokenizer(path, chat_template)
     name, revision = split_revision(path)
     family = family or checkpoint_family(path)
     arguments = {"revision": revision or "main", "dtype": dtype, "use_safetensors": True, "trust_remote_code": False}
     try:
+        if family == "causal":
+            check_decoder(AutoConfig.from_pretrained(name, revision=revision or "main", trust_remote_code=False), path=path)
         model = auto_class(family).from_pretrained(name, quantization_config=quantization, **arguments, **label_arguments(labels))
+    except CheckpointError:
+        raise
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: no {family} model can be loaded ({_first_line(error)}).") from None
     _check_vocabulary(path, model, tokenizer)

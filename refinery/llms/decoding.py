@@ -9,6 +9,7 @@ from transformers import Cache
 from refinery.llms.base import Usage
 from refinery.llms.kv import KvModel, batches
 from refinery.llms.prefix_tree import Adapter, Node
+from refinery.llms.tree_masks import TreeMasks
 
 # A batch ends once no more than this share of it is still being written; the rest goes on in the next one.
 _LIVE_SHARE = 0.5
@@ -93,15 +94,14 @@ class _DecodeBatch:
         model.tree.make_room(len(self.rows) * (self.prefix + room) + sum(branch.left for _, _, branch in self.branches))
         adapters = [row[0].adapter for row in self.rows]
         cache, held = model.gather([(row[0].prefix, row[0].adapter) for row in self.rows], self.prefix, room=room)
-        mask = self._mask(held)
+        masks = TreeMasks(model.config, self._visible(held), prefix=self.prefix, dtype=model.base.dtype)
         ids = torch.zeros((len(self.rows), self.width), dtype=torch.long, device=model.device)
         starts = torch.tensor([row[0].prefix.end for row in self.rows], device=model.device)
         for r, b, branch in self.branches:
             ids[r, b] = branch.node.token_ids[0]
         for step in range(self.steps):
-            seen = self.prefix + self.width * (step + 1)
             positions = (starts + step)[:, None].expand(-1, self.width)
-            hidden, logits = model.forward(ids, cache, mask[..., :seen], positions, adapters, logits_to_keep=0)
+            hidden, logits = model.forward(ids, cache, masks.at(step), positions, adapters, logits_to_keep=0)
             self.hidden.append(hidden)
             ids = self._take(logits.float())
             live = sum(not branch.ended for _, _, branch in self.branches)
@@ -111,7 +111,7 @@ class _DecodeBatch:
             self._count(i)
             self._keep(i, cache)
 
-    def _mask(self, held: torch.Tensor) -> torch.Tensor:
+    def _visible(self, held: torch.Tensor) -> torch.Tensor:
         """Which keys each branch sees, (rows, 1, width, prefix + width x steps): its row's prefix, and its own tokens."""
         own = torch.eye(self.width, dtype=torch.bool, device=held.device).repeat(1, self.steps)
         return torch.cat([held[:, None].expand(-1, self.width, -1), own.expand(len(self.rows), -1, -1)], dim=2)[:, None]

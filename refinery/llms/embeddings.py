@@ -57,9 +57,10 @@ def check_bundle(configs: Mapping[str, dict[str, Any]]) -> None:
             "Merge the first with `refinery merge` and give it a model of its own."
         )
     for path, config in configs.items():
-        if config.get("use_dora"):
+        reasons = {"is a DoRA adapter": config.get("use_dora"), "trains the experts of a mixture": config.get("target_parameters")}
+        if reason := next((reason for reason, applies in reasons.items() if applies), None):
             raise CheckpointError(
-                f"{path}: is a DoRA adapter, which PEFT does not mix with others in one batch. "
+                f"{path}: {reason}, which PEFT does not mix with others in one batch. "
                 "Merge it with `refinery merge` and give it a model of its own."
             )
 

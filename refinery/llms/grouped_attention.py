@@ -16,8 +16,13 @@ _MOST_QUERIES = 16
 
 
 def use_grouped_attention(model: Any) -> None:
-    """Let a model that runs on scaled dot-product attention share its key heads; others stay as they are."""
-    config = model.config
+    """Let a model that runs on scaled dot-product attention share its key heads; others stay as they are.
+
+    A kernel that takes no mask of a tree (FlashAttention, FlexAttention) gives way to one that does.
+    """
+    if model.config._attn_implementation not in ("eager", "sdpa"):
+        model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
+    config = model.config.get_text_config(decoder=True)
     if config._attn_implementation == "sdpa" and getattr(config, "num_key_value_heads", None) not in (None, config.num_attention_heads):
         AttentionInterface.register(_NAME, _grouped_attention)
         AttentionMaskInterface.register(_NAME, sdpa_mask)
@@ -41,4 +46,4 @@ def _grouped_attention(
     folded = query.reshape(rows, key.shape[1], share * queries, dim)
     mask = attention_mask.repeat(1, 1, share, 1)  # (rows, 1, share x queries, keys), as the folded queries stand
     attended = torch.nn.functional.scaled_dot_product_attention(folded, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling)
-    return attended.reshape(rows, heads, queries, dim).transpose(1, 2).contiguous(), None
+    return attended.reshape(rows, heads, queries, -1).transpose(1, 2).contiguous(), None

@@ -17,6 +17,7 @@ import torch
 from refinery.chat_template import end_ids, next_turn, reply_text, user_turn
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
+from refinery.llms.decoder_support import context_limit
 from refinery.llms.decoding import Branch, decode
 from refinery.llms.kv import KvModel, Wanted
 from refinery.llms.prefix_tree import Adapter, Node
@@ -86,7 +87,7 @@ class HuggingFaceLLM:
         self.kv_tokens = kv_tokens
         # Llama 3's instruct models end a turn by other tokens than their tokenizer's end of sequence.
         self.end_ids = end_ids(tokenizer) | _listed(getattr(model, "generation_config", None))
-        self.context_limit: int | None = getattr(self._kv.base.config, "max_position_embeddings", None)
+        self.context_limit: int | None = context_limit(self._kv.config)
         self._queue: list[_Request] = []
         self._server: asyncio.Task[None] | None = None
         # One thread of its own: torch keeps one OpenMP pool per calling thread.
@@ -204,7 +205,7 @@ class HuggingFaceLLM:
         """Compute every prefix, read the log-probabilities asked for, and write where asked."""
         self._kv.compute([Wanted(request.node(), request.adapter, request.context.usage) for request in requests], room=room)
         reading = [request for request in requests if not request.max_new_tokens]
-        found = self._kv.read([_hidden(r) for r in reading], [r.targets for r in reading]) if reading else []
+        found = self._kv.read([_hidden(r) for r in reading], [r.targets for r in reading], [r.adapter for r in reading]) if reading else []
         writing = [request for request in requests if request.max_new_tokens]
         branches: dict[Any, Branch] = {}
         for request in writing:

@@ -9,15 +9,17 @@ from typing import Any, TypeVar
 
 import torch
 from transformers import Cache
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from refinery.llms.base import Counters, Usage
+from refinery.llms.decoder_support import check_decoder
 from refinery.llms.grouped_attention import use_grouped_attention
 from refinery.llms.prefix_tree import Adapter, Node, NodeState, PrefixTree
 from refinery.llms.roomy_cache import roomy_cache
 
 T = TypeVar("T")
 # Tokens of one forward pass over prefixes. More of them make a processor no faster and need more memory besides keys and values.
-_FORWARD_TOKENS = {"cpu": 1024, "cuda": 16_384}
+_ON_PROCESSOR, _ON_ACCELERATOR = 1024, 16_384
 _READ_ROWS = 256
 
 
@@ -64,17 +66,23 @@ class KvModel:
         self.counters = Counters()
         self.device = next(model.parameters()).device
         self.base = model.get_base_model() if self.adapters else model
-        config = self.base.config
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        key_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        keys_and_values = 2 * config.num_hidden_layers * key_heads * head_dim
-        # Tokens of padding, read with every token that is decoded, that are cheaper than reading the weights once more.
-        self.padding = sum(weight.numel() for weight in model.parameters()) // keys_and_values
+        check_decoder(self.base.config, path=self.base.name_or_path or "the model")
+        self.config = self.base.config.get_text_config(decoder=True)
+        self._weights = sum(weight.numel() for weight in model.parameters())
+        # Tokens of padding, read with every token that is decoded, that are cheaper than reading the weights once more; measured below.
+        self.padding = 0
         self.generator = torch.Generator(device=self.device).manual_seed(seed)
+        self._decoder = self.base.get_decoder()
         self._hidden: torch.Tensor | None = None
-        self._hook = self.base.get_decoder().register_forward_hook(self._keep_hidden)
+        self._output_type: Any = BaseModelOutputWithPast
+        self._hook = self._decoder.register_forward_hook(self._keep_hidden)
         self._attention = self.base.config._attn_implementation
         use_grouped_attention(self.base)
+
+    @property
+    def forward_tokens(self) -> int:
+        """Tokens of one forward pass over prefixes at most."""
+        return _ON_PROCESSOR if self.device.type == "cpu" else _ON_ACCELERATOR
 
     def release(self) -> None:
         """Leave the model as it was given, for one that is trained on."""
@@ -82,7 +90,7 @@ class KvModel:
         self.base.set_attn_implementation(self._attention)
 
     def _keep_hidden(self, module: Any, arguments: Any, output: Any) -> None:
-        self._hidden = output.last_hidden_state
+        self._hidden, self._output_type = output.last_hidden_state, type(output)
 
     @torch.inference_mode()
     def compute(self, wanted: Sequence[Wanted], *, room: int) -> None:
@@ -93,7 +101,7 @@ class KvModel:
                 self._compute_runs(batch)
 
     def _prefill_batches(self, runs: list[Run], room: int) -> Iterator[list[Run]]:
-        limit = _FORWARD_TOKENS[self.device.type]
+        limit = self.forward_tokens
 
         def fits(batch: list[Run]) -> bool:
             width, prefix = max(run.width for run in batch), max(run.prefix.end for run in batch)
@@ -118,6 +126,7 @@ class KvModel:
         starts = torch.tensor([run.prefix.end for run in runs], device=self.device)
         positions = starts[:, None] + torch.arange(width, device=self.device)
         hidden, _ = self.forward(ids, cache, mask.long(), positions, [run.adapter for run in runs], logits_to_keep=1)
+        self.padding = self._weights // sum(held[0, :, 0].numel() for layer in cache.layers for held in (layer.keys, layer.values))
         for i, run in enumerate(runs):
             start = 0
             for node in run.nodes:
@@ -134,27 +143,46 @@ class KvModel:
         return NodeState(layers, hidden, self.tree.ledger)
 
     @torch.inference_mode()
-    def read(self, hidden: Sequence[torch.Tensor], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def read(self, hidden: Sequence[torch.Tensor], targets: Sequence[Sequence[int]], adapters: Sequence[Adapter]) -> list[list[float]]:
         """Log-probabilities of tokens after the given hidden states: `targets[i][j]` after `hidden[i][j]`, or all after one state."""
         flat = torch.cat([states.expand(len(ids), -1) for states, ids in zip(hidden, targets, strict=True)])  # (tokens, hidden)
         tokens = torch.tensor([token for ids in targets for token in ids], device=self.device)
+        owners = [adapter for adapter, ids in zip(adapters, targets, strict=True) for _ in ids]
         found: list[float] = []
         for start in range(0, len(tokens), _READ_ROWS):
-            logits = self.base.get_output_embeddings()(flat[start : start + _READ_ROWS]).float()  # (rows, vocab)
-            targeted = logits.gather(-1, tokens[start : start + _READ_ROWS, None])[:, 0]
+            rows = slice(start, start + _READ_ROWS)
+            logits = self._logits(flat[rows], owners[rows])  # (rows, vocab)
+            targeted = logits.gather(-1, tokens[rows, None])[:, 0]
             found += (targeted - logits.logsumexp(-1)).tolist()
         ends = [sum(map(len, targets[: i + 1])) for i in range(len(targets))]
         return [found[end - len(ids) : end] for end, ids in zip(ends, targets, strict=True)]
 
+    def _logits(self, hidden: torch.Tensor, adapters: Sequence[Adapter]) -> torch.Tensor:
+        """What the model makes of last hidden states (rows, hidden): its own forward pass, in which its decoder returns these.
+
+        Families scale or cap what comes out of the head (Granite, Cohere, Gemma 2), and adapters may have rows of it.
+        """
+        given, forward = self._output_type(last_hidden_state=hidden[:, None]), self._decoder.forward
+        self._decoder.forward = lambda *args, **kwargs: given
+        try:
+            unread = torch.zeros((len(hidden), 1), dtype=torch.long, device=self.device)
+            return self.model(input_ids=unread, **self._names(adapters)).logits[:, 0].float()
+        finally:
+            self._decoder.forward = forward
+
+    def _names(self, adapters: Sequence[Adapter]) -> dict[str, list[str]]:
+        """What PEFT's forward pass is told of each row's adapter."""
+        return {"adapter_names": [adapter or "__base__" for adapter in adapters]} if self.adapters else {}
+
     def gather(self, rows: Sequence[tuple[Node, Adapter]], prefix: int, *, room: int) -> tuple[Cache, torch.Tensor]:
         """A cache with every row's chain left-padded to `prefix` and `room` tokens free, and where it holds tokens (rows, prefix)."""
-        cache = roomy_cache(self.base.config.num_hidden_layers, room)
+        cache = roomy_cache(self.config.num_hidden_layers, room)
         mask = torch.zeros((len(rows), prefix), dtype=torch.bool, device=self.device)
         for i, (node, _) in enumerate(rows):
             mask[i, prefix - node.end :] = True
         if prefix:
             chains = [[link.states[adapter] for link in node.chain()] for node, adapter in rows]
-            for layer in range(self.base.config.num_hidden_layers):
+            for layer in range(self.config.num_hidden_layers):
                 keys, values = ([[state.layers[layer][kind] for state in chain] for chain in chains] for kind in (0, 1))
                 cache.layers[layer].fill(_pad(keys, prefix, room), _pad(values, prefix, room), prefix)
         return cache, mask
@@ -163,14 +191,13 @@ class KvModel:
         self,
         ids: torch.Tensor,
         cache: Cache,
-        mask: torch.Tensor,
+        mask: torch.Tensor | dict[str, torch.Tensor],
         positions: torch.Tensor,
         adapters: Sequence[Adapter],
         *,
         logits_to_keep: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Last hidden states (rows, width, hidden), and the logits of the last `logits_to_keep` positions, or of all for 0."""
-        names = {"adapter_names": [adapter or "__base__" for adapter in adapters]} if self.adapters else {}
         output = self.model(
             input_ids=ids,
             attention_mask=mask,
@@ -178,7 +205,7 @@ class KvModel:
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=logits_to_keep,
-            **names,
+            **self._names(adapters),
         )
         self.counters.forwards += 1
         self.counters.batch_sizes.append(len(ids))

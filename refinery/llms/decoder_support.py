@@ -1,0 +1,67 @@
+"""Which causal families the in-process engine decodes: those that keep one key and one value a token and layer, and read backwards only.
+
+The engine forks, cuts and joins the keys and values of prefixes, which cannot be done with a state that sums a prefix up (Mamba, linear
+attention). Every causal class of transformers 5.23 was compared with its plain forward pass, on tiny random models; what differed is
+refused.
+"""
+
+from typing import Any
+
+from refinery.errors import CheckpointError
+
+# What transformers calls the kinds of layers that keep one key and one value a token, which is what a tree of prefixes is made of.
+FULL, SLIDING = "full_attention", "sliding_attention"
+# Families whose classes fail or differ for reasons that their configuration does not show.
+_OTHERS = ("bloom", "cpmant", "hrm_text", "moshi", "trocr", "xlm", "xmod")
+# Rotary scalings that turn every position by another angle once a text is longer than the model was pretrained on.
+_BY_LENGTH = ("dynamic", "longrope")
+
+
+def check_decoder(config: Any, *, path: str) -> None:
+    """Raise CheckpointError for a causal checkpoint, by its configuration, that the engine would decode wrongly or not at all."""
+    reason = _why_not(config)
+    if reason:
+        raise CheckpointError(
+            f"{path}: {config.model_type} {reason}, which cannot be decoded here. Serve it (vLLM) and name the server as the recipe's "
+            "`endpoint`, or use a decoder with attention in every layer, such as Llama, Qwen3 or Gemma 3."
+        )
+
+
+def layer_kinds(config: Any) -> list[str]:
+    """The kinds of a model's layers, each once. Where the configuration lists none, all layers are alike."""
+    named = getattr(config, "layer_types", None)
+    if named:
+        return sorted(set(named))
+    return [SLIDING if getattr(config, "sliding_window", None) is not None else FULL]
+
+
+def context_limit(config: Any) -> int | None:
+    """The most tokens of a sequence; where rotary angles depend on its length, as many as have the same angles alone and in any batch."""
+    limit = getattr(config, "max_position_embeddings", None)
+    ropes = getattr(config, "rope_parameters", None) or {}
+    by_kind = [rope for rope in ropes.values() if isinstance(rope, dict)]
+    for rope in by_kind or [ropes]:
+        if limit is not None and rope.get("rope_type") in _BY_LENGTH:
+            limit = min(limit, rope.get("original_max_position_embeddings") or limit)
+    return limit
+
+
+def _why_not(config: Any) -> str | None:
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    text = config.get_text_config(decoder=True)
+    model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    others = [kind for kind in layer_kinds(text) if kind not in (FULL, SLIDING)]
+    if others:
+        return f"has layers of kind {', '.join(others)}"
+    if getattr(model, "_is_stateful", False):
+        return "has state-space or linear-attention layers"
+    if getattr(text, "num_kv_shared_layers", 0):
+        return "has layers that share their keys and values"
+    if config.is_encoder_decoder or not getattr(text, "is_causal", True) or getattr(text, "use_bidirectional_attention", False):
+        return "reads in both directions"
+    if hasattr(text, "add_cross_attention") and not getattr(text, "is_decoder", True):
+        return "is an encoder, which reads in both directions"
+    if config.model_type in _OTHERS or getattr(text, "alibi", False):
+        return "computes attention in a way of its own"
+    return None
