@@ -12,8 +12,8 @@ from distill.guards import EXAMPLES, Duplicates
 from distill.parquet import join_parquet
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
-from refinery.records import is_split
 from refinery.run_dir import RunDir, environment, read_run, write_json
+from refinery.split_name import is_split
 
 # What may differ between the shards of one recipe: which part they are, and where each machine keeps its files.
 _OF_ONE_SHARD = ("shard", "output_dir", "store")

@@ -33,6 +33,7 @@ from refinery.llms.openai import ChatEndpoint
 from refinery.progress import Progress
 from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import build_retriever
+from refinery.retrievers.supporting import check_supporting
 from refinery.run_dir import check_run, open_run, read_run, write_json
 
 # A slow question holds back the writing of those behind it, and not their work, until this many times `rows_in_flight` are done.
@@ -94,7 +95,12 @@ def count_rows(task: Any, recipe: DistillRecipe) -> int:
     """How many rows there are, every one of them read: nothing is paid before the last line is known to be good."""
     import numpy as np
 
-    ids = array("Q", (_hash(row.id) for row in iter_rows(task, recipe)))
+    ids, written = array("Q"), []
+    for row in iter_rows(task, recipe):
+        ids.append(_hash(row.id))
+        if getattr(row, "supporting_hash", None):
+            written.append(row)
+    check_supporting(written, recipe.retriever)
     hashes = np.frombuffer(ids, dtype=np.uint64) if ids else np.empty(0)
     hashes.sort()  # in place
     repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())

@@ -21,6 +21,7 @@ from refinery.progress import Progress
 from refinery.questions.base import read_questions
 from refinery.records import Question, write_records
 from refinery.retrievers.base import Retriever, build_retriever
+from refinery.retrievers.supporting import check_supporting
 from refinery.run_dir import RunDir, check_run, open_run
 from refinery.trace import PREDICTIONS_FILE, Prediction
 
@@ -32,6 +33,7 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
         return finished
     processes = Processes.launched()
     questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    check_supporting(questions, recipe.retriever)
     bench.load()
     processes.wait()  # every process has checked the directory: from here on it is the main one's to write
     output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume) if processes.is_main else RunDir(recipe.output_dir)

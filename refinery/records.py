@@ -1,7 +1,6 @@
 """The records that pass between the stages, and how they are read and written as JSON Lines."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
@@ -9,13 +8,9 @@ from typing import Any, BinaryIO, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from refinery.errors import RecordError
+from refinery.split_name import SPLIT_RULE, is_split
 
 Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
-
-_FILE_STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
-_LONGEST_SPLIT = 64
-# What `refinery distill` writes beside `<split>.jsonl`.
-_OTHER_FILES = ("failures", "passages")
 
 
 class Record(BaseModel):
@@ -55,6 +50,7 @@ class Question(Record):
 
     `supporting` holds ids of the passages that answer it, `passages` its own candidate passages where the dataset gives them. With
     `choices`, `answers` holds the letter of the right one. `history` is the dialogue so far: the user's turn, the assistant's, and so on.
+    `supporting_hash` is the corpus hash of the supporting passages of a question that was written from them.
     """
 
     id: str
@@ -63,6 +59,7 @@ class Question(Record):
     choices: list[str] | None = None
     passages: list[Passage] | None = None
     supporting: list[str] | None = None
+    supporting_hash: str | None = None
     decomposition: list[SubQuestion] | None = None
     disambiguations: list[Disambiguation] | None = None
     history: list[str] | None = None
@@ -81,10 +78,7 @@ class Question(Record):
     @classmethod
     def _names_a_file(cls, split: str) -> str:
         if split and not is_split(split):
-            raise ValueError(
-                f"{split[:_LONGEST_SPLIT]!r} cannot name a file of labels. Use at most {_LONGEST_SPLIT} letters, digits, '_', '-' and '.', "
-                f"beginning with a letter, a digit or '_', and none of {', '.join(_OTHER_FILES)} or *.messages"
-            )
+            raise ValueError(f"{split[:80]!r} cannot name a file of labels. {SPLIT_RULE}")
         return split
 
 
@@ -227,12 +221,6 @@ class Exchange(Record):
 
 
 R = TypeVar("R", bound=Record)
-
-
-def is_split(name: str) -> bool:
-    """Whether `<name>.jsonl` is a file of labels: one in the run's own folder, and no other file of the run."""
-    whole = _FILE_STEM.fullmatch(name) is not None and len(name) <= _LONGEST_SPLIT
-    return whole and name.lower() not in _OTHER_FILES and not name.lower().endswith(".messages")
 
 
 def read_records(path: str | Path, record: type[R]) -> list[R]:

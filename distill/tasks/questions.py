@@ -12,12 +12,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from distill.documents import linked_pairs, read_documents
+from distill.linked_passages import linked_pairs
 from distill.recipe import DistillRecipe
 from distill.teacher import Asked, RejectedRow, Teacher
 from distill.workbench import Workbench
 from refinery.errors import RecipeError
 from refinery.metrics.squad import normalize_answer, token_f1
+from refinery.passages.corpus import corpus_hash
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Passage, Question, write_records
@@ -30,7 +31,9 @@ class Options(Recipe):
     """What is asked about, and how strictly answers are compared."""
 
     documents: Path | None = Field(None, description="folder of .txt and .md files; without it, retriever.passages are asked about")
-    words_per_passage: int = Field(100, description="documents are split into passages of 100 words (DPR Sec. 4.1)", ge=10)
+    words_per_passage: int = Field(
+        100, description="most words of a passage of the documents (DPR Sec. 4.1); a folder is indexed by 100", ge=10
+    )
     hops: Literal[1, 2] = Field(1, description="2 asks about pairs of passages, where one mentions the other's title")
     links_per_passage: int = Field(3, description="pairs that one passage may open", ge=1)
     questions_per_passage: int = Field(1, description="questions of one passage or pair", ge=1)
@@ -89,7 +92,7 @@ def write_inputs(recipe: DistillRecipe, output: Path) -> None:
 
 def _passages(recipe: DistillRecipe, options: Options) -> Sequence[Passage]:
     if options.documents:
-        return read_documents(options.documents, words_per_passage=options.words_per_passage)
+        return read_passages(options.documents, words_per_passage=options.words_per_passage)
     if recipe.retriever is None or recipe.retriever.passages is None:
         raise RecipeError("task 'questions' needs passages to ask about: set options.documents or retriever.passages.")
     return read_passages(recipe.retriever.passages)
@@ -113,6 +116,7 @@ async def label(row: Row, bench: Workbench) -> list[Question]:
             text=written.question.strip(),
             answers=[written.answer.strip()],
             supporting=[passage.id for passage in row.passages],
+            supporting_hash=corpus_hash(row.passages),
             type="single_hop" if len(row.passages) == 1 else "two_hop",
             split=row.split,
         )

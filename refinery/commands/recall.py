@@ -24,11 +24,15 @@ def run(arguments: argparse.Namespace) -> None:
     from refinery.questions.base import read_named_questions
     from refinery.recall import judged_questions, measure
     from refinery.retrievers.base import build_retriever, load_retriever_config
+    from refinery.retrievers.supporting import check_supporting
 
     judged = judged_questions(read_named_questions(arguments.questions), arguments.gold)
     measured = {}
     for path in arguments.recipes:
-        retriever = build_retriever(load_retriever_config(path, arguments.set))
+        config = load_retriever_config(path, arguments.set)
+        if not arguments.gold:
+            check_supporting((one.question for one in judged), config)
+        retriever = build_retriever(config)
         measured[path.stem] = asyncio.run(measure(retriever, judged, arguments.k))
     if arguments.json:
         print(json.dumps({name: {"recall": recall, "queries_per_second": speed} for name, (recall, speed) in measured.items()}))

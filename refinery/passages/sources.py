@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from refinery.errors import RecordError
+from refinery.passages.split import split_text
 from refinery.records import Passage, iter_records
 
 DOCUMENT_SUFFIXES = (".md", ".txt")
@@ -20,7 +21,7 @@ _SAMPLE = 1_000
 
 
 def iter_passages(path: Path, *, words_per_passage: int = 100) -> Iterator[Passage]:
-    """The passages of a source, in its order; documents are cut into passages of 100 words (RA-ISF's corpus, as DPR made it).
+    """The passages of a source, in its order; documents are cut into passages of at most 100 words, the length of DPR's (Sec. 4.1).
 
     Raises RecordError naming file and line, or row, of what cannot be read, and for a format that is not known.
     """
@@ -78,10 +79,8 @@ def _of_json_lines(path: Path) -> Iterator[Passage]:
 
 def _of_documents(folder: Path, words_per_passage: int) -> Iterator[Passage]:
     for file, title, text in iter_documents(folder):
-        words = text.split()
-        for number, start in enumerate(range(0, len(words), words_per_passage), 1):
-            passage_id = f"{file.relative_to(folder).as_posix()}:{number}"
-            yield Passage(id=passage_id, title=title, text=" ".join(words[start : start + words_per_passage]))
+        for number, passage in enumerate(split_text(text, words_per_passage), 1):
+            yield Passage(id=f"{file.relative_to(folder).as_posix()}:{number}", title=title, text=passage)
 
 
 def _of_dpr(path: Path) -> Iterator[Passage]:

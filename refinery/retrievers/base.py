@@ -97,9 +97,9 @@ def retriever_options(config: RetrieverConfig) -> Any:
     return build_recipe(values, plugin.Options, where=f"retriever {config.name}: options")
 
 
-def read_passages(path: Path) -> Sequence[Passage]:
-    """Read a corpus into memory; ids must be unique."""
-    passages = list(iter_passages(path))
+def read_passages(path: Path, *, words_per_passage: int = 100) -> Sequence[Passage]:
+    """Read a corpus into memory; ids must be unique. Documents are cut as `iter_passages` cuts them."""
+    passages = list(iter_passages(path, words_per_passage=words_per_passage))
     if not passages:
         raise RecordError(f"{path}: has no rows. It should hold one Passage per line.")
     seen: set[str] = set()

@@ -30,6 +30,8 @@ SIMPLE = {
     Any: JSON,
 }
 
+SPLITS = st.sampled_from(["", "train", "dev-small", "v1.0"])  # the one text that is not free
+
 
 def values_of(annotation: Any) -> st.SearchStrategy:
     """Any value of a field's type."""
@@ -43,7 +45,8 @@ def values_of(annotation: Any) -> st.SearchStrategy:
     if origin is list:
         return st.lists(values_of(arguments[0]), max_size=3)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return st.builds(annotation, **{name: values_of(field.annotation) for name, field in annotation.model_fields.items()})
+        fields = {name: values_of(field.annotation) for name, field in annotation.model_fields.items()}
+        return st.builds(annotation, **fields | ({"split": SPLITS} if "split" in fields else {}))
     return SIMPLE[origin or annotation]
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,14 @@ from distill.workbench import Workbench
 from refinery.demo.teacher import Teacher
 from refinery.demo.world import demo_worlds
 from refinery.errors import RecipeError, RecordError
+from refinery.passages.corpus import Corpus, corpus_hash
+from refinery.passages.sources import iter_passages
 from refinery.recipe import load_recipe
 from refinery.records import Passage, Question, read_records, write_records
+from refinery.retrievers.base import RetrieverConfig
+from refinery.retrievers.index.build import build_index
 
+PROJECT = Path(__file__).parents[3]
 WORLDS = demo_worlds(0)
 DUNE = Passage(id="dune", title="Dune (1994 film)", text="Dune is a film directed by Maria Torvel in 1994.")
 TORVEL = Passage(id="torvel", title="Maria Torvel", text="Maria Torvel was born in Lyon.")
@@ -73,7 +79,8 @@ def test_a_question_whose_answer_only_its_passage_gives_is_kept(tmp_path):
     teacher = ScriptedTeacher(written("Who directed Dune?", "Maria Torvel"), {"answer": "the Maria Torvel"}, {"answer": "Ann Lee"})
     kept, _ = label_all(recipe(tmp_path, [DUNE]), teacher)
     asked = {"text": "Who directed Dune?", "answers": ["Maria Torvel"]}
-    assert kept == {"dune#1": Question(id="dune#1", **asked, supporting=["dune"], type="single_hop", split="train")}
+    supporting = {"supporting": ["dune"], "supporting_hash": corpus_hash([DUNE])}
+    assert kept == {"dune#1": Question(id="dune#1", **asked, **supporting, type="single_hop", split="train")}
     assert [DUNE.text in prompt for prompt in teacher.prompts] == [True, True, False]
 
 
@@ -137,6 +144,34 @@ def test_a_folder_of_documents_is_enough(tmp_path):
     assert passages[2].text == "Dune is a film. It was made in 1994."
     assert [row.passages for row in rows(made)] == [(passage,) for passage in passages]
     assert needs(made.task_options()) == ("teacher",)
+
+
+@pytest.fixture(params=["shipped", "real"])
+def documents(request, tmp_path):
+    """A folder of documents: the project's own recipes, and paragraphs of Wikipedia where they are at hand."""
+    if request.param == "shipped":
+        return PROJECT / "recipes"
+    source = PROJECT.parent / "shared" / "data" / "wiki_passages.jsonl"
+    if not source.exists():
+        pytest.skip("needs shared/data/wiki_passages.jsonl")
+    by_title = {}
+    for passage in islice(iter_passages(source), 300):
+        by_title.setdefault(passage.title, []).append(passage.text)
+    (tmp_path / "wiki").mkdir()
+    for number, paragraphs in enumerate(by_title.values()):
+        (tmp_path / "wiki" / f"{number}.txt").write_text("\n\n".join(paragraphs))
+    return tmp_path / "wiki"
+
+
+def test_an_id_names_the_same_passage_in_questions_and_in_an_index_of_the_folder(tmp_path, documents):
+    made = recipe(tmp_path, documents=str(documents))
+    (tmp_path / "run").mkdir()
+    write_inputs(made, tmp_path / "run")
+    manifest = build_index(documents, tmp_path / "index", RetrieverConfig())
+    asked_about = read_records(tmp_path / "run" / "passages.jsonl", Passage)
+    assert len(asked_about) > 50
+    assert {passage.id: passage for passage in asked_about} == {passage.id: passage for passage in Corpus(tmp_path / "index")}
+    assert manifest.corpus_hash == corpus_hash(asked_about)
 
 
 def test_passages_that_are_there_already_are_not_written_again(tmp_path):

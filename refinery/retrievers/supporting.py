@@ -1,0 +1,48 @@
+"""Whether a retriever searches the passages that questions were written from: an id may name another text in another corpus."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from refinery.errors import RecordError
+from refinery.passages.corpus import Corpus, corpus_hash
+from refinery.passages.sources import iter_passages
+from refinery.records import Passage, Question
+from refinery.retrievers.base import RetrieverConfig, retriever_options
+from refinery.retrievers.hybrid import part_of
+
+
+def check_supporting(questions: Iterable[Question], config: RetrieverConfig | None) -> None:
+    """Raise RecordError for a question with a `supporting_hash` whose supporting passages a corpus lacks or holds with other content.
+
+    What has no corpus here (the web, a server, a question's own candidates) is not looked at.
+    """
+    written = [question for question in questions if question.supporting_hash]
+    if not written or config is None:
+        return
+    wanted = {passage_id for question in written for passage_id in question.supporting or []}
+    for path, passages in _corpora(config):
+        found = {passage.id: passage for passage in passages if passage.id in wanted}
+        for question in written:
+            _check(question, found, path)
+
+
+def _check(question: Question, found: dict[str, Passage], path: Path) -> None:
+    supporting = question.supporting or []
+    missing = [passage_id for passage_id in supporting if passage_id not in found]
+    if not missing and corpus_hash(found[passage_id] for passage_id in supporting) == question.supporting_hash:
+        return
+    fault = f"does not hold '{missing[0]}'" if missing else f"holds another text as '{' or '.join(supporting)}'"
+    raise RecordError(
+        f"{path}: {fault}, which question '{question.id}' was written from. "
+        "Search the passages.jsonl that the run wrote beside the questions, or an index of it."
+    )
+
+
+def _corpora(config: RetrieverConfig) -> Iterator[tuple[Path, Sequence[Passage] | Iterator[Passage]]]:
+    """Each corpus that is searched, with its place; those of the retrievers inside one too."""
+    if config.passages or config.index:
+        yield (config.passages, iter_passages(config.passages)) if config.passages else (config.index, Corpus(config.index))
+        return
+    options = retriever_options(config)
+    for part in getattr(options, "of", None) or filter(None, [getattr(options, "over", None)]):
+        yield from _corpora(part_of(config, part))
