@@ -6,7 +6,8 @@ until all they brought is kept, so that a run that comes back collects them inst
 
 import asyncio
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,8 +15,11 @@ from pydantic import Field
 
 from distill.store import EffectStore
 from distill.teacher import keep_in
+from refinery.errors import LLMError
 from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint, openai_client, parse_completion
 from refinery.llms.openai import ChatEndpoint
+from refinery.llms.responses import Response, RetryableFault, is_about_schemas, read_reply
+from refinery.llms.wire import read_json
 from refinery.recipe import Recipe
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
@@ -38,6 +42,12 @@ class _Waiting:
     request: ChatRequest
     future: asyncio.Future[Reply]
     tries: int = 0
+    with_schema: bool = True  # how it was sent last; in an earlier run's job, as the first try
+
+    @property
+    def sends_schema(self) -> bool:
+        """Whether its schema, if it has one, goes with it rather than in the prompt."""
+        return self.with_schema and self.request.json_schema is not None
 
 
 class BatchTransport:
@@ -46,6 +56,7 @@ class BatchTransport:
     def __init__(self, config: EndpointConfig, store: EffectStore, batch: BatchConfig) -> None:
         self.config, self.batch = config, batch
         self.retries = 0
+        self._sends_schemas = True
         self._store = store
         self._client = openai_client(config, config.base_urls[0], max_retries=5)
         self._live = ChatEndpoint(config, keep_in(store)) if batch.stragglers == "live" else None
@@ -110,7 +121,9 @@ class BatchTransport:
         lines: dict[str, bytes] = {}
         size = 0
         for name in wave:
-            body = self._waiting[name].request.body(self.config)
+            waiting = self._waiting[name]
+            waiting.with_schema = waiting.with_schema and self._sends_schemas
+            body = waiting.request.body(self.config, send_schema=waiting.with_schema)
             line = json.dumps({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body}).encode() + b"\n"
             if lines and (len(lines) >= self.batch.max_requests or size + len(line) > self.batch.max_bytes):
                 yield lines
@@ -131,7 +144,7 @@ class BatchTransport:
 
     async def _collect(self, batch_id: str, names: list[str]) -> None:
         """Wait for a job's end, keep what it brought, and see to the rest."""
-        while (job := await self._client.batches.retrieve(batch_id)).status not in _ENDED:
+        while (job := await self._patiently(lambda: self._client.batches.retrieve(batch_id))).status not in _ENDED:
             await asyncio.sleep(self.batch.poll_seconds)
         fault = job.errors.data[0] if job.errors and job.errors.data else None
         if job.status == "failed" and (fault is None or fault.code != _QUEUE_IS_FULL):
@@ -140,8 +153,9 @@ class BatchTransport:
         left = set(names)
         # A job that answered nothing has no output file, one without faults no error file.
         for file_id in filter(None, (job.output_file_id, job.error_file_id)):
-            for line in (await self._client.files.content(file_id)).text.splitlines():
-                left -= await self._take(json.loads(line))
+            content = await self._patiently(lambda file_id=file_id: self._client.files.content(file_id))
+            for line in content.content.splitlines():
+                left -= await self._take(line, names)
         await self._store.drop_batch(batch_id)
         self._sent.difference_update(names)
         if job.status == "failed":
@@ -149,25 +163,49 @@ class BatchTransport:
         for name in left & self._waiting.keys():
             self._send_again(name, free=job.status == "failed")
 
-    async def _take(self, result: dict[str, Any]) -> set[str]:
-        """One line of a result file: the name that is settled by it, or nothing."""
-        name, response = result["custom_id"], result.get("response") or {}
-        status, waiting = response.get("status_code", 0), self._waiting.get(name)
+    async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """What the API answers, once it does: an outage while a job is worked on is waited out."""
+        import openai
+
+        began = time.monotonic()
+        while True:
+            try:
+                return await ask()
+            except (openai.APIConnectionError, openai.InternalServerError, openai.RateLimitError):
+                if time.monotonic() - began > self.config.outage_patience_seconds:
+                    raise
+            await asyncio.sleep(self.batch.poll_seconds)
+
+    async def _take(self, line: bytes, names: Collection[str]) -> set[str]:
+        """One line of a result file: the name that is settled by it, or nothing where it has to be asked again."""
+        name, response = _result(line)
+        if name not in names or response is None:
+            return set()
+        waiting = self._waiting.get(name)
+        if waiting and waiting.sends_schema and is_about_schemas(response.status, response.content):
+            self._sends_schemas = waiting.with_schema = False
+            waiting.tries -= 1  # it is sent again without the schema, which costs it no try
+            return set()
         try:
-            if status == 200:
-                reply = parse_completion(response["body"], max_tokens=self.config.max_tokens)
-                await self._store.put(bytes.fromhex(name), reply.stored())
-                if waiting and not waiting.future.done():
-                    waiting.future.set_result(reply)
-            elif 400 <= status < 500 and status not in (408, 409, 429):
-                raise RefusedRequest(f"status {status}: {((response.get('body') or {}).get('error') or {}).get('message', '')}")
-            else:
-                return set()
-        except RefusedRequest as error:
-            if waiting and not waiting.future.done():
-                waiting.future.set_exception(error)
+            reply = parse_completion(read_reply(response), max_tokens=self.config.max_tokens)
+        except RetryableFault:
+            return set()
+        except (RefusedRequest, UnusableEndpoint) as error:
+            of_this_row = isinstance(error, UnusableEndpoint) and error.status == 403  # moderation: its job was taken
+            self._settle(waiting, RefusedRequest(str(error)) if of_this_row else error)
+        else:
+            await self._store.put(bytes.fromhex(name), reply.stored())
+            self._settle(waiting, reply)
         self._waiting.pop(name, None)
         return {name}
+
+    def _settle(self, waiting: _Waiting | None, outcome: Reply | LLMError) -> None:
+        if waiting is None or waiting.future.done():
+            return
+        if isinstance(outcome, Reply):
+            waiting.future.set_result(outcome)
+        else:
+            waiting.future.set_exception(outcome)
 
     def _send_again(self, name: str, *, free: bool) -> None:
         waiting = self._waiting[name]
@@ -204,3 +242,13 @@ class BatchTransport:
         await self._client.close()
         if self._live:
             await self._live.close()
+
+
+def _result(line: bytes) -> tuple[str, Response | None]:
+    """The request's name and the response of one line of a result file; None where it has none that can be read."""
+    try:
+        result = read_json(line)
+        response = result["response"]
+        return str(result["custom_id"]), Response(int(response["status_code"]), {}, json.dumps(response["body"]).encode())
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return "", None

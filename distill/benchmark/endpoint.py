@@ -31,6 +31,7 @@ class Settings:
     no_schema_words: str = "response_format is not supported"
     batch_omits_every: int = 0  # each n-th line of a batch gets no result, as after expiry
     batch_fails_with: str = ""  # code of a batch that fails whole, the first time
+    batch_adds: tuple[str, ...] = ()  # lines that stand in each output file before the results
 
 
 @dataclass(slots=True)
@@ -159,7 +160,7 @@ class Endpoint:
         if self.settings.batch_fails_with and job["id"] == "batch_1":
             fault = {"code": self.settings.batch_fails_with, "message": "Enqueued token limit reached", "line": None, "param": None}
             return {"status": "failed", "errors": {"object": "list", "data": [fault]}}
-        good, bad = [], []
+        good, bad = list(self.settings.batch_adds), []
         for number, line in enumerate(self._files[job["input_file_id"]].splitlines(), 1):
             if self.settings.batch_omits_every and number % self.settings.batch_omits_every == 0:
                 continue

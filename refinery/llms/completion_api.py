@@ -7,12 +7,13 @@ Each of the two reads exists in several dialects (vLLM, SGLang, llama.cpp, OpenA
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from refinery.errors import LLMError
 from refinery.llms.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.wire import token_count
 
 LabelReads = Literal["logprob_token_ids", "allowed_token_ids", "top_logprobs"]
 TextScores = Literal["prompt_logprobs", "echo"]
@@ -40,14 +41,22 @@ class _Choice(BaseModel):
     prompt_logprobs: list[dict[str, _Logprob] | None] | None = None
 
 
+_Count = Annotated[int, BeforeValidator(token_count)]
+
+
+def _object(value: Any) -> Any:
+    """What is no object counts as one that is not there."""
+    return value if isinstance(value, dict) else None
+
+
 class _Details(BaseModel):
-    cached_tokens: int | None = None
+    cached_tokens: _Count = 0
 
 
 class _Usage(BaseModel):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens: _Count = 0
+    completion_tokens: _Count = 0
+    prompt_tokens_details: Annotated[_Details | None, BeforeValidator(_object)] = None
 
 
 class _Completion(BaseModel):
@@ -56,7 +65,7 @@ class _Completion(BaseModel):
     id: str = ""
     model: str = ""
     choices: list[_Choice] = Field(min_length=1)
-    usage: _Usage | None = None
+    usage: Annotated[_Usage | None, BeforeValidator(_object)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +127,7 @@ class CompletionRequest:
             first_top_logprobs=found.top_logprobs[0] if found.top_logprobs and not echo else None,
             echoed_logprobs=found.token_logprobs if echo else None,
             prompt_logprobs=choice.prompt_logprobs,
-            num_cached_tokens=usage.prompt_tokens_details.cached_tokens or 0 if usage.prompt_tokens_details else 0,
+            num_cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0,
         )
 
 

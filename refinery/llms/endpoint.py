@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from refinery.chat_template import AUTO
 from refinery.errors import LLMError
+from refinery.llms.wire import content_text, first_choice, token_count, whole_text
 from refinery.recipe import Recipe
 
 
@@ -32,9 +33,16 @@ class EndpointConfig(Recipe):
     calls_in_flight: int = Field(64, description="requests open at once, at most; fewer where the endpoint refuses", ge=1)
     requests_per_minute: float | None = Field(None, description="None: only as the endpoint's refusals tell", gt=0)
     tokens_per_minute: float | None = Field(None, description="prompt and completion tokens", gt=0)
-    max_tries: int = Field(5, description="tries per request for errors that may pass (5xx, connection); 429 counts as none", ge=1)
+    max_tries: int = Field(
+        5, description="tries per request for errors that may pass (5xx, connection); 429 and outages count as none", ge=1
+    )
     timeout_seconds: float = Field(120.0, description="deadline of one try", gt=0)
-    deadline_seconds: float = Field(600.0, description="of a request: its tries and the waits between, not its time in the queue", gt=0)
+    deadline_seconds: float = Field(
+        600.0, description="of a request: its tries and the waits between, not its time in the queue or in an outage", gt=0
+    )
+    outage_patience_seconds: float = Field(
+        600.0, description="how long a server that has answered may be away: the run pauses and probes it, then stops", ge=0
+    )
     price: Price | None = Field(None, description="None: from the genai-prices table (extra `prices`), if it knows the model")
 
     @field_validator("base_url")
@@ -169,41 +177,43 @@ class RefusedRequest(LLMError):
 
 
 class UnusableEndpoint(LLMError):
-    """No try of a request got through; `unseen_tries` were sent and never answered."""
+    """The endpoint, or a server of it, takes no requests; `unseen_tries` of this one were sent and never answered."""
 
-    def __init__(self, message: str, unseen_tries: int = 0) -> None:
+    def __init__(self, message: str, *, unseen_tries: int = 0, status: int | None = None) -> None:
         super().__init__(message)
-        self.unseen_tries = unseen_tries
+        self.unseen_tries, self.status = unseen_tries, status
 
 
 def parse_completion(completion: Any, *, max_tokens: int, unseen_tries: int = 0) -> Reply:
-    """The API's JSON as a Reply. Raises RefusedRequest when it holds none."""
-    choices = completion.get("choices") if isinstance(completion, dict) else None
-    if not choices:
+    """The API's JSON as a Reply, read leniently. Raises RefusedRequest when it holds none."""
+    choice = first_choice(completion)
+    if choice is None:
         raise RefusedRequest("the reply has no choices")
-    message, usage = choices[0].get("message") or {}, completion.get("usage") or {}
+    message, usage = choice.get("message") or {}, completion.get("usage")
+    message = message if isinstance(message, dict) else {"content": message}
+    usage = usage if isinstance(usage, dict) else {}
+    try:
+        refusal, content = content_text(message.get("refusal")), content_text(message.get("content"))
+    except ValueError as error:
+        raise RefusedRequest(f"the reply has no text: {error}") from None
     return Reply(
-        text=whole_text(message.get("content") or message.get("refusal") or ""),
-        finish_reason="refusal" if message.get("refusal") else choices[0].get("finish_reason") or "stop",
-        request_id=str(completion.get("id", "")),
-        num_prompt_tokens=int(usage.get("prompt_tokens") or 0),
-        num_completion_tokens=int(usage.get("completion_tokens") or 0),
-        model=str(completion.get("model", "")),
+        text=content or refusal,
+        finish_reason="refusal" if refusal else whole_text(str(choice.get("finish_reason") or "stop")),
+        request_id=whole_text(str(completion.get("id", ""))),
+        num_prompt_tokens=token_count(usage.get("prompt_tokens")),
+        num_completion_tokens=token_count(usage.get("completion_tokens")),
+        model=whole_text(str(completion.get("model", ""))),
         max_tokens=max_tokens,
         unseen_tries=unseen_tries,
     )
 
 
-def whole_text(text: str) -> str:
-    """The text with half a surrogate pair, which JSON can spell and no file can hold, replaced."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: int = 0) -> Any:
     """The official client for one address: it knows keys, organisations and Azure."""
-    from openai import AsyncAzureOpenAI, AsyncOpenAI
+    from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient
 
-    key = os.environ.get(config.api_key_env) or "none"
+    key = os.environ.get(config.api_key_env, "").strip() or "none"
+    http_client = DefaultAsyncHttpxClient(follow_redirects=False)  # the key and the prompts go to no other address
     if config.azure_api_version:
         return AsyncAzureOpenAI(
             azure_endpoint=base_url or "",
@@ -211,8 +221,9 @@ def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: 
             api_version=config.azure_api_version,
             api_key=key,
             max_retries=max_retries,
+            http_client=http_client,
         )
-    return AsyncOpenAI(base_url=base_url, api_key=key, max_retries=max_retries)
+    return AsyncOpenAI(base_url=base_url, api_key=key, max_retries=max_retries, http_client=http_client)
 
 
 def server_address(config: EndpointConfig, base_url: str | None) -> tuple[str, str, dict[str, str]]:

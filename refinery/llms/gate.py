@@ -47,12 +47,12 @@ class Gate:
             raise
         return time.monotonic()
 
-    def leave(self, entered: float, *, refused: bool) -> None:
-        """Give the place back; `refused` says that the endpoint had too much to do (429, 503, no reply in time)."""
+    def leave(self, entered: float, *, refused: bool | None) -> None:
+        """Give the place back; `refused` says that the endpoint had too much to do (429, 503, no reply in time). None: nothing was sent."""
         self.in_flight -= 1
         if refused:
             self._cut(entered)
-        elif self.limit < self.most:
+        elif refused is not None and self.limit < self.most:
             self._raise()
         self._admit()
 

@@ -1,6 +1,6 @@
 """Ask OpenAI-compatible endpoints, by chat or for completions: one request, its tries, and what it took.
 
-Knows nothing of labels, stores or money.
+Knows nothing of labels, stores or money. What a response means stands in `responses.py`, when a server is out in `outage.py`.
 
 The `openai` client names the endpoint, the key, the organisation or Azure; requests are posted with aiohttp, which takes a fifth of the
 client's CPU time for each.
@@ -8,28 +8,24 @@ client's CPU time for each.
 
 import asyncio
 import json
-import random
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from refinery.llms.endpoint import (
-    EndpointConfig,
-    EndpointRequest,
-    RefusedRequest,
-    Reply,
-    UnusableEndpoint,
-    server_address,
-)
-from refinery.llms.gate import Gate, MinuteBudget
+from refinery.llms.endpoint import EndpointConfig, EndpointRequest, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.gate import MinuteBudget
+from refinery.llms.responses import RetryableFault
+from refinery.llms.server import Server, Tries
 
-# A failed request waits base * 2^try seconds at most, with full jitter, unless the server says how long (Retry-After).
-_BACKOFF_SECONDS, _BACKOFF_CAP_SECONDS = 0.5, 30.0
+logger = logging.getLogger(__name__)
+
 # Turns of the event loop from a place given back to the next request on the wire: the waiting call wakes, and aiohttp writes its body.
 _TURNS_TO_SEND = 2
-# An endpoint among several that fails this often in a row is left alone for a while.
-_DEAD_AFTER, _DEAD_SECONDS = 3, 30.0
-_TOO_BUSY = frozenset((429, 503, 529))
+# A request that may have failed for the last time waits so long at least, so that others can show whether the server is out.
+_SECONDS_TO_TELL = 0.25
+# How often a call looks whether another server is back.
+_LOOK_SECONDS = 1.0
 
 R = TypeVar("R", bound=Reply)
 
@@ -45,7 +41,7 @@ class ChatEndpoint:
         self.config = config
         self._keep = keep
         self.retries = 0
-        self._servers = [_Server(config, base_url) for base_url in config.base_urls]
+        self._servers = [Server(config, base_url, self._open_session) for base_url in config.base_urls]
         self._requests, self._tokens = MinuteBudget(config.requests_per_minute), MinuteBudget(config.tokens_per_minute)
         self._answered_at = float("-inf")
         self._session: Any = None
@@ -64,39 +60,97 @@ class ChatEndpoint:
         return reply
 
     async def _answered(self, request: EndpointRequest[R]) -> R:
-        left, failures, unseen, began = self.config.deadline_seconds, 0, 0, time.monotonic()
+        tries = Tries(self.config.deadline_seconds)
         reserved = request.likely_prompt_tokens() + self.config.max_tokens if self._tokens.limited else 0.0
         await self._requests.take(1)
         await self._tokens.take(reserved)
         while True:
-            server = min(self._servers, key=_Server.rank)
-            entered = await server.gate.enter()
-            if server.dead and not all(other.dead for other in self._servers):  # it died while this one waited
-                server.gate.leave(entered, refused=False)
-                continue
-            started, problem = time.monotonic(), None
+            server, entered = await self._enter(tries)
+            tries.started, fault = time.monotonic(), None
             try:
-                reply = await server.send(request, self._open_session(), min(self.config.timeout_seconds, left), unseen)
+                reply = await server.send(request, tries)
                 self._tokens.settle(reserved, reply.num_prompt_tokens + reply.num_completion_tokens)
                 self._answered_at = time.monotonic()
                 if self._keep is not None:
                     await self._keep(request, reply)
                 return reply
-            except _MayPass as error:
-                problem = error
+            except RetryableFault as error:
+                fault = error
+            except RefusedRequest as error:
+                error.unseen_tries += tries.unseen
+                raise
+            except UnusableEndpoint as error:
+                error.unseen_tries = tries.unseen
+                self._go_on_without(server, error)
             finally:
-                server.gate.leave(entered, refused=problem is not None and problem.too_busy)
-            failures += not problem.throttled
-            unseen += problem.unseen
-            wait = problem.wait_seconds(failures)
-            left -= time.monotonic() - started + wait
-            if failures >= self.config.max_tries or left <= 0:
-                if self._answered_at > began:  # others got through meanwhile: it is this request that does not
-                    raise RefusedRequest(problem.message, reason="no_reply", unseen_tries=unseen)
-                raise UnusableEndpoint(server.unusable(problem.message), unseen)
+                server.gate.leave(entered, refused=fault is not None and fault.too_busy)
             self.retries += 1
-            await asyncio.sleep(wait)
-            await self._requests.take(1)
+            if fault is not None:
+                await self._wait_after(fault, server, tries)
+                await self._requests.take(1)
+
+    async def _enter(self, tries: Tries) -> tuple[Server, float]:
+        """A place at the least loaded server that is not out. Raises UnusableEndpoint when all have been out for too long."""
+        while True:
+            server = min((one for one in self._servers if not one.refusal), key=Server.rank)
+            if self._pauses(server):
+                left = max(one.outage.patience_left(self.config.outage_patience_seconds) for one in self._servers if not one.refusal)
+                if left <= 0:
+                    raise UnusableEndpoint(server.out_too_long(), unseen_tries=tries.unseen)
+                await server.outage.wait(left if len(self._servers) == 1 else min(left, _LOOK_SECONDS))
+                continue
+            entered = await server.gate.enter()
+            if not server.refusal and not self._pauses(server) and not (server.outage.open and self._others_answer()):
+                return server, entered
+            server.gate.leave(entered, refused=None)  # it went out while this one waited
+
+    def _pauses(self, server: Server) -> bool:
+        """Whether calls wait for the server. An endpoint that has never answered is not waited for: its address or key may be wrong."""
+        return server.outage.open and self._has_answered and not self._others_answer()
+
+    @property
+    def _has_answered(self) -> bool:
+        return self._answered_at > float("-inf")
+
+    def _others_answer(self) -> bool:
+        return any(not one.refusal and not one.outage.open for one in self._servers)
+
+    def _go_on_without(self, server: Server, error: UnusableEndpoint) -> None:
+        """Leave a server alone that takes no requests, while others do. Raises the error otherwise."""
+        if all(one.refusal for one in self._servers if one is not server):
+            raise error
+        if not server.refusal:
+            logger.warning("%s The other servers go on.", error)
+        server.refusal = str(error)
+
+    async def _wait_after(self, fault: RetryableFault, server: Server, tries: Tries) -> None:
+        """Wait until the request may be sent again. Raises RefusedRequest or UnusableEndpoint when it may not.
+
+        A failure that was the server's, because others failed with it, is not counted against the request.
+        """
+        tries.tries += 1
+        tries.unseen += fault.unseen
+        if not fault.throttled and (self._has_answered or len(self._servers) > 1):
+            server.outage.failed(fault.message)
+        may_be_last = tries.failures + 1 >= self.config.max_tries and not fault.throttled
+        left = tries.left - (time.monotonic() - tries.started)
+        await asyncio.sleep(max(_SECONDS_TO_TELL, 0.0 if may_be_last else min(fault.wait_seconds(tries.tries), left)))
+        if self._has_answered and await server.outage.began_since(tries.started):
+            return
+        tries.failures += not fault.throttled
+        tries.left -= time.monotonic() - tries.started
+        if tries.failures < self.config.max_tries and tries.left > 0:
+            return
+        if self._answered_at > tries.began:  # others got through meanwhile: it is this request that does not
+            raise RefusedRequest(fault.message, reason="no_reply", unseen_tries=tries.unseen)
+        if fault.throttled or not (fault.connected or self._has_answered):
+            raise UnusableEndpoint(server.unusable(fault.message, fault.status, connected=fault.connected), unseen_tries=tries.unseen)
+        server.outage.suspect()
+        if not await server.outage.began_since(tries.started) and fault.connected:  # as a probe got through
+            raise RefusedRequest(fault.message, reason="no_reply", unseen_tries=tries.unseen)
+        if not self._has_answered:
+            raise UnusableEndpoint(server.unusable(fault.message, fault.status, connected=fault.connected), unseen_tries=tries.unseen)
+        tries.failures, tries.left = 0, self.config.deadline_seconds
 
     def _open_session(self) -> Any:
         if self._session is None:
@@ -107,101 +161,8 @@ class ChatEndpoint:
         return self._session
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and probe no more."""
+        for server in self._servers:
+            server.outage.stop()
         if self._session is not None:
             await self._session.close()
-
-
-class _MayPass(Exception):
-    """A failed try that may be repeated. `unseen` is 1 when it was sent and the answer never came."""
-
-    def __init__(self, message: str, *, status: int | None = None, retry_after: str | None = None, unseen: int = 0) -> None:
-        super().__init__(message)
-        self.message, self.unseen = message, unseen
-        self.throttled = status == 429
-        self.too_busy = status in _TOO_BUSY or bool(unseen)
-        self._retry_after = retry_after
-
-    def wait_seconds(self, failures: int) -> float:
-        """As long as the server asked, or full jitter under a doubling bound."""
-        try:
-            return float(self._retry_after or "") * random.uniform(1.0, 1.25)  # noqa: S311 - jitter, not a secret
-        except ValueError:
-            return random.uniform(0, min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2 ** (failures + 1)))  # noqa: S311
-
-
-class _Server:
-    """One address: where to post, with which headers, and how it has behaved."""
-
-    def __init__(self, config: EndpointConfig, base_url: str | None) -> None:
-        self.config = config
-        self.gate = Gate(config.calls_in_flight)
-        self.base, self._query, self.headers = server_address(config, base_url)
-        self._send_schema = True
-        self._failures, self._dead_until = 0, 0.0
-
-    def rank(self) -> tuple[bool, float]:
-        """The living before the dead, the least loaded first."""
-        return self.dead, self.gate.load
-
-    @property
-    def dead(self) -> bool:
-        """Whether it is left alone for now."""
-        return self._dead_until > time.monotonic()
-
-    async def send(self, request: EndpointRequest[R], session: Any, seconds: float, unseen: int) -> R:
-        """One try. Raises _MayPass, RefusedRequest or UnusableEndpoint."""
-        body = request.body(self.config, send_schema=self._send_schema)
-        status, headers, content = await self._post(f"{self.base}{request.path}{self._query}", body, session, seconds)
-        if status == 200:
-            try:
-                return request.parse(json.loads(content), max_tokens=self.config.max_tokens, unseen_tries=unseen)
-            except ValueError:
-                raise _MayPass("the reply is not JSON") from None
-        message = _error_message(content)
-        if status == 400 and self._send_schema and request.json_schema is not None and _is_about_schemas(message):
-            self._send_schema = False  # found out once; from here on the schema stands in the prompt
-            return await self.send(request, session, seconds, unseen)
-        if status in (408, 409, 429) or status >= 500:
-            raise _MayPass(f"status {status}: {message}", status=status, retry_after=headers.get("Retry-After"))
-        if status in (401, 403, 404):
-            check = f"Check base_url, model and ${self.config.api_key_env}."
-            raise UnusableEndpoint(f"{self.unusable(f'status {status}: {message}')} {check}", unseen)
-        raise RefusedRequest(f"status {status}: {message}")
-
-    async def _post(self, url: str, body: dict[str, Any], session: Any, seconds: float) -> tuple[int, Any, bytes]:
-        import aiohttp
-
-        try:
-            async with session.post(
-                url, data=json.dumps(body).encode(), headers=self.headers, timeout=aiohttp.ClientTimeout(total=seconds)
-            ) as response:
-                content = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._failures += 1
-            if self._failures >= _DEAD_AFTER:
-                self._dead_until = time.monotonic() + _DEAD_SECONDS
-            if isinstance(error, TimeoutError):
-                raise _MayPass(f"no reply within {seconds:.0f} s", unseen=1) from None
-            # A connection that broke after the request went out may have been answered, and charged.
-            raise _MayPass("Connection error.", unseen=int(not isinstance(error, aiohttp.ClientConnectorError))) from None
-        self._failures, self._dead_until = 0, 0.0
-        return response.status, response.headers, content
-
-    def unusable(self, why: str) -> str:
-        """The line that says which endpoint failed, and how."""
-        return f"endpoint {self.base} (model '{self.config.model}') cannot be used: {why}"
-
-
-def _error_message(content: bytes) -> str:
-    """The endpoint's own words, in one line."""
-    try:
-        error = json.loads(content)["error"]
-        text = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError):
-        text = content[:200].decode(errors="replace")
-    return " ".join(text.split())[:300]
-
-
-def _is_about_schemas(message: str) -> bool:
-    return any(word in message.lower() for word in ("response_format", "json_schema", "guided_json"))

@@ -89,3 +89,18 @@ def test_a_run_that_went_away_collects_its_jobs_when_it_comes_back(mock_recipe, 
         assert main([str(path), "transport=batch", "--resume"]) == 0
         assert (stats(url)["batches"], stats(url)["requests"]) == (1, 40)
     assert read_metrics()["questions_labelled"] == 40
+
+
+@pytest.mark.parametrize("words", ["response_format is not supported", "Structured output is not enabled"])
+def test_a_job_of_a_server_without_schemas_is_sent_again_with_the_schema_in_the_prompts(mock_recipe, read_metrics, words):
+    with endpoint(Settings(latency_seconds=0.1, takes_schemas=False, no_schema_words=words)) as url:
+        assert main([str(mock_recipe(url, batch=QUICK, teacher={"max_tries": 1})), "transport=batch"]) == 0
+        assert (stats(url)["batches"], stats(url)["answered"]) == (2, 40)
+    assert read_metrics()["questions_labelled"] == 40
+
+
+def test_odd_lines_of_a_result_file_end_no_run(mock_recipe, read_metrics):
+    odd = ("not JSON", "[]", '{"custom_id": "of another job", "response": {"status_code": 200, "body": {}}}', '{"custom_id": 7}')
+    with endpoint(Settings(latency_seconds=0.1, batch_adds=odd)) as url:
+        assert main([str(mock_recipe(url, batch=QUICK)), "transport=batch"]) == 0
+    assert read_metrics()["questions_labelled"] == 40

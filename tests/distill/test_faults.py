@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -49,6 +50,26 @@ def test_an_endpoint_that_dies_and_comes_back_costs_no_row(mock_recipe, read_met
     time.sleep(0.5)
     with serving(slow, port=port):
         assert process.wait(timeout=60) == 0, process.stderr.read()
+    assert read_metrics()["questions_labelled"] == 60
+
+
+def test_an_outage_longer_than_the_patience_ends_the_run_in_one_line_and_is_resumed(mock_recipe, read_metrics, capsys):
+    down = threading.Event()
+
+    def answer(prompt):
+        if server.requests >= 20:
+            down.set()
+        return GOOD if not down.is_set() else 1 / 0  # the connection breaks
+
+    with serving(answer) as server:
+        path = str(mock_recipe(address(server), count=60, teacher={"calls_in_flight": 4, "outage_patience_seconds": 1.5}))
+        server.handle_error = lambda *broken: None
+        assert main([path]) == 2
+        (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error") or "cannot be used" in line]
+        assert "It has not answered for 1.5 s (outage_patience_seconds). What was answered is kept" in said
+    with serving(lambda prompt: GOOD, port=server.server_port) as server:
+        assert main([path, "--resume"]) == 0
+        assert server.requests < 60
     assert read_metrics()["questions_labelled"] == 60
 
 
