@@ -67,7 +67,10 @@ METRICS: dict[str, Metric] = {
     "has_answer.dpr": Metric("facebookresearch/DPR dpr/data/qa_validation.py, has_answer(match_type='string')", open_domain.dpr_has_answer),
     "match.popqa": Metric("AlexTMallen/adaptive-retrieval run_model.py, is_correct", open_domain.popqa_match),
     "match.selfrag": Metric("AkariAsai/self-rag retrieval_lm/metrics.py, match", open_domain.selfrag_match),
-    "accuracy.choice": Metric("chanchimin/RQ-RAG retrieval_lm/output/sample_from_tree.py, label_dict", closed.choice_accuracy, _letters),
+    "accuracy.choice": Metric("ARC's accuracy, of the letter that a reply concludes with", closed.choice_accuracy, _letters),
+    "accuracy.choice.rq_rag": Metric(
+        "chanchimin/RQ-RAG retrieval_lm/output/sample_from_tree.py, label_dict", closed.rq_rag_choice_accuracy, _letters
+    ),
     "accuracy.yesno": Metric("eladsegal/strategyqa, accuracy of a boolean read from text", closed.yesno_accuracy, _booleans),
     "str_em.asqa": Metric("princeton-nlp/ALCE eval.py, compute_str_em", open_domain.asqa_str_em, _readings),
     "judge": Metric(
@@ -81,7 +84,7 @@ METRICS: dict[str, Metric] = {
 }
 
 DEFAULT_METRICS = ("em.squad", "f1.squad")
-_CHOICE = ("accuracy.choice", "match.selfrag")
+_CHOICE = ("accuracy.choice", "accuracy.choice.rq_rag", "match.selfrag")
 _BY_DATASET = {
     "hotpotqa": ("em.squad", "f1.hotpotqa"),
     "two_wiki": ("em.2wiki", "f1.hotpotqa"),
