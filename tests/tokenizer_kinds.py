@@ -99,38 +99,44 @@ def gemma() -> Any:
     return _finished(backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
-def _unigram() -> Tokenizer:
-    backend = Tokenizer(models.Unigram())
+# Unigram and WordPiece are given their pieces: `tokenizers` trains these two in the order of a hash that differs by process.
+_WORDS = sorted(set(" ".join(_TEXT).split()))
+_LETTERS = sorted(set("".join(_TEXT)) - {" "})
+
+
+def _unigram(special: list[str]) -> Tokenizer:
+    pieces = [*(f"▁{word}" for word in _WORDS), "▁", *_LETTERS]
+    vocabulary = [*((token, 0.0) for token in special), *((piece, -3.0 - i / 100) for i, piece in enumerate(pieces))]
+    backend = Tokenizer(models.Unigram(vocabulary, unk_id=special.index("<unk>")))
     backend.normalizer = normalizers.Sequence([normalizers.Replace("\u200b", ""), normalizers.NFKC()])
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     backend.decoder = decoders.Metaspace()
+    backend.add_special_tokens(special)
     return backend
 
 
 def t5() -> Any:
     """Unigram after NFKC without zero-width spaces, with the names of its special tokens among its pieces."""
-    backend, special = _unigram(), ["<pad>", "</s>", "<unk>", "<extra_id_0>", "<extra_id_1>"]
-    trainer = trainers.UnigramTrainer(vocab_size=120, special_tokens=special, unk_token="<unk>", show_progress=False)
-    backend.train_from_iterator(_TEXT, trainer)
+    backend = _unigram(["<pad>", "</s>", "<unk>", "<extra_id_0>", "<extra_id_1>"])
     return _finished(backend, eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
 
 
 def xlm_roberta() -> Any:
     """Unigram of an encoder, whose mask takes the space before it along."""
-    backend, special = _unigram(), ["<s>", "<pad>", "</s>", "<unk>"]
-    trainer = trainers.UnigramTrainer(vocab_size=120, special_tokens=special, unk_token="<unk>", show_progress=False)
-    backend.train_from_iterator(_TEXT, trainer)
+    backend = _unigram(["<s>", "<pad>", "</s>", "<unk>"])
     backend.add_special_tokens([AddedToken("<mask>", lstrip=True)])
     return _finished(backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>", mask_token="<mask>")
 
 
 def bert() -> Any:
     """WordPiece after lower-casing."""
-    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = sorted({letter.lower() for letter in _LETTERS})
+    pieces = dict.fromkeys([*special, *(word.lower() for word in _WORDS), *letters, *(f"##{letter}" for letter in letters)])
+    backend = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
     backend.normalizer, backend.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(cleanup=False)
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    backend.train_from_iterator(_TEXT, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special, show_progress=False))
+    backend.add_special_tokens(special)
     return _finished(backend, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]")
 
 
