@@ -44,6 +44,7 @@ class LabelWriter:
 
     def write(self, question: Any, outcome: Outcome) -> None:
         """One question's rows, or why it has none."""
+        self.output.begin()
         self.questions += 1
         if isinstance(outcome, RejectedRow):
             self.rejected[outcome.reason] += 1

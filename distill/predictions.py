@@ -32,7 +32,9 @@ class Predictions:
         with path.open("rb") as file:
             offset = 0
             for line in file:
-                self._places.setdefault(from_json(line)["question_id"], []).append((path, offset))
+                values = from_json(line)
+                if values.get("failed") is None:
+                    self._places.setdefault(values["question_id"], []).append((path, offset))
                 offset += len(line)
 
 

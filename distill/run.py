@@ -34,7 +34,7 @@ from refinery.progress import Progress
 from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import build_retriever
 from refinery.retrievers.supporting import check_supporting
-from refinery.run_dir import check_run, open_run, read_run, write_json
+from refinery.run_dir import check_run, locked_run, open_run, read_run, write_json
 
 # A slow question holds back the writing of those behind it, and not their work, until this many times `rows_in_flight` are done.
 _HELD_BACK = 16
@@ -57,8 +57,9 @@ def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
     finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False)
     if finished is not None and finished["inputs"] == inputs:
         return finished
-    retriever = build_retriever(recipe.retriever) if recipe.retriever else None
     with ExitStack() as closing:
+        closing.enter_context(locked_run(recipe.output_dir))
+        retriever = build_retriever(recipe.retriever) if recipe.retriever else None
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=False)
         store = EffectStore(recipe.store or output / "effects.sqlite")
         closing.callback(store.close)
@@ -68,6 +69,7 @@ def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
             task.write_inputs(recipe, output.path)
         metrics = asyncio.run(_label(task, recipe, total, store, retriever, writer)) | {"inputs": inputs}
         writer.write_columns()
+        output.begin()
         (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")
         output.write_metrics(metrics)
         return metrics

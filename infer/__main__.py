@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infer.recipe import InferRecipe
+from refinery.errors import LLMError
 from refinery.stage import run_stage
 
 DESCRIPTION = "Answer questions with a decoder and trained checkpoints, and score the answers."
@@ -38,7 +39,12 @@ def _report(metrics: dict[str, Any]) -> None:
 
     from infer.report import results_table
 
-    Console(width=160).print(results_table(metrics["results"], title=f"{metrics['questions']} questions"))
+    unscored = metrics.get("questions_without_gold_answers", 0)
+    title = f"{metrics['questions']} questions" + (f", {unscored} of them without gold answers and not scored" if unscored else "")
+    Console(width=160).print(results_table(metrics["results"], title=title))
+    if failed := metrics.get("failed", 0):
+        reasons = ", ".join(f"{reason} {count}" for reason, count in metrics["failed_by_reason"].items())
+        raise LLMError(f"{failed} of {metrics['questions']} questions failed ({reasons}). Pass --resume to ask them again.")
 
 
 if __name__ == "__main__":

@@ -201,12 +201,15 @@ def _columns(lines: Sequence[Line]) -> tuple[list[str], bool, bool]:
 
 
 def _cost(line: Line) -> dict[str, str]:
-    """How the system searched, and what a question of the whole run cost."""
+    """How the system searched, what a question of the whole run cost, and what went wrong in it."""
     metrics: dict[str, Any] = line.system.run.metrics
     cost = metrics["results"][line.system.name]["cost_per_question"]
+    faults = [f"{reason} {count}" for reason, count in metrics["results"][line.system.name].get("faults", {}).items()]
     return {
         "retriever": metrics["retriever"] or "-",
         "k": str(metrics["passages_per_query"] or "-"),
         "calls": f"{cost['calls']:.1f}",
         "tokens": f"{cost['prefill_tokens'] + cost['decode_tokens']:.0f}",
+        "failed": str(metrics.get("failed", 0)),
+        "faults": ", ".join(faults) or "-",
     }

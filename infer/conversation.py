@@ -46,7 +46,7 @@ def joined(before: Tools, prediction: Prediction) -> Prediction:
 
 def _fitted(text: str, llm: Any) -> str:
     """As much of a turn as leaves room for the others, in half of the model's context."""
-    limit, tokenizer = getattr(llm, "context_limit", None), getattr(llm, "tokenizer", None)
+    limit, tokenizer = getattr(llm, "context_limit", None), getattr(llm, "token_counter", None) or getattr(llm, "tokenizer", None)
     text = valid_text(text)
     if limit is None or tokenizer is None:
         return text[:_MOST_CHARACTERS]

@@ -72,7 +72,8 @@ def _means(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
         for metric, value in of_question.items():
             values.setdefault(metric, []).append(value)
     metrics = {metric: _interval(found) for metric, found in values.items()}
-    return {"questions": len(scores), "em": metrics["em.squad"]["mean"], "f1": metrics["f1.squad"]["mean"], "metrics": metrics}
+    em, f1 = (metrics[name]["mean"] if name in metrics else None for name in DEFAULT_METRICS)  # None: no question has a gold answer
+    return {"questions": len(scores), "em": em, "f1": f1, "metrics": metrics}
 
 
 def _interval(values: list[float]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infer.nodes import TokenText, prediction_nodes
-from infer.scores import groups_of
+from infer.scores import groups_of, has_gold
 from infer.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
 from infer.stored import StoredRun, stored_runs
 from refinery.metrics.registry import metrics_of, score_all
@@ -141,7 +141,7 @@ def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) ->
     tokens = f"tokens read {cost.prefill_tokens:,}, written {cost.decode_tokens:,}"
     detail["facts"] = [("cost", f"calls {cost.calls}, searches {cost.retrievals}, {tokens}")]
     if not prediction.paths:
-        return [{"text": prediction.answer, "score": scores[0]}], detail
+        return [{"text": prediction.answer, "score": scores[0]}] * len(run.views), detail  # a tree that failed has one answer for all
     detail["leaves"] = [_leaf(path, score) for path, score in zip(prediction.paths, scores, strict=True)]
     detail["selections"] = {view.name: _selection(prediction, view, scores, question) for view in run.views}
     winners = [_winner(prediction, view, scores, question) for view in run.views]
@@ -150,7 +150,7 @@ def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) ->
 
 def _scores(question: Question, answers: Sequence[str]) -> list[float | None]:
     """By the first metric that the papers report on the question's dataset; None for a question without gold answers."""
-    if not question.answers and not question.disambiguations:
+    if not has_gold(question):
         return [None] * len(answers)
     distinct = list(dict.fromkeys(answers))
     metric = _metric(question)

@@ -1,16 +1,24 @@
 """What a run's numbers depend on, by content rather than by name: questions, corpus, prompts and model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from infer.recipe import InferRecipe
+from refinery.errors import RecordError
 from refinery.fingerprint import file_fingerprint, text_fingerprint
-from refinery.llms.hub_files import split_revision
+from refinery.llms.build import ModelConfig
+from refinery.llms.hub_files import checkpoint_revision, whole_revision
 from refinery.passages.corpus import corpus_hash as passages_hash
-from refinery.prompts.render import rendered_prompts
+from refinery.passages.sources import iter_passages
+from refinery.prompts.render import has_prompt, prompt_hash, rendered_prompts
 from refinery.records import Question
-from refinery.retrievers.base import Retriever, read_passages
+from refinery.retrievers.base import Retriever, RetrieverConfig, read_passages, retriever_options
+from refinery.retrievers.search.cross_encoder import CrossEncoderConfig
+from refinery.retrievers.search.encoder import EncoderConfig
+from refinery.run_dir import Fingerprints
 
 
 def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Retriever | None) -> dict[str, Any]:
@@ -24,6 +32,52 @@ def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Re
         "prompts": rendered_prompts(),
         "model": _model(recipe),
     }
+
+
+def fingerprints(recipe: InferRecipe, questions: Sequence[Question], options: Any) -> Fingerprints:
+    """For `run.json`: what the answers depend on besides the recipe, and can be known before anything is loaded.
+
+    Raises RetrievalError or RecordError for a corpus that cannot be read.
+    """
+    parts = list(_parts([recipe.llm, recipe.sub_models, options, recipe.retriever]))
+    checkpoints = {name for part in parts if isinstance(part, ModelConfig) for name in (part.base, *part.adapters.values())}
+    checkpoints |= {part.model for part in parts if isinstance(part, EncoderConfig) and part.base_url is None}
+    checkpoints |= {part.model for part in parts if isinstance(part, CrossEncoderConfig)}
+    paths = {part for part in parts if isinstance(part, Path)}
+    return {
+        "questions": text_fingerprint(sorted(question.model_dump_json() for question in questions)),
+        **{f"checkpoint {name}": whole_revision(name) for name in sorted(checkpoints)},
+        **{str(path): _content(path) for path in sorted(paths)},
+    }
+
+
+def prompts_now(used: dict[str, str]) -> Fingerprints:
+    """Of the prompts that a run has used, those that this version has, by name."""
+    return {name: prompt_hash(name) if has_prompt(name) else "gone" for name in used}
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """A part of the recipe and everything in it, the options of its retrievers as these read them."""
+    yield value
+    if isinstance(value, RetrieverConfig):  # its cache is written, and goes by the searches' own keys
+        yield from _parts([value.passages, value.index, retriever_options(value)])
+    elif isinstance(value, BaseModel):
+        yield from _parts([part for _, part in value])
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _parts(part)
+
+
+def _content(path: Path) -> str | None:
+    """Of a file its bytes, of an index what it says of itself, of a folder of texts the passages in it."""
+    if path.is_file():
+        return file_fingerprint(path)
+    if (path / "index.json").exists():
+        return file_fingerprint(path / "index.json")
+    try:
+        return passages_hash(iter_passages(path)) if path.is_dir() else None
+    except RecordError:  # no texts in it: what reads it says so, or knows better
+        return None
 
 
 def questions_hash(questions: Iterable[Question]) -> str:
@@ -48,16 +102,5 @@ def _model(recipe: InferRecipe) -> dict[str, Any]:
     if recipe.llm is None:
         assert recipe.endpoint is not None, "a recipe has one of the two"
         return {"name": recipe.endpoint.model, "revision": None}
-    adapters = {role: {"name": path, "revision": _revision(path)} for role, path in recipe.llm.adapters.items()}
-    return {"name": recipe.llm.base, "revision": _revision(recipe.llm.base), **({"adapters": adapters} if adapters else {})}
-
-
-def _revision(name: str) -> str | None:
-    """Of a folder the fingerprint of its weights, of a hub's model the commit that the cache holds."""
-    if Path(name).is_dir():
-        return file_fingerprint(*sorted(Path(name).glob("*.safetensors")))
-    from huggingface_hub import try_to_load_from_cache
-
-    repository, revision = split_revision(name)
-    cached = [try_to_load_from_cache(repository, file, revision=revision) for file in ("config.json", "adapter_config.json")]
-    return next((Path(path).parent.name for path in cached if isinstance(path, str)), None)
+    adapters = {role: {"name": path, "revision": checkpoint_revision(path)} for role, path in recipe.llm.adapters.items()}
+    return {"name": recipe.llm.base, "revision": checkpoint_revision(recipe.llm.base), **({"adapters": adapters} if adapters else {})}

@@ -33,7 +33,9 @@ def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | Non
             raise RunDirError(
                 f"{run}: was not decoded with `fidelity: {fidelity}`, which also scores what the model only reads. Decode it again so."
             )
-        if selection == LEARNED and not all(LEARNED in strategies_of(prediction.paths) for prediction in predictions if prediction):
+        if selection == LEARNED and not all(
+            LEARNED in strategies_of(prediction.paths) for prediction in predictions if prediction and prediction.paths
+        ):
             raise RunDirError(f"{run}: no selector has judged its trees. Decode it again with one (sub_models.selection).")
         options = decoded.model_copy(update=changed)
         predictions = [p and _reselected(p, q, options) for p, q in zip(predictions, questions, strict=True)]
@@ -71,6 +73,8 @@ def answered_in_order(predictions: Sequence[Prediction], questions: Sequence[Que
 
 
 def _reselected(prediction: Prediction, question: Question, options: Any) -> Prediction:
+    if not prediction.paths:  # it failed
+        return prediction
     by = Definition(options.fidelity, question.choices is not None, options.generator_weight)
     selected = select_all(prediction.paths, by)
     return prediction.model_copy(update={"selected": selected, "answer": selected[options.selection]})

@@ -1,15 +1,27 @@
 """Answer every question with one decoder, thousands at once, and score the answers."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from infer.evaluate import evaluate, total_cost
 from infer.fitting import valid_text
-from infer.provenance import provenance
+from infer.outcomes import Outcomes, SearchHealth
+from infer.provenance import fingerprints, prompts_now, provenance
 from infer.recipe import InferRecipe
-from infer.scores import SCORES_FILE, score
-from infer.shards import Ledger, Processes, attempts, delete_ledgers, prompts_used, read_ledgers, wall_seconds
+from infer.scores import SCORES_FILE, has_gold, score
+from infer.shards import (
+    Ledger,
+    Processes,
+    attempts,
+    delete_ledgers,
+    last_outcomes,
+    prompts_used,
+    read_ledgers,
+    wall_seconds,
+)
 from infer.tools import Tools
 from refinery import plugins
 from refinery.choices import choice_question
@@ -22,50 +34,66 @@ from refinery.questions.base import read_questions
 from refinery.records import Question, write_records
 from refinery.retrievers.base import Retriever, build_retriever
 from refinery.retrievers.supporting import check_supporting
-from refinery.run_dir import RunDir, check_run, open_run
+from refinery.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
 from refinery.trace import PREDICTIONS_FILE, Prediction
 
 
 def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
-    """Answer, write predictions with their traces, score. Returns what `metrics.json` holds."""
+    """Answer, write predictions with their traces, score. Returns what `metrics.json` holds.
+
+    A question that fails has a row that says why; `resume` asks it again, also where the run has come to its end.
+    """
     bench = InferBench(recipe)
-    if (finished := check_run(recipe, recipe.output_dir, resume=resume)) is not None:
-        return finished
     processes = Processes.launched()
     questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    known = fingerprints(recipe, questions, bench.options) if processes.is_main else {}
+    finished = check_run(recipe, recipe.output_dir, resume=resume, fingerprints=known)
+    if finished is not None and not finished.get("failed"):
+        check_fingerprints(recipe.output_dir, finished["prompts"], prompts_now(finished["prompts"]))
+        return finished
     check_supporting(questions, recipe.retriever)
-    bench.load()
-    processes.wait()  # every process has checked the directory: from here on it is the main one's to write
-    output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume) if processes.is_main else RunDir(recipe.output_dir)
-    earlier = read_ledgers(output)
-    processes.wait()  # every process has read what is answered: from here on each adds to it
-    answered = {row.prediction.question_id for row in earlier}
-    share = processes.share([question for question in questions if question.id not in answered])
-    with Ledger(output, processes.rank, attempt=attempts(earlier) + 1) as ledger:
-        asyncio.run(_answer_all(bench, share, ledger))
-    processes.wait()
-    processes.part()
-    return _finish(bench, questions, output) if processes.is_main else {}
+    with locked_run(recipe.output_dir) if processes.is_main else nullcontext():
+        bench.load()
+        processes.wait()  # every process has checked the directory: from here on it is the main one's to write
+        output = RunDir(recipe.output_dir)
+        if processes.is_main:
+            known = fingerprints(recipe, questions, bench.options) | {"retriever": getattr(bench.retriever, "revision", None)}
+            output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume, fingerprints=known)
+        earlier = read_ledgers(output)
+        check_fingerprints(output.path, prompts_used(earlier), prompts_now(prompts_used(earlier)))
+        processes.wait()  # every process has read what is answered: from here on each adds to it
+        answered = {row.prediction.question_id for row in earlier if row.prediction.failed is None}
+        share = processes.share([question for question in questions if question.id not in answered])
+        with Ledger(output, processes.rank, attempt=attempts(earlier) + 1) as ledger:
+            asyncio.run(_answer_all(bench, share, ledger))
+        processes.wait()
+        processes.part()
+        return _finish(bench, questions, output) if processes.is_main else {}
 
 
 def _finish(bench: "InferBench", questions: Sequence[Question], output: RunDir) -> dict[str, Any]:
-    """Put the processes' answers together in question order, and score them."""
+    """Put the processes' answers together in question order, and score them. The ledgers stay as long as a question has no answer."""
     recipe, ledger = bench.recipe, read_ledgers(output)
-    seconds, by_id = wall_seconds(ledger), {row.prediction.question_id: row.prediction for row in ledger}
+    seconds, by_id = wall_seconds(ledger), last_outcomes(ledger)
     predictions = [by_id[question.id] for question in questions]
     write_records(output / PREDICTIONS_FILE, predictions)
     rows = score(recipe.name or recipe.decoder, questions, predictions)
     write_records(output / SCORES_FILE, rows)
+    failed = Counter(prediction.failed.partition(":")[0] for prediction in predictions if prediction.failed)
     metrics = {
         "results": evaluate(rows, predictions, seconds=seconds, tokenizer=bench.llm.tokenizer if recipe.tokenizer else None),
         "questions": len(questions),
+        "questions_without_gold_answers": sum(not has_gold(question) for question in questions),
+        "failed": failed.total(),
+        "failed_by_reason": dict(failed.most_common()),
         "cost": total_cost(predictions, seconds=seconds),
         **provenance(recipe, questions, bench.retriever),
         "endpoints": {role: llm.record() for role, llm in bench.endpoints().items()},
         "prompts": prompts_used(ledger),
     }
     output.write_metrics(metrics)
-    delete_ledgers(output)
+    if not failed:
+        delete_ledgers(output)
     return metrics
 
 
@@ -93,6 +121,7 @@ class InferBench:
                 f"Name it by sub_models.{role}, or by adapters.{role} of the model."
             )
         self.llm: Any = None
+        self.searches, self._outcomes = SearchHealth(), Outcomes()
         self.sub_models: dict[str, Any] = {}
         self.retriever: Retriever | None = None
 
@@ -121,9 +150,23 @@ class InferBench:
 
     async def answer(self, question: Question) -> Prediction:
         """Decode one question with its choices."""
+        return await self._decode(self._tools(question), question)
+
+    async def outcome(self, question: Question) -> Prediction:
+        """The same, but an error that is the question's own becomes its outcome. Raises the errors that every question would meet."""
+        tools = self._tools(question)
+        try:
+            prediction = await self._decode(tools, question)
+        except Exception as error:
+            ended = tools.ended_by(self._outcomes.fault(question.id, error))
+            return ended.model_copy(update={"question": question.text})
+        self._outcomes.answered(prediction)
+        return prediction
+
+    def _tools(self, question: Question) -> Tools:
         recipe = self.recipe
         asked = valid_text(choice_question(question) if question.choices else question.text)
-        tools = Tools(
+        return Tools(
             question=question.model_copy(update={"text": asked}),
             llm=self.llm,
             retriever=self.retriever,
@@ -132,7 +175,10 @@ class InferBench:
             sub_models=self.sub_models,
             max_new_tokens=recipe.max_new_tokens,
             keep_prompts=recipe.keep_prompts,
+            searches=self.searches,
         )
+
+    async def _decode(self, tools: Tools, question: Question) -> Prediction:
         prediction = await self.decoder.decode(tools.readable(), tools, self.options)
         return prediction.model_copy(update={"question": question.text})
 
@@ -151,16 +197,16 @@ class InferBench:
 async def _answer_all(bench: InferBench, questions: Sequence[Question], ledger: Ledger) -> None:
     """Decode with a bounded number of questions in flight; each prediction is on disk before the next question starts."""
     gate = asyncio.Semaphore(bench.recipe.questions_in_flight)
-    calls = 0
+    calls = failed = 0
     title = f"infer {bench.recipe.name or bench.recipe.decoder}"
-    with Progress(title, total=len(questions), beside=lambda: f"calls={calls}") as progress:
+    with Progress(title, total=len(questions), beside=lambda: f"calls={calls}" + (f" failed={failed}" if failed else "")) as progress:
 
         async def answer_one(question: Question) -> None:
-            nonlocal calls
+            nonlocal calls, failed
             async with gate:
-                prediction = await bench.answer(question)
+                prediction = await bench.outcome(question)
             ledger.write(prediction)
-            calls += prediction.cost.calls
+            calls, failed = calls + prediction.cost.calls, failed + (prediction.failed is not None)
             progress.advance()
 
         try:

@@ -59,10 +59,11 @@ class _Given:
 def score(
     name: str, questions: Sequence[Question], predictions: Sequence[Prediction | None], judgements: Judgements | None = None
 ) -> list[QuestionScores]:
-    """Every metric that applies, a row a question; None is a question without an answer, which is wrong.
+    """Every metric that applies, a row a question; one without an answer (None, or failed) is wrong, one without a gold answer not scored.
 
     A tree decoder gives one system per selection, and the upper bound: the best of its paths (RQ-RAG Sec. 2.3).
     """
+    predictions = [prediction if prediction and prediction.has_answer else None for prediction in predictions]
     columns = {
         system: _columns(given, questions, judgements or {}, best=system == _bound(name)) for system, given in _systems(name, predictions)
     }
@@ -79,6 +80,11 @@ def score(
         )
         for row, question in enumerate(questions)
     ]
+
+
+def has_gold(question: Question) -> bool:
+    """Whether there is something that an answer can be scored against."""
+    return bool(question.answers or question.disambiguations)
 
 
 def groups_of(question: Question, several_datasets: bool) -> list[str]:

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self, TextIO, TypeVar
@@ -74,7 +75,7 @@ class Processes:
 
 
 class LedgerRow(Record):
-    """An answered question, and where its process stood then: seconds into its `attempt` (1 is the first), prompts used so far."""
+    """A question's outcome, and where its process stood then: seconds into its `attempt` (1 is the first), prompts used so far."""
 
     attempt: int
     seconds: float
@@ -86,7 +87,7 @@ class Ledger:
     """The ledger that one process appends to. A line cut short by an interruption is taken away first."""
 
     def __init__(self, output: RunDir, process_rank: int, *, attempt: int) -> None:
-        self._path, self._attempt = output / f"{_LEDGER}.{process_rank}", attempt
+        self._output, self._path, self._attempt = output, output / f"{_LEDGER}.{process_rank}", attempt
         self._file: TextIO | None = None
 
     def __enter__(self) -> Self:
@@ -96,16 +97,23 @@ class Ledger:
         return self
 
     def write(self, prediction: Prediction) -> None:
-        """Put an answer on disk, where the end of this process cannot reach it."""
+        """Put an outcome on disk, where the end of this process cannot reach it. Raises RunDirError where the disk is full."""
         assert self._file is not None, "a ledger is written inside its `with`"
         seconds = round(time.perf_counter() - self._started, 4)
         row = LedgerRow(attempt=self._attempt, seconds=seconds, prompts=rendered_prompts(), prediction=prediction)
-        self._file.write(row.model_dump_json(exclude_none=True) + "\n")
-        self._file.flush()
+        try:
+            self._output.begin()
+            self._file.write(row.model_dump_json(exclude_none=True) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise RunDirError(f"{self._path}: cannot be written ({error.strerror}). Free some space and go on with --resume.") from None
 
     def __exit__(self, *_: object) -> None:
         assert self._file is not None
-        self._file.close()
+        with suppress(OSError):  # a full disk, which `write` has told of
+            self._file.close()
+        if self._path.stat().st_size == 0:  # nothing came of it
+            self._path.unlink()
 
 
 def read_ledgers(output: RunDir) -> list[LedgerRow]:
@@ -134,6 +142,11 @@ def wall_seconds(rows: Sequence[LedgerRow]) -> float:
     for row in rows:
         longest[row.attempt] = max(row.seconds, longest.get(row.attempt, 0.0))
     return sum(longest.values())
+
+
+def last_outcomes(rows: Sequence[LedgerRow]) -> dict[str, Prediction]:
+    """By question what became of it when it was last asked."""
+    return {row.prediction.question_id: row.prediction for row in sorted(rows, key=lambda row: row.attempt)}
 
 
 def prompts_used(rows: Sequence[LedgerRow]) -> dict[str, str]:

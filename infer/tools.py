@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, valid_text
+from infer.outcomes import SearchHealth
 from refinery.chat_template import frame_tokens
 from refinery.errors import RetrievalError
 from refinery.llms.base import LLM, Context, Usage
@@ -39,6 +40,8 @@ class Tools:
     usage: Usage = field(default_factory=Usage)
     retrievals: int = 0
     trace: list[TraceStep] = field(default_factory=list)
+    searches: SearchHealth = field(default_factory=SearchHealth)  # of all questions together
+    failed: str | None = None
 
     def context(self, prompt: str | Sequence[Segment]) -> Context:
         """A fresh context whose cost is this question's."""
@@ -55,7 +58,7 @@ class Tools:
         limit = getattr(llm, "context_limit", None)
         if limit is None or not isinstance(prompt, Prompt):
             return prompt
-        fitted = fit_prompt(prompt, limit - to_write - frame_tokens(llm.tokenizer), llm.tokenizer)
+        fitted = fit_prompt(prompt, limit - to_write - frame_tokens(_counter(llm)), _counter(llm))
         if fitted is not prompt:
             self.note("shortened", self.question.text, depth=0, text=f"the passages in the prompt {prompt.name}")
         return fitted
@@ -74,7 +77,8 @@ class Tools:
         return self.question.model_copy(update={"text": text})
 
     async def search(self, query: str, *, depth: int = 0, room: int | None = None, whole: bool = False) -> list[Passage]:
-        """Passages for a query, best first; none, and a `fault` in the trace, where the search could not be made.
+        """Passages for a query, best first; none, and a `fault` in the trace, where the search could not be made: the question then counts
+        as unfinished.
 
         They are `fitted`, and how many were shortened stands in the trace; or `whole`, for a filter that shows the model few of them.
         """
@@ -83,8 +87,11 @@ class Tools:
         hits: list[Hit] = []
         try:
             hits = await self.retriever.search(query, k=self.passages_per_query, question=self.question)
+            self.searches.succeeded()
         except RetrievalError as error:
-            self.note("fault", query, depth=depth, text=f"search_failed: {error}")
+            self.searches.failed(error)
+            self.failed = f"search_failed: {error}"
+            self.note("fault", query, depth=depth, text=self.failed)
         found = [hit.passage for hit in hits]
         passages = [p.model_copy(update={"title": valid_text(p.title), "text": valid_text(p.text)}) for p in found]
         passages = passages if whole else self.fitted(passages, room)
@@ -111,7 +118,7 @@ class Tools:
 
     @property
     def _tokenizer(self) -> Any:
-        return self.llm.tokenizer  # type: ignore[attr-defined]
+        return _counter(self.llm)
 
     def note(
         self, name: str, question: str, *, depth: int, passages: Sequence[Hit] | None = None, prompt: str | None = None, **values: Any
@@ -123,6 +130,12 @@ class Tools:
             [ScoredPassage(**h.passage.model_dump(), retrieval_score=h.retrieval_score) for h in passages] if passages is not None else None
         )
         self.trace.append(TraceStep(name=name, depth=depth, question=question, passages=found, **values))
+
+    def ended_by(self, fault: str) -> Prediction:
+        """Close the question without an answer, for the reason that `fault` opens with."""
+        self.failed = fault
+        self.note("fault", self.question.text, depth=0, text=fault)
+        return self.prediction("")
 
     def prediction(self, answer: str, *, paths: Sequence[Trajectory] = (), selected: dict[str, str] | None = None) -> Prediction:
         """Close the question with its answer."""
@@ -140,4 +153,10 @@ class Tools:
             ),
             paths=list(paths),
             selected=selected or {},
+            failed=self.failed,
         )
+
+
+def _counter(llm: Any) -> Any:
+    """What tells how many tokens a text has: the model's tokenizer, or what counts for a model that shows none."""
+    return getattr(llm, "token_counter", None) or llm.tokenizer

@@ -12,12 +12,13 @@ _SETTLE_TURNS = 3
 
 
 class Batcher(Generic[Item, Result]):
-    """Calls `run` with the items that wait, one batch of at most `max_batch` at a time, and gives each its result.
+    """Calls `run` with the items that wait, one batch of at most `max_batch` at a time, and gives each its result, or raises
+    the error that is there in its place.
 
     A batch begins when a few turns of the event loop have brought no further item: those who ask at once are served at once.
     """
 
-    def __init__(self, run: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], *, max_batch: int | None = None) -> None:
+    def __init__(self, run: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]], *, max_batch: int | None = None) -> None:
         self._run, self._max_batch = run, max_batch
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._server: asyncio.Task[None] | None = None
@@ -44,7 +45,11 @@ class Batcher(Generic[Item, Result]):
                         future.set_exception(error)
                 continue
             for (_, future), result in zip(batch, results, strict=True):
-                if not future.done():  # one that gave up has cancelled its own
+                if future.done():  # one that gave up has cancelled its own
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
                     future.set_result(result)
 
     async def _settled(self) -> None:

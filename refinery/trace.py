@@ -50,7 +50,10 @@ class Cost(Record):
 
 
 class Prediction(Record):
-    """One answered question. `paths` are the finished trajectories of a tree decoder, `selected` its answer by each strategy."""
+    """What became of one question. `paths` are the finished trajectories of a tree decoder, `selected` its answer by each strategy.
+
+    `failed` says why it has no answer, or, where a search could not be made, why the answer there is does not count as final.
+    """
 
     question_id: str
     question: str
@@ -59,3 +62,9 @@ class Prediction(Record):
     cost: Cost
     paths: list[Trajectory] = []
     selected: dict[str, str] = {}
+    failed: str | None = None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the decoder came to its end."""
+        return self.failed is None or bool(self.answer)

@@ -18,6 +18,7 @@ from refinery.errors import HubError, RefineryError, Stopped, TrainingError
 from refinery.hub.push import push_checkpoint
 from refinery.hub.reproduce import outputs_of, read_examples
 from refinery.llms.checkpoint import load_base, load_with_adapters, read_adapter_config
+from refinery.run_dir import RunDir
 from refinery.segments import EncodedRow
 from train.launch import on_its_own
 from train.overlong import sides
@@ -64,6 +65,18 @@ class SaveOnSignal(TrainerCallback):
                 f"{recipe.output_dir}: stopped by SIGTERM after step {state.global_step} of {state.max_steps}; the checkpoint is saved. "
                 "Go on with the same command and --resume."
             )
+
+
+class BeginRun(TrainerCallback):
+    """From the first checkpoint on there is something to go on from, and `run.json` stands in the way of another run."""
+
+    def __init__(self, recipe: TrainRecipe) -> None:
+        self._output = RunDir(recipe.output_dir)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin the run, from the first process."""
+        if state.is_world_process_zero:
+            self._output.begin()
 
 
 class CheckFirstSave(TrainerCallback):

@@ -8,10 +8,18 @@ from typing import Any
 from refinery.fingerprint import file_fingerprint
 from refinery.hub.model_card import DATA_FILE
 from refinery.hub.reproduce import EXAMPLES_FILE, NUM_EXAMPLES
+from refinery.llms.hub_files import whole_revision
 from refinery.prompts.render import rendered_prompts
-from refinery.run_dir import write_json
+from refinery.run_dir import Fingerprints, write_json
 from refinery.segments import IGNORED_LABEL, EncodedRow
 from train.recipe import TrainRecipe
+
+
+def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:
+    """For `run.json`: what a checkpoint was trained by besides the recipe, so that it is gone on from with nothing else."""
+    files = [path for path in (*recipe.data, *recipe.validation) if path.is_file()]
+    base = {f"base {recipe.base}": whole_revision(recipe.base)}
+    return {str(path): file_fingerprint(path) for path in files} | base | {"number of processes": str(processes)}
 
 
 def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer: Any) -> None:

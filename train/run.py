@@ -4,18 +4,19 @@ import importlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from refinery.hub.push import open_repository, push
-from refinery.run_dir import RunDir, check_run, open_run
+from refinery.run_dir import RunDir, check_run, locked_run, open_run
 from refinery.segments import EncodedRow
 from train.data import training_records
 from train.evaluate import evaluate
 from train.gather import whole_weights
-from train.launch import asked, check_started, on_its_own, prepare
-from train.provenance import write_provenance
+from train.launch import Launch, asked, check_started, on_its_own, prepare
+from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
 from train.support import check_support
 
@@ -49,18 +50,28 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
     """Train, save to `output_dir`, evaluate on the validation files. Returns what `metrics.json` holds."""
     # Under `accelerate launch` every process runs this; the first one owns the run directory.
     main_process = os.environ.get("RANK", "0") == "0"
-    # A resumed run that came to its end is seen by all, so that none waits for the first.
-    if (main_process or resume) and (finished := check_run(recipe, recipe.output_dir, resume=resume)) is not None:
-        return finished
     launch = asked()
+    known = fingerprints(recipe, launch.processes) if main_process else {}
+    # A resumed run that came to its end is seen by all, so that none waits for the first.
+    if main_process or resume:
+        finished = check_run(recipe, recipe.output_dir, resume=resume, fingerprints=known)
+        if finished is not None:
+            return finished
+    with locked_run(recipe.output_dir) if main_process else nullcontext():
+        return _train(recipe, launch, main_process=main_process, resume=resume)
+
+
+def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: bool) -> dict[str, Any]:
     check_support(recipe, launch={launch.sharding, *launch.traits})
     prepare(launch)
     family = load_family(recipe)
     records = training_records(recipe)
     model, tokenizer = family.build_model(recipe)
     rows, overlong = family.encode_rows(records, recipe, tokenizer)
-    output = open_run(recipe, recipe.output_dir, stage="train", resume=resume) if main_process else RunDir(recipe.output_dir)
+    output = RunDir(recipe.output_dir)
     if main_process:
+        known = fingerprints(recipe, launch.processes)  # again: a base from a hub is here by now
+        output = open_run(recipe, recipe.output_dir, stage="train", resume=resume, fingerprints=known)
         if recipe.hub:  # a refusal should not wait for the first checkpoint
             open_repository(recipe.hub.to, kind="model", private=recipe.hub.private)
         write_provenance(recipe, rows, tokenizer)
@@ -99,10 +110,10 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     `save` writes the model in training to a folder. Raises Stopped after a SIGTERM, and TrainingError for a save that is broken or a
     loss that is no number.
     """
-    from train.callbacks import CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
+    from train.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
 
     signals = SaveOnSignal(trainer.accelerator)
-    for callback in (CheckFirstSave(recipe, save), PushCheckpoints(recipe, save), signals):
+    for callback in (BeginRun(recipe), CheckFirstSave(recipe, save), PushCheckpoints(recipe, save), signals):
         trainer.add_callback(callback)
     watch_loss(trainer, rows, recipe)
     with signals.listening():

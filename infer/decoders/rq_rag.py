@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from infer.ask import note_fault
 from infer.path_judge import judged
 from infer.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
 from infer.tools import Tools
@@ -120,7 +121,7 @@ async def _actions(node: _Node, options: Options) -> Sequence[str]:
 async def _answer(node: _Node, question: Question, tools: Tools, options: Options) -> list[Trajectory]:
     """Open `[A_Response]` and let the model answer."""
     generation, opened_with = await _write("answer", node.context, max_new_tokens=tools.max_new_tokens)
-    tools.note("answer", question.text, depth=len(node.steps), text=generation.text)
+    _note_written("answer", generation, question, tools, depth=len(node.steps))
     step, reading = _written_step("answer", generation, opened_with=opened_with), None
     if options.fidelity == "official":
         closed = [*node.closed, _closed(generation, tools)]
@@ -136,7 +137,7 @@ async def _search(action: str, node: _Node, question: Question, tools: Tools, op
         action, node.context, max_new_tokens=options.max_query_tokens, temperature=options.query_temperature
     )
     depth, closed = len(node.steps), _closed(written, tools)
-    tools.note(action, question.text, depth=depth, text=written.text)
+    _note_written(action, written, question, tools, depth=depth)
     query, closing = written.text, [END] if written.stopped_by == "length" else []
     if options.fidelity == "official" and not closed:
         # inference.py finds the last query that has ended, and leaves this one open.
@@ -171,6 +172,12 @@ async def _write(action: str, context: Context, *, max_new_tokens: int, temperat
     return generation, (opened.token_ids[-1], logprob)
 
 
+def _note_written(action: str, generation: Generation, question: Question, tools: Tools, *, depth: int) -> None:
+    tools.note(action, question.text, depth=depth, text=generation.text)
+    if generation.stopped_by == "refused":
+        note_fault(tools, question.text, "refused", f"{action}: the endpoint did not take the prompt", depth=depth)
+
+
 def _written_step(action: str, generation: Generation, *, opened_with: tuple[int, float], passages: list[Passage] | None = None) -> Step:
     """The step a model wrote, with the control token that opened it: ids and log-probabilities of both."""
     token_id, logprob = opened_with
@@ -193,7 +200,7 @@ async def _score_prompt(prompt: list[Segment], tools: Tools) -> list[float]:
 
 def _closed(generation: Generation, tools: Tools) -> bool:
     """Whether the model ended what it wrote with `[EOS]`, and not with the end of the message or at the limit."""
-    return generation.token_ids[-1] == control_token_id(END.text, _tokenizer(tools))
+    return generation.token_ids[-1:] == [control_token_id(END.text, _tokenizer(tools))]
 
 
 def _blank_tokens(generation: Generation, tools: Tools) -> int:

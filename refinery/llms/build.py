@@ -37,9 +37,10 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
     if isinstance(config, ServedModelConfig) and config.tokenizer:
         return _served(config, config.tokenizer)
     if isinstance(config, EndpointConfig):
+        from refinery.llms.context_limit import served_context_limit
         from refinery.llms.remote import RemoteLLM
 
-        return RemoteLLM(config)
+        return RemoteLLM(config, asyncio.run(served_context_limit(config)) if isinstance(config, ServedModelConfig) else None)
     from refinery.llms.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
     from refinery.llms.embeddings import check_bundle
 

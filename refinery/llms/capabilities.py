@@ -5,7 +5,7 @@ something else. So a capability counts only where a reply proves it.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from refinery.errors import LLMError
@@ -21,6 +21,7 @@ from refinery.llms.completion_api import (
     score_request,
     whole,
 )
+from refinery.llms.context_limit import served_context_limit
 from refinery.llms.endpoint import RefusedRequest, ServedModelConfig, UnusableEndpoint
 from refinery.llms.openai import ChatEndpoint
 from refinery.segments import encode_text
@@ -47,7 +48,8 @@ _SAME_LOGPROB = 0.05
 class Capabilities:
     """What was proved. `label_reads` and `text_scores` name the dialect that works; `raw_label_reads`: labels are not normalised.
 
-    `bos_in_text`: a prompt sent as text needs its BOS written out, since the server adds none.
+    `bos_in_text`: a prompt sent as text needs its BOS written out, since the server adds none. `context_limit`: tokens of prompt and
+    reply together, None where the server does not say.
     """
 
     token_id_prompts: bool = False
@@ -61,6 +63,7 @@ class Capabilities:
     text_scores: TextScores | None = None
     cached_tokens: bool = False
     adapters: tuple[str, ...] = ()
+    context_limit: int | None = None
 
     def lacking(self, needs: Iterable[Need]) -> list[str]:
         """The words for what is needed and not there."""
@@ -95,7 +98,7 @@ async def probe(config: ServedModelConfig, tokenizer: Any) -> Capabilities:
     for address, capabilities in others:
         if capabilities != first[1]:
             raise LLMError(f"endpoints {first[0]} and {address} differ in what they can do. Serve the model alike on both.")
-    return first[1]
+    return replace(first[1], context_limit=await served_context_limit(config))
 
 
 class _Probe:

@@ -59,21 +59,29 @@ class ClassifierLLM:
         usage.prefill_tokens += num_tokens
         return shares
 
-    def _process(self, batch: Sequence[_Request]) -> list[tuple[dict[str, float], int]]:
-        import torch
+    def _process(self, batch: Sequence[_Request]) -> list[Any]:
+        """(label shares, tokens) of each request, or why it has none."""
+        from refinery.llms.out_of_memory import in_halves
 
         rows = [self._encode(request) for request in batch]
-        results: list[tuple[dict[str, float], int]] = [({}, 0)] * len(rows)
+        results: list[Any] = [None] * len(rows)
         for group in chunks([len(row["input_ids"]) for row in rows], self._budget):
-            inputs = self.tokenizer.pad([rows[i] for i in group], return_tensors="pt").to(self._device)
-            with torch.inference_mode():
-                logits = self._model(**inputs).logits  # (rows, labels)
-            self.counters.forwards += 1
-            self.counters.batch_sizes.append(len(group))
-            for i, shares in zip(group, torch.softmax(logits.float(), dim=-1).tolist(), strict=True):
-                results[i] = dict(zip(self.labels, shares, strict=True)), len(rows[i]["input_ids"])
-                self.counters.prefill_tokens += len(rows[i]["input_ids"])
+            for i, result in zip(group, in_halves(self._judge, [rows[i] for i in group]), strict=True):
+                results[i] = result
         return results
+
+    def _judge(self, rows: Sequence[dict[str, list[int]]]) -> list[tuple[dict[str, float], int]]:
+        import torch
+
+        inputs = self.tokenizer.pad(list(rows), return_tensors="pt").to(self._device)
+        with torch.inference_mode():
+            logits = self._model(**inputs).logits  # (rows, labels)
+        self.counters.forwards += 1
+        self.counters.batch_sizes.append(len(rows))
+        lengths = [len(row["input_ids"]) for row in rows]
+        self.counters.prefill_tokens += sum(lengths)
+        shares = torch.softmax(logits.float(), dim=-1).tolist()
+        return [(dict(zip(self.labels, of_row, strict=True)), length) for of_row, length in zip(shares, lengths, strict=True)]
 
     def _encode(self, request: _Request) -> dict[str, list[int]]:
         whole = encode_pair(request.question, request.passage, self.tokenizer)

@@ -48,6 +48,11 @@ class CompletionsLLM:
         segments = user_turn(prompt, self.tokenizer) if isinstance(prompt, str) else prompt
         return CompletionsContext(self, bos_ids(segments, self.tokenizer), "", usage or Usage()).extend(segments)
 
+    @property
+    def context_limit(self) -> int | None:
+        """Tokens of a prompt and its reply together, as the server says."""
+        return self.capabilities.context_limit
+
     def require(self, decoder: str, needs: frozenset[Need]) -> None:
         """Raises LLMError when the endpoint lacks what the decoder needs."""
         if lacking := self.capabilities.lacking(needs):
@@ -115,6 +120,8 @@ class CompletionsContext:
         try:
             reply = await llm.send(request, self._usage)
         except RefusedRequest as error:
+            if error.reason != "refused":  # the server had no time for it, and may have later
+                raise
             logger.warning("endpoint model '%s' withheld a reply: %s", config.model, error)
             return Generation(text="", token_ids=[], logprobs=[], stopped_by="refused", context=self)
         return self._generation(reply, stop_ids)

@@ -86,10 +86,19 @@ class _DecodeBatch:
         self.prefix = max(row[0].prefix.end for row in rows)
         self.steps = max(branch.left for _, _, branch in self.branches)
         self.written: list[list[int]] = [[] for _ in self.branches]
+        self.kept = 0  # branches whose prefixes hold what is written of them
         self.hidden: list[torch.Tensor] = []  # of each step (rows, width, hidden)
 
     def run(self) -> None:
-        """Decode until most branches have ended, and keep what is computed of all of them."""
+        """Decode until most branches have ended, and keep what is computed of all of them. Where that fails, a branch has nothing written
+        that its prefix does not hold."""
+        try:
+            self._run()
+        finally:
+            for (_, _, branch), written in zip(self.branches[self.kept :], self.written[self.kept :], strict=True):
+                del branch.token_ids[len(branch.token_ids) - len(written) :], branch.logprobs[len(branch.logprobs) - len(written) :]
+
+    def _run(self) -> None:
         model, room = self.model, self.width * self.steps
         model.tree.make_room(len(self.rows) * (self.prefix + room) + sum(branch.left for _, _, branch in self.branches))
         adapters = [row[0].adapter for row in self.rows]
@@ -108,8 +117,9 @@ class _DecodeBatch:
             if live <= _LIVE_SHARE * len(self.branches):
                 break
         for i in range(len(self.branches)):
-            self._count(i)
             self._keep(i, cache)
+            self._count(i)
+            self.kept += 1
 
     def _visible(self, held: torch.Tensor) -> torch.Tensor:
         """Which keys each branch sees, (rows, 1, width, prefix + width x steps): its row's prefix, and its own tokens."""

@@ -6,6 +6,7 @@ Prefix sharing is in `prefix_tree.py`, batching proper in `kv.py` and `decoding.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +21,11 @@ from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.decoder_support import context_limit
 from refinery.llms.decoding import Branch, decode
 from refinery.llms.kv import KvModel, Wanted
+from refinery.llms.out_of_memory import does_not_fit, unless_out_of_memory
 from refinery.llms.prefix_tree import Adapter, Node
 from refinery.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
 
+logger = logging.getLogger(__name__)
 _SETTLE_TURNS = 10
 
 
@@ -31,7 +34,7 @@ class _Request:
     """What a decoder waits for: text written after `context`, or the log-probabilities of `targets` there.
 
     `targets` are either the tokens by which `context` continues `after`, or alternatives for what follows `context`. `branch` is the
-    text as far as it is written.
+    text as far as it is written; `was_alone` of one for which memory did not suffice although nothing else was computed.
     """
 
     context: "HuggingFaceContext"
@@ -43,6 +46,7 @@ class _Request:
     stop_ids: frozenset[int] = frozenset()
     temperature: float = 0.0
     branch: Branch | None = None
+    was_alone: bool = False
 
     def end(self) -> Node:
         """The last node of what there is so far."""
@@ -89,6 +93,7 @@ class HuggingFaceLLM:
         self.end_ids = end_ids(tokenizer) | _listed(getattr(model, "generation_config", None))
         self.context_limit: int | None = context_limit(self._kv.config)
         self._queue: list[_Request] = []
+        self._most: int | None = None  # requests of a batch, once memory has not sufficed for more
         self._server: asyncio.Task[None] | None = None
         # One thread of its own: torch keeps one OpenMP pool per calling thread.
         self._thread = ThreadPoolExecutor(max_workers=1)
@@ -170,12 +175,28 @@ class HuggingFaceLLM:
         writing = [request for request in waiting if request.max_new_tokens]
         admitted, later, room = self._admit(reading or writing)
         later += writing if reading else []
+        if admitted and admitted[0].was_alone:
+            self._kv.tree.clear()
         try:
-            served = self._answer(admitted, room)
+            served = unless_out_of_memory(lambda: self._answer(admitted, room))
         except Exception as error:
             return [(request, error) for request in admitted], later
+        if served is None:
+            return self._give_way(admitted, later)
+        self._most = self._most and self._most + 1
         unfinished = [request for request in admitted if request.branch and not request.branch.ended]
         return [(request, outcome) for request, outcome in served if request not in unfinished], unfinished + later
+
+    def _give_way(self, admitted: list[_Request], later: list[_Request]) -> tuple[list[tuple[_Request, Any]], list[_Request]]:
+        """After memory did not suffice: keep nothing, and try half as many. What was alone twice gets an error."""
+        self._kv.tree.clear()
+        if len(admitted) == 1 and admitted[0].was_alone:
+            return [(admitted[0], does_not_fit())], later
+        admitted[0].was_alone = len(admitted) == 1
+        self._most = max(1, len(admitted) // 2)
+        logger.warning("no memory for a batch of %d contexts; going on with %d. Lower kv_tokens to avoid this.", len(admitted), self._most)
+        ended = [request for request in admitted if request.branch and request.branch.ended]
+        return [(request, request.branch) for request in ended], [request for request in admitted if request not in ended] + later
 
     def _admit(self, waiting: Sequence[_Request]) -> tuple[list[_Request], list[_Request], int]:
         """As many requests as half of the budget can keep, longest first; those that wait; the room for a batch."""
@@ -189,7 +210,7 @@ class HuggingFaceLLM:
             chain = request.end().chain()
             new = [node for node in chain if (id(node), request.adapter) not in kept]
             needed = sum(len(node.token_ids) for node in new) + request.max_new_tokens
-            if admitted and tokens + needed > half:
+            if admitted and (tokens + needed > half or len(admitted) == self._most):
                 later.append(request)
                 continue
             admitted.append(request)

@@ -148,6 +148,11 @@ class PrefixTree:
         """Tokens that may be allocated without evicting anything."""
         return self.budget - self.ledger.held
 
+    def clear(self) -> None:
+        """Keep nothing of what is computed; whoever needs it computes it again. Between batches only."""
+        for node in self.root.descendants():
+            node.states.clear()
+
     def make_room(self, tokens: int) -> None:
         """Have room for `tokens` more, for which the states that were used longest ago go, the ends of prefixes first."""
         if tokens > self.free:

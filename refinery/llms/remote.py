@@ -16,12 +16,15 @@ from typing import Any
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.capabilities import NO_CAPABILITIES, Need
+from refinery.llms.context_limit import ByteTokens
 from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
 from refinery.llms.openai import ChatEndpoint
 from refinery.segments import Segment
 
 logger = logging.getLogger(__name__)
 
+# What a chat template writes around a message, its own system prompt included.
+_TEMPLATE_TOKENS = 64
 Messages = tuple[tuple[str, str], ...]  # (role, content)
 
 
@@ -29,11 +32,15 @@ class RemoteLLM:
     """An `LLM` over any OpenAI-compatible chat endpoint. Equal greedy requests that are open at once are sent once.
 
     A reply has at most `max_tokens` of the endpoint's configuration; its `temperature` holds where the decoder asks for none.
-    `counters` holds what was really sent, the `Usage` of a context what its question asked for.
+    `counters` holds what was really sent, the `Usage` of a context what its question asked for. `served_limit` is the longest context
+    that the server takes; prompts are fitted to `context_limit` by counting bytes, since a chat shows no tokenizer.
     """
 
-    def __init__(self, config: EndpointConfig) -> None:
-        self.config = config
+    token_counter = ByteTokens()
+
+    def __init__(self, config: EndpointConfig, served_limit: int | None = None) -> None:
+        self.config, self.served_limit = config, served_limit
+        self.context_limit = None if served_limit is None else max(served_limit - _TEMPLATE_TOKENS, 1)
         self.counters = Counters()
         self._endpoint = ChatEndpoint(config)
         self._in_flight: dict[bytes, asyncio.Task[Reply]] = {}
@@ -64,6 +71,8 @@ class RemoteLLM:
         try:
             reply = await self._endpoint.reply(request)
         except RefusedRequest as error:
+            if error.reason != "refused":  # the server had no time for it, and may have later
+                raise
             logger.warning("endpoint model '%s' withheld a reply: %s", self.config.model, error)
             return Reply("", "refusal", request_id="", num_prompt_tokens=0, num_completion_tokens=0)
         self.counters.prefill_tokens += reply.num_prompt_tokens
@@ -90,7 +99,7 @@ class RemoteLLM:
 
     def record(self) -> dict[str, Any]:
         """What the endpoint can do, for the run's record."""
-        return dataclasses.asdict(NO_CAPABILITIES)
+        return dataclasses.asdict(NO_CAPABILITIES) | {"context_limit": self.served_limit}
 
     async def close(self) -> None:
         """Close the connections."""

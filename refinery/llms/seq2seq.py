@@ -58,6 +58,8 @@ class Seq2SeqLLM:
     def _process(self, batch: Sequence[_Request]) -> list[Any]:
         import torch
 
+        from refinery.llms.out_of_memory import in_halves
+
         results: list[Any] = [None] * len(batch)
         with torch.inference_mode():
             for adapter in dict.fromkeys(request.adapter for request in batch):
@@ -67,7 +69,7 @@ class Seq2SeqLLM:
                     with self._active(adapter):
                         for group in chunks(lengths, self._budget):
                             picked = [rows[position] for position in group]
-                            served = (self._write if writes else self._read)([batch[i] for i in picked])
+                            served = in_halves(self._write if writes else self._read, [batch[i] for i in picked])
                             for i, result in zip(picked, served, strict=True):
                                 results[i] = result
         return results

@@ -15,16 +15,12 @@ from refinery.metrics import closed, multi_hop, open_domain, retrieval, squad
 from refinery.records import Question
 
 
-def _answers(question: Question) -> list[str]:
-    return question.answers
-
-
-def _given_answers(question: Question) -> list[str] | None:
+def _answers(question: Question) -> list[str] | None:
     return question.answers or None
 
 
 def _letters(question: Question) -> list[str] | None:
-    return question.answers if question.choices else None
+    return _answers(question) if question.choices else None
 
 
 def _booleans(question: Question) -> list[str] | None:
@@ -73,9 +69,7 @@ METRICS: dict[str, Metric] = {
     ),
     "accuracy.yesno": Metric("eladsegal/strategyqa, accuracy of a boolean read from text", closed.yesno_accuracy, _booleans),
     "str_em.asqa": Metric("princeton-nlp/ALCE eval.py, compute_str_em", open_domain.asqa_str_em, _readings),
-    "judge": Metric(
-        "MIGRES Table 15: an LLM says whether the answer implies the gold one", closed.judged, _given_answers, reads="judgement"
-    ),
+    "judge": Metric("MIGRES Table 15: an LLM says whether the answer implies the gold one", closed.judged, _answers, reads="judgement"),
     "em.retrieval": Metric("RQ-RAG metrics.py, calculate_retrieval_em_f1", retrieval.retrieval_em, _supporting, reads="passages"),
     "f1.retrieval": Metric("RQ-RAG metrics.py, calculate_retrieval_em_f1", retrieval.retrieval_f1, _supporting, reads="passages"),
     "recall.retrieval": Metric(

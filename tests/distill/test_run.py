@@ -128,7 +128,6 @@ def test_an_endpoint_that_is_down_is_one_line(recipe, tmp_path):
     assert done.returncode == 2
     assert f"endpoint {address} (model '{MODEL}') cannot be used: Connection error." in one_error_line(done.stderr)
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        "run.json",
         "effects.sqlite",
         "effects.sqlite.lock",
         "failures.jsonl",

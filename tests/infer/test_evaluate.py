@@ -74,6 +74,13 @@ def test_costs_are_per_question_and_in_all():
     assert total_cost(predictions, seconds=3.0) == {field: 2 * value for field, value in cost.items()} | {"seconds": 3.0}
 
 
-def test_a_question_without_gold_answers_scores_nothing():
+def test_a_question_without_gold_answers_is_not_scored():
     scores = results([Question(id="a", text="Who?")], ["Lyon"])["all"]
-    assert (scores["questions"], scores["em"], scores["f1"]) == (1, 0.0, 0.0)
+    assert (scores["questions"], scores["em"], scores["f1"], scores["metrics"]) == (1, None, None, {})
+
+
+def test_only_questions_with_gold_answers_make_up_a_mean():
+    questions = [Question(id="a", text="Who?", answers=["Lyon"]), Question(id="b", text="Where?")]
+    scores = results(questions, ["Lyon", "Paris"])["all"]
+    assert scores["questions"] == 2
+    assert (scores["metrics"]["em.squad"]["mean"], scores["metrics"]["em.squad"]["questions"]) == (100.0, 1)

@@ -149,7 +149,7 @@ def test_a_run_that_lacked_only_its_scores_asks_nothing_and_keeps_prompts_and_ti
 
 STOPPING_DECODER = """
 from infer.decoders import rag
-from refinery.errors import LLMError
+from refinery.llms.endpoint import UnusableEndpoint
 
 stop_at = {"q5"}
 
@@ -158,7 +158,7 @@ class Stopping:
 
     async def decode(question, tools, options):
         if question.id in stop_at:
-            raise LLMError("the machine went away")
+            raise UnusableEndpoint("the machine went away")
         return await rag.decode(question, tools, options)
 """
 

@@ -5,7 +5,7 @@ import pytest
 
 from refinery.errors import RunDirError
 from refinery.recipe import Recipe
-from refinery.run_dir import open_run, read_run, write_json
+from refinery.run_dir import locked_run, open_run, read_run, write_json
 
 
 class ExampleRecipe(Recipe):
@@ -14,14 +14,14 @@ class ExampleRecipe(Recipe):
 
 
 def test_a_new_run_records_its_recipe_and_versions(tmp_path):
-    open_run(ExampleRecipe(), tmp_path / "run", stage="train", resume=False)
+    open_run(ExampleRecipe(), tmp_path / "run", stage="train", resume=False).begin()
     written = read_run(tmp_path / "run")
     assert (written["stage"], written["recipe"]) == ("train", {"output_dir": "runs/x", "learning_rate": 1.0})
     assert {"refinery", "python", "torch"} <= written["versions"].keys()
 
 
 def test_a_run_in_the_way_is_refused(tmp_path):
-    open_run(ExampleRecipe(), tmp_path, stage="train", resume=False)
+    open_run(ExampleRecipe(), tmp_path, stage="train", resume=False).begin()
     with pytest.raises(RunDirError, match="already holds a run. Pass --resume to go on with it, or output_dir="):
         open_run(ExampleRecipe(), tmp_path, stage="train", resume=False)
 
@@ -65,3 +65,43 @@ def test_half_written_json_never_has_the_final_name(tmp_path):
     with pytest.raises(ValueError, match="Circular"):
         write_json(tmp_path / "metrics.json", circular)
     assert not (tmp_path / "metrics.json").exists()
+
+
+def test_a_locked_run_is_refused_and_let_go_at_the_end(tmp_path):
+    with (
+        locked_run(tmp_path / "run"),
+        pytest.raises(RunDirError, match="another process is working on this run"),
+        locked_run(tmp_path / "run"),
+    ):
+        pass
+    with locked_run(tmp_path / "run"):
+        pass
+
+
+def interrupted_run(folder: Path, *, begins: bool) -> None:
+    with locked_run(folder):
+        run = open_run(ExampleRecipe(), folder, stage="train", resume=False)
+        if begins:
+            run.begin()
+        raise KeyboardInterrupt
+
+
+def test_a_run_that_came_to_nothing_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_run(tmp_path / "run", begins=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_has_something_to_keep_stays(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_run(tmp_path / "run", begins=True)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
+
+
+def test_resuming_over_other_content_names_what_has_changed(tmp_path):
+    begun = {"data.jsonl": "one", "base model": None, "processes": "2"}
+    open_run(ExampleRecipe(), tmp_path, stage="train", resume=False, fingerprints=begun).begin()
+    same = begun | {"base model": "known by now"}
+    open_run(ExampleRecipe(), tmp_path, stage="train", resume=True, fingerprints=same)
+    with pytest.raises(RunDirError, match=r"over other content \(changed: data.jsonl, base model\)"):
+        open_run(ExampleRecipe(), tmp_path, stage="train", resume=True, fingerprints=same | {"data.jsonl": "two", "base model": "new"})

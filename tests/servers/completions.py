@@ -32,11 +32,12 @@ class CompletionsServer:
         any_model: bool = False,
         processed_logprobs: bool = False,
         max_length: int = 512,
+        max_model_len: int | None = None,
     ) -> None:
         self.model, self.tokenizer, self.adapters = model.eval(), tokenizer, adapters
         self.refused, self.ignored = frozenset(refused), frozenset(ignored)
         self.text_only, self.any_model, self.processed_logprobs = text_only, any_model, processed_logprobs
-        self.max_length = max_length
+        self.max_length, self.max_model_len = max_length, max_model_len
         self.busy = 0  # so many requests are turned away from now on
         self.requests: list[dict[str, Any]] = []
         self.seen: list[list[int]] = []
@@ -57,6 +58,7 @@ class CompletionsServer:
         asyncio.set_event_loop(self._loop)
         app = web.Application()
         app.router.add_post("/v1/completions", self._handle)
+        app.router.add_get("/v1/models", self._models)
         runner = web.AppRunner(app)
         self._loop.run_until_complete(runner.setup())
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -65,6 +67,10 @@ class CompletionsServer:
         ready.set()
         self._loop.run_forever()
         self._loop.run_until_complete(runner.cleanup())
+
+    async def _models(self, request: web.Request) -> web.Response:
+        said = {} if self.max_model_len is None else {"max_model_len": self.max_model_len}
+        return web.json_response({"object": "list", "data": [{"id": "tiny", "object": "model"} | said]})
 
     async def _handle(self, request: web.Request) -> web.Response:
         body = await request.json()
