@@ -2,11 +2,8 @@
 
 import asyncio
 import contextlib
-import hmac
 import logging
-import os
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,8 +11,6 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -25,14 +20,13 @@ from infer.conversation import joined, standalone_question
 from infer.recipe import InferRecipe
 from infer.run import InferBench
 from infer.tools import Tools
-from refinery.errors import RecipeError, RecordError, RefineryError
+from refinery.errors import RecordError, RefineryError
 from refinery.records import Question
+from refinery.serving import Guard, RequestFault, listen, read_json_body, url_of
 from refinery.trace import Prediction
 
 _log = logging.getLogger(__name__)
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MOST_BODY_BYTES = 1 << 20
-_BODY_SECONDS = 30.0
 _KEEP_ALIVE_SECONDS = 10.0
 _SHUTDOWN_SECONDS = 30
 
@@ -42,40 +36,34 @@ def serve(recipe: InferRecipe, *, host: str, port: int, api_key_env: str | None,
 
     Port 0 takes a free one. Raises RecipeError for a host that others reach without a key, and an address that is taken.
     """
-    api_key = _read_key(api_key_env)
-    if host not in _LOOPBACK and api_key is None:
-        raise RecipeError(f"--host {host}: others can reach this. Name the variable that holds a key with --api-key-env.")
-    listener = _listen(host, port)
+    guard = Guard.of_server(host, api_key_env)
+    listener = listen(host, port)
     bench = InferBench(recipe)
     bench.load()
-    app = build_app(bench, api_key=api_key, timeout_seconds=timeout_seconds, hosts=None if api_key else (host, *_LOOPBACK))
+    app = build_app(bench, guard=guard, timeout_seconds=timeout_seconds)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS, server_header=False)
-    address, number = listener.getsockname()[:2]
-    print(f"{model_name(recipe)} at http://{f'[{address}]' if ':' in address else address}:{number}/v1", flush=True)
+    print(f"{model_name(recipe)} at {url_of(listener)}/v1", flush=True)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again once it has shut down; that is then a clean end
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def build_app(
-    bench: InferBench, *, api_key: str | None = None, timeout_seconds: float = 600.0, hosts: tuple[str, ...] | None = None
-) -> Any:
-    """The ASGI application over a loaded bench. `hosts` are the names it may be called by: a page elsewhere cannot pose as one."""
-    service = _Service(bench, api_key, timeout_seconds)
+def build_app(bench: InferBench, *, guard: Guard | None = None, timeout_seconds: float = 600.0) -> Any:
+    """The ASGI application over a loaded bench; without a guard anyone may ask."""
+    service = _Service(bench, guard or Guard(), timeout_seconds)
     routes = [
         Route("/v1/models", service.models),
         Route("/v1/models/{model:path}", service.model),
         Route("/v1/chat/completions", service.chat, methods=["POST"]),
     ]
-    guards = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))] if hosts else []
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         await bench.close()
 
-    handlers: Any = {ApiError: _tell, HTTPException: _tell_http}
-    return Starlette(routes=routes, middleware=guards, exception_handlers=handlers, lifespan=lifespan)
+    handlers: Any = {ApiError: _tell, RequestFault: _tell_fault, HTTPException: _tell_http}
+    return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 
 
 def model_name(recipe: InferRecipe) -> str:
@@ -86,26 +74,26 @@ def model_name(recipe: InferRecipe) -> str:
 class _Service:
     """The routes."""
 
-    def __init__(self, bench: InferBench, api_key: str | None, timeout_seconds: float) -> None:
-        self._bench, self._api_key, self._timeout_seconds = bench, api_key, timeout_seconds
+    def __init__(self, bench: InferBench, guard: Guard, timeout_seconds: float) -> None:
+        self._bench, self._guard, self._timeout_seconds = bench, guard, timeout_seconds
         self._name, self._created = model_name(bench.recipe), int(time.time())
         self._in_flight = 0
 
     async def models(self, request: Request) -> Response:
         """The one decoder."""
-        self._check_key(request)
+        self._guard.check(request.headers)
         return JSONResponse({"object": "list", "data": [self._card()]})
 
     async def model(self, request: Request) -> Response:
         """The decoder, by its name."""
-        self._check_key(request)
+        self._guard.check(request.headers)
         self._check_name(request.path_params["model"])
         return JSONResponse(self._card())
 
     async def chat(self, request: Request) -> Response:
         """Answer the last message, as it is meant in its conversation."""
-        self._check_key(request)
-        body = parse_body(await _read_body(request))
+        self._guard.check(request.headers)
+        body = parse_body(await read_json_body(request.headers, request.stream(), most_bytes=_MOST_BODY_BYTES))
         self._check_name(body.model)
         if self._in_flight >= self._bench.recipe.questions_in_flight:
             raise ApiError(429, f"{self._in_flight} questions are being answered, which is the most. Ask again later.")
@@ -156,11 +144,6 @@ class _Service:
         if name != self._name:
             raise ApiError(404, f"there is no model '{name}' here, but '{self._name}'", code="model_not_found", parameter="model")
 
-    def _check_key(self, request: Request) -> None:
-        given = request.headers.get("authorization", "")
-        if self._api_key is not None and not hmac.compare_digest(given.encode(), f"Bearer {self._api_key}".encode()):
-            raise ApiError(401, "the API key is missing or wrong", code="invalid_api_key")
-
 
 async def _events(body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]", tokenizer: Any) -> AsyncIterator[str]:
     """The stream; while there is no answer yet, a comment now and then keeps the connection open."""
@@ -189,42 +172,16 @@ async def _unless_gone(request: Request, answering: "asyncio.Future[Prediction]"
         answering.cancel()
 
 
-async def _read_body(request: Request) -> bytes:
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise ApiError(415, "send JSON, with Content-Type: application/json")
-    body = b""
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            async for part in request.stream():
-                body += part
-                if len(body) > _MOST_BODY_BYTES:
-                    raise ApiError(413, f"the request is larger than {_MOST_BODY_BYTES:,} bytes")
-    except TimeoutError:
-        raise ApiError(408, f"the request was not whole after {_BODY_SECONDS:g} seconds") from None
-    return body
-
-
 async def _tell(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return JSONResponse(error.body, status_code=error.status, headers={"Retry-After": "1"} if error.status == 429 else None)
 
 
+async def _tell_fault(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestFault)
+    return JSONResponse(ApiError(error.status, str(error), code=error.code).body, status_code=error.status)
+
+
 async def _tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse(ApiError(error.status_code, f"{request.url.path}: {error.detail}").body, status_code=error.status_code)
-
-
-def _read_key(name: str | None) -> str | None:
-    if name is None:
-        return None
-    key = os.environ.get(name)
-    if not key:
-        raise RecipeError(f"--api-key-env {name}: this variable is not set. Set it to the key that clients have to send.")
-    return key
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
-    except OSError as error:
-        raise RecipeError(f"{host}:{port}: cannot be listened on ({error.strerror}). Choose another --port or --host.") from None

@@ -10,8 +10,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("recipe", type=Path, metavar="RECIPE", help="a retriever's recipe, or the folder of an index")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of the recipe, such as cache=searches.sqlite")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only); another needs a key")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
+    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key that clients have to send")
     parser.add_argument("--topk", type=int, default=3, help="hits for a request that names no number (default: 3, as in Search-R1)")
 
 
@@ -21,6 +22,10 @@ def run(arguments: argparse.Namespace) -> None:
 
     from refinery.retrievers.base import build_retriever, load_retriever_config
     from refinery.retrievers.search.server import retrieve_app
+    from refinery.serving import Guard, listen, url_of
 
-    retriever = build_retriever(load_retriever_config(arguments.recipe, arguments.set))
-    web.run_app(retrieve_app(retriever, topk=arguments.topk), host=arguments.host, port=arguments.port)
+    config = load_retriever_config(arguments.recipe, arguments.set)
+    guard = Guard.of_server(arguments.host, arguments.api_key_env)
+    listener = listen(arguments.host, arguments.port)
+    app = retrieve_app(build_retriever(config), topk=arguments.topk, guard=guard)
+    web.run_app(app, sock=listener, print=lambda _: print(f"{config.name} at {url_of(listener)}/retrieve", flush=True))

@@ -1,6 +1,7 @@
 """A retriever behind Search-R1's `/retrieve` contract: its own server, or `refinery serve-retriever`."""
 
 import asyncio
+import os
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -18,6 +19,7 @@ class Options(Recipe):
 
     url: str = Field(description="such as http://127.0.0.1:8000/retrieve", pattern=r"^https?://")
     revision: str | None = Field(None, description="your name for what the server searches; with it, searches can be kept between runs")
+    api_key_env: str | None = Field(None, description="environment variable that holds the server's key, where it asks for one")
     timeout_seconds: float = Field(60, gt=0)
     tries: int = Field(3, description="of a request; each further one waits twice as long", ge=1)
     queries_per_request: int = Field(64, ge=1)
@@ -67,13 +69,17 @@ class Http:
     async def _reply(self, body: dict[str, Any]) -> bytes:
         import aiohttp
 
-        reason = ""
+        key = os.environ.get(self._options.api_key_env) if self._options.api_key_env else None
+        headers, reason = {"Authorization": f"Bearer {key}"} if key else {}, ""
         for attempt in range(self._options.tries):
             if attempt:
                 await asyncio.sleep(2 ** (attempt - 1))
             try:
                 timeout = aiohttp.ClientTimeout(total=self._options.timeout_seconds)
-                async with aiohttp.ClientSession(timeout=timeout) as session, session.post(self._options.url, json=body) as response:
+                async with (
+                    aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+                    session.post(self._options.url, json=body, allow_redirects=False) as response,
+                ):
                     if response.status == 200:
                         return await response.read()
                     reason = f"status {response.status}: {(await response.text(errors='replace'))[:200]}"

@@ -27,6 +27,7 @@ from refinery.llms.endpoint import ServedModelConfig
 from refinery.llms.fake import FakeLLM
 from refinery.records import Passage, write_records
 from refinery.retrievers.bm25 import Bm25
+from refinery.serving import Guard
 
 FILMS = {"Amber Road": "Ada Quist", "Birch Hollow": "Ben Orlow", "Cedar Falls": "Cleo Marn", "Dune Harbour": "Dan Ferrow"}
 PASSAGES = [Passage(id=film, title=film, text=f"{film} is a film by {maker}.") for film, maker in FILMS.items()]
@@ -253,13 +254,13 @@ def test_what_cannot_be_answered_is_refused_with_the_key_at_fault(bench, served,
     ],
 )
 def test_a_request_that_is_none_is_refused(bench, served, body, headers, status):
-    client = served(bench, hosts=("127.0.0.1",))
+    client = served(bench, guard=Guard(hosts=("127.0.0.1",)))
     reply = client._client.post(f"{client.base_url}chat/completions", content=body, headers={"Content-Type": "application/json"} | headers)
     assert reply.status_code == status
 
 
 def test_a_request_that_never_ends_is_given_up(bench, served, monkeypatch):
-    monkeypatch.setattr("infer.serve._BODY_SECONDS", 0.1)
+    monkeypatch.setattr("refinery.serving.BODY_SECONDS", 0.1)
     url = served(bench).base_url
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
     with socket.create_connection((url.host, url.port), timeout=20) as connection:
@@ -277,7 +278,7 @@ def test_every_error_has_openais_form(bench, served, path):
 
 @pytest.mark.parametrize("given", ["Bearer sk-wrong", f"Bearer {KEY}x", KEY, "Bearer ключ", None])
 def test_another_key_opens_nothing(bench, served, given):
-    client = served(bench, api_key=KEY)
+    client = served(bench, guard=Guard(KEY))
     assert ask(client)
     headers = {"Authorization": given.encode()} if given else {}
     for path, method in (("models", "GET"), ("chat/completions", "POST")):

@@ -90,7 +90,8 @@ class _SearchFile:
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
+            # A server opens it on one thread and searches on another; never on two at once.
+            self._database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
             self._run("PRAGMA journal_mode=WAL")
             self._run("PRAGMA synchronous=NORMAL")  # survives kill -9; a power cut may lose the last searches, which are made again
             self._run("CREATE TABLE IF NOT EXISTS searches (key BLOB PRIMARY KEY, hits TEXT NOT NULL)")

@@ -1,6 +1,8 @@
 """Search-R1's `/retrieve` contract over any retriever: POST {queries, topk, return_scores}, and {result: [[...], ...]} comes back."""
 
 import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -9,8 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from refinery.errors import RefineryError
 from refinery.records import Passage
 from refinery.retrievers.base import Hit, Retriever
+from refinery.serving import Guard, RequestFault, read_json_body
 
-_MOST_BYTES = 1 << 26  # of a request
+_MOST_BYTES = 1 << 24  # of a request
+_MOST_HITS = 1 << 16  # of a request: its queries times topk, which its reply and the memory for it grow with
+_MOST_IN_FLIGHT = 64
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class _Request(BaseModel):
@@ -21,29 +28,80 @@ class _Request(BaseModel):
     return_scores: bool = False
 
 
-def retrieve_app(retriever: Retriever, *, topk: int) -> web.Application:
-    """The server. Queries of one request, and of requests that arrive together, are searched together."""
+def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None) -> web.Application:
+    """The server. Queries of one request, and of requests that arrive together, are searched together, on a thread of their own."""
+    searches, guard = _SearchThread(retriever), guard or Guard()
+    in_flight = 0
 
     async def retrieve(request: web.Request) -> web.Response:
+        nonlocal in_flight
+        asked = await _parsed(request, topk)
+        if in_flight >= _MOST_IN_FLIGHT:
+            raise RequestFault(429, f"{in_flight} requests are being searched, which is the most. Ask again later.")
+        in_flight += 1
         try:
-            asked = _Request.model_validate_json(await request.read())
-        except ValidationError as error:
-            fault = error.errors()[0]
-            return _error(422, f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}")
-        k = asked.topk or topk
-        try:
-            found = await asyncio.gather(*(retriever.search(query, k=k) for query in asked.queries))
+            found = await searches.search(asked.queries, asked.topk or topk)
         except RefineryError as error:
-            return _error(502, str(error))
+            raise RequestFault(502, str(error)) from None
+        finally:
+            in_flight -= 1
         return web.json_response({"result": [[_rendered(hit, scores=asked.return_scores) for hit in hits] for hits in found]})
 
     async def health(request: web.Request) -> web.Response:
         known = {name: getattr(retriever, name, None) for name in ("revision", "corpus_hash")}
         return web.json_response({"status": "ok", **known})
 
-    app = web.Application(client_max_size=_MOST_BYTES)
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            guard.check(request.headers)
+            return await handler(request)
+        except RequestFault as fault:
+            headers = {"Retry-After": "1"} if fault.status == 429 else None
+            return web.json_response({"error": str(fault)}, status=fault.status, headers=headers)
+
+    app = web.Application(middlewares=[guarded])
     app.add_routes([web.post("/retrieve", retrieve), web.get("/health", health)])
+    app.cleanup_ctx.append(searches.running)
     return app
+
+
+class _SearchThread:
+    """An event loop on a thread of its own, where every search is made: whoever asks for something else meanwhile is answered."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self._retriever = retriever
+        self._loop = asyncio.new_event_loop()
+
+    async def running(self, app: web.Application) -> AsyncIterator[None]:
+        """The thread, as long as the application runs."""
+        thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        thread.start()
+        yield
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        thread.join(timeout=1)
+        if not thread.is_alive():  # one in the middle of a search is not waited for
+            self._loop.close()
+
+    async def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        """The hits of each query. Raises RefineryError when a search cannot be made."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._search_all(queries, k), self._loop))
+
+    async def _search_all(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        return await asyncio.gather(*(self._retriever.search(query, k=k) for query in queries))
+
+
+async def _parsed(request: web.Request, topk: int) -> _Request:
+    """Raises RequestFault for a request outside the contract, or for more hits than one may ask for."""
+    body = await read_json_body(request.headers, request.content.iter_any(), most_bytes=_MOST_BYTES)
+    try:
+        asked = _Request.model_validate_json(body)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise RequestFault(422, f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}") from None
+    if (hits := len(asked.queries) * (asked.topk or topk)) > _MOST_HITS:
+        raise RequestFault(422, f"queries: {len(asked.queries):,} times topk is {hits:,} hits; {_MOST_HITS:,} are the most")
+    return asked
 
 
 def _rendered(hit: Hit, *, scores: bool) -> dict[str, Any]:
@@ -54,7 +112,3 @@ def _rendered(hit: Hit, *, scores: bool) -> dict[str, Any]:
 def _document(passage: Passage) -> dict[str, str]:
     """With `contents` too: what Search-R1's clients read, the title first and in quotes."""
     return {**passage.model_dump(), "contents": f'"{passage.title}"\n{passage.text}'}
-
-
-def _error(status: int, message: str) -> web.Response:
-    return web.json_response({"error": message}, status=status)

@@ -1,31 +1,37 @@
 """Search-R1's /retrieve contract, from both sides, over a loopback server."""
 
 import asyncio
+import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from refinery.command import main
 from refinery.errors import RetrievalError
 from refinery.records import write_records
+from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.bm25 import Bm25
 from refinery.retrievers.fake import FakeRetriever
 from refinery.retrievers.http import Http, Options
 from refinery.retrievers.search.server import retrieve_app
+from refinery.serving import Guard
 
 ASKED = web.AppKey("asked", list)
 
 
-def post(retriever, body, *, topk=3):
+def post(retriever, body, *, topk=3, headers=None, **guard):
     """(status, JSON) of one request; `body` may be bytes."""
 
     async def run():
-        async with TestClient(TestServer(retrieve_app(retriever, topk=topk))) as client:
+        async with TestClient(TestServer(retrieve_app(retriever, topk=topk, **guard))) as client:
             sent = {"data": body} if isinstance(body, bytes) else {"json": body}
-            async with client.post("/retrieve", **sent) as response:
+            headers_sent = ({"Content-Type": "application/json"} if isinstance(body, bytes) else {}) | (headers or {})
+            async with client.post("/retrieve", **sent, headers=headers_sent) as response:
                 return response.status, await response.json()
 
     return asyncio.run(run())
@@ -79,10 +85,12 @@ def test_a_request_without_a_number_gets_the_servers(passages):
         ({"queries": "Lyon"}, "queries: Input should be a valid array"),
         ({"queries": ["Lyon"], "topk": 100_000}, "topk: Input should be less than or equal to 1000"),
         ({}, "queries: Field required"),
+        ({"queries": ["Lyon"] * 1_000, "topk": 100}, "queries: 1,000 times topk is 100,000 hits; 65,536 are the most"),
+        ({"queries": ["Lyon"] * 4_096, "topk": 0}, "queries: 4,096 times topk is 69,632 hits; 65,536 are the most"),
     ],
 )
 def test_a_request_outside_the_contract_says_what_is_wrong(passages, body, message):
-    status, reply = post(Bm25(passages), body)
+    status, reply = post(Bm25(passages), body, topk=17)
     assert status == 422
     assert reply["error"].startswith(message)
 
@@ -148,7 +156,7 @@ def test_the_command_serves_a_recipe(tmp_path, passages):
     options = ["--set", f"passages={tmp_path / 'passages.jsonl'}"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server:
         try:
-            address = next(line.split()[-2] for line in server.stdout if "Running on" in line)
+            address = server.stdout.readline().strip().removeprefix("bm25 at ").removesuffix("/retrieve")
             body = urllib.request.Request(
                 f"{address}/retrieve", data=b'{"queries": ["Norway"]}', headers={"Content-Type": "application/json"}
             )
@@ -158,3 +166,82 @@ def test_the_command_serves_a_recipe(tmp_path, passages):
                 assert Bm25(passages).corpus_hash.encode() in reply.read()
         finally:
             server.terminate()
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b'{"queries": ["Lyon"]}', {"Content-Type": "text/plain"}, 415),
+        (b'{"queries": ["Lyon"]}', {"Host": "evil.example"}, 400),
+        (b'{"queries": ["Lyon"]}', {"Host": "127.0.0.1.evil.example:80"}, 400),
+        (b'{"queries": ["Lyon"]}', {"Host": "[::1]:80"}, 200),
+        (b'{"queries": ["' + b"x" * (1 << 24) + b'"]}', {}, 413),
+    ],
+    ids=["form", "other host", "longer host", "ipv6", "large"],
+)
+def test_a_page_elsewhere_and_a_body_without_end_are_refused(passages, body, headers, status):
+    assert post(Bm25(passages), body, headers=headers, guard=Guard(hosts=("127.0.0.1", "::1")))[0] == status
+
+
+@pytest.mark.parametrize(("variable", "is_answered"), [("A_KEY", True), ("NOT_SET", False), (None, False)])
+def test_a_server_with_a_key_answers_who_sends_it(passages, monkeypatch, variable, is_answered):
+    monkeypatch.setenv("A_KEY", "secret")
+    [found] = through(retrieve_app(Bm25(passages), topk=3, guard=Guard("secret")), ("Norway", 3), api_key_env=variable)
+    assert isinstance(found, list) if is_answered else "status 401" in str(found)
+
+
+def test_whoever_asks_for_something_else_during_a_search_is_answered():
+    waiting, in_time = threading.Event(), []
+    slow = FakeRetriever(lambda query: in_time.append(waiting.wait(timeout=5)) or [])
+
+    async def run():
+        async with TestClient(TestServer(retrieve_app(slow, topk=3))) as client:
+            search = asyncio.ensure_future(client.post("/retrieve", json={"queries": ["Lyon"]}))
+            await asyncio.sleep(0.1)
+            async with client.get("/health") as response:
+                waiting.set()
+                return response.status, (await search).status
+
+    assert (asyncio.run(run()), in_time) == ((200, 200), [True])
+
+
+def test_more_requests_than_can_be_searched_are_sent_away(monkeypatch):
+    monkeypatch.setattr("refinery.retrievers.search.server._MOST_IN_FLIGHT", 1)
+    waiting = threading.Event()
+
+    async def run():
+        async with TestClient(TestServer(retrieve_app(FakeRetriever(lambda query: waiting.wait(timeout=5) and []), topk=3))) as client:
+            first = asyncio.ensure_future(client.post("/retrieve", json={"queries": ["Lyon"]}))
+            await asyncio.sleep(0.1)
+            refused = await client.post("/retrieve", json={"queries": ["Oslo"]})
+            waiting.set()
+            return refused.status, refused.headers["Retry-After"], (await first).status
+
+    assert asyncio.run(run()) == (429, "1", 200)
+
+
+def test_a_server_keeps_its_searches_where_it_was_told_to(tmp_path, passages):
+    write_records(tmp_path / "passages.jsonl", passages)
+    config = RetrieverConfig(passages=tmp_path / "passages.jsonl", cache=tmp_path / "searches.sqlite")
+    assert post(build_retriever(config), {"queries": ["Norway"]}) == post(Bm25(passages), {"queries": ["Norway"]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "others can reach this"),
+        (["--api-key-env", "NOT_SET_ANYWHERE"], "this variable is not set"),
+        (["--port", "taken"], "cannot be listened on"),
+        (["--port", "99999"], "cannot be listened on"),
+    ],
+    ids=["host", "key", "taken port", "no port"],
+)
+def test_what_cannot_be_served_is_one_line(tmp_path, capsys, passages, arguments, message):
+    write_records(tmp_path / "passages.jsonl", passages)
+    (tmp_path / "bm25.yaml").write_text(f"name: bm25\npassages: {tmp_path / 'passages.jsonl'}\n", encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        arguments = [str(taken.getsockname()[1]) if argument == "taken" else argument for argument in arguments]
+        assert main(["serve-retriever", str(tmp_path / "bm25.yaml"), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
