@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import RootModel
+from pydantic import AliasChoices, Field, RootModel
 
 from refinery.questions.base import DatasetRow, iter_dataset, load_json, numbered, parse_row
 from refinery.records import Disambiguation, Passage, Question
@@ -38,8 +38,8 @@ class _Annotation(DatasetRow):
 
 
 class _Row(DatasetRow):
-    id: str
-    split: str
+    id: str = Field(validation_alias=AliasChoices("id", "sample_id"))  # the latter on the hub
+    split: str = ""
     ambiguous_question: str
     qa_pairs: list[_Pair]
     annotations: list[_Annotation]
@@ -57,6 +57,11 @@ def read(path: Path) -> Iterator[Question]:
     if isinstance(release, list):
         return iter_dataset(path, _FeedbackRow, _feedback_question, rows=numbered(path, release))
     return iter_dataset(path, _Row, _to_question, rows=_rows(path, release))
+
+
+def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
+    """The questions of (where, values) pairs in the release's columns, with the id among them."""
+    return iter_dataset(path, _Row, _to_question, rows=rows)
 
 
 def _rows(path: Path, release: Any) -> Iterator[tuple[str, Any]]:

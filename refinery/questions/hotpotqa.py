@@ -1,27 +1,51 @@
-"""HotpotQA as released (`hotpot_*_v1.json`): ten titled paragraphs a question, supporting facts as (title, sentence index)."""
+"""HotpotQA as released (`hotpot_*_v1.json`): ten titled paragraphs a question, supporting facts as (title, sentence index).
 
+The hub holds the same as columns of columns: `context` is {title: [...], sentences: [[...], ...]}, or the JSON text of either.
+"""
+
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import AliasChoices, Field, field_validator
+from pydantic_core import from_json
 
-from refinery.questions.base import DatasetRow, read_dataset
+from refinery.questions.base import DatasetRow, iter_dataset, read_dataset
 from refinery.records import Passage, Question
 
 
 class HotpotRow(DatasetRow):
     """The fields of a row; 2WikiMultihopQA has them too."""
 
-    id: str = Field(alias="_id")
+    id: str = Field(validation_alias=AliasChoices("_id", "id"))
     question: str
     answer: str
     type: str
     context: list[tuple[str, list[str]]]
     supporting_facts: list[tuple[str, int]]
 
+    @field_validator("context", "supporting_facts", mode="before")
+    @classmethod
+    def _pairs(cls, value: Any) -> Any:
+        """(title, sentences) and (title, sentence index) pairs, whatever the layout."""
+        if isinstance(value, str):
+            value = from_json(value)
+        if not isinstance(value, dict):
+            return value
+        titles, others = value.get("title"), value.get("sentences", value.get("sent_id"))
+        if not isinstance(titles, list) or not isinstance(others, list) or len(titles) != len(others):
+            raise ValueError(f"expected as many titles as sentences or their numbers, got {str(value)[:80]}")
+        return list(zip(titles, others, strict=True))
+
 
 def read(path: Path) -> list[Question]:
     """Read a release file. HotpotQA annotates no decomposition."""
     return read_dataset(path, HotpotRow, to_question)
+
+
+def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
+    """The questions of (where, values) pairs in either layout."""
+    return iter_dataset(path, HotpotRow, lambda row: [to_question(row)], rows=rows)
 
 
 def to_question(row: HotpotRow) -> Question:

@@ -2,20 +2,28 @@
 
 `questions: ["owner/name:test?config=main&text=question_stem&choices=choices.text&answers=answerKey"]` says which column each field of a
 Question is read from; a dot reaches into a column. Fields that are not named are read from the columns of the same name, if there
-are any. With `choices`, the column of `answers` must hold letters.
+are any. With `choices`, the column of `answers` must hold letters. A list may be written as JSON, as PopQA's golds are.
+
+`owner/name:split?reader=hotpotqa` gives the rows to a dataset's own reader in place of naming columns: paragraphs, supporting facts and
+decompositions lie in nested columns, which no name reaches.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+from pydantic_core import from_json
+
+from refinery import plugins
 from refinery.errors import RecordError
-from refinery.questions.base import parse_row, without_nulls
+from refinery.questions.base import numbered, parse_row, without_nulls
 from refinery.records import Question
 
 _LISTS = ("answers", "choices", "history")
+# Columns that hold more than an answer, and the reader that knows them.
+_READERS = {"evidences": "two_wiki", "supporting_facts": "hotpotqa", "question_decomposition": "musique", "qa_pairs": "asqa"}
 
 
 def read(path: Path) -> Iterator[Question]:
@@ -23,17 +31,37 @@ def read(path: Path) -> Iterator[Question]:
     address, _, query = str(path).partition("?")
     name, _, split = address.partition(":")  # a split may hold colons too: train[:10%]
     named = dict(parse_qsl(query))
-    config = named.pop("config", None)
+    config, reader = named.pop("config", None), named.pop("reader", None)
     if not name or not split or not named.keys() <= Question.model_fields.keys():
         raise RecordError(f"{path}: is not of the form owner/name:split?field=column. Fields: {', '.join(Question.model_fields)}.")
     rows = _load(path, name, config, split)
-    columns = {field: field for field in Question.model_fields if field in rows.column_names} | named
     split_name = re.split(r"\W", split)[0]  # `train` of `train[:10%]` and `train+test`
+    if reader and named:
+        raise RecordError(f"{path}: reader={reader} knows the columns. Take out {', '.join(named)}.")
+    if reader:
+        for question in _reader(path, reader).of_rows(path, numbered(path, rows)):
+            yield question.model_copy(update={"split": split_name})
+        return
+    _check_columns(path, rows.column_names)
+    columns = {field: field for field in Question.model_fields if field in rows.column_names} | named
     for number, row in enumerate(rows):
         where = f"{path}: row {number + 1}"
         values = {field: _value(row, column, where) for field, column in columns.items()}
         fixed = {"id": f"{split}_{number}", "dataset": Path(name).name, "split": split_name}
-        yield parse_row(fixed | {field: _fit(field, value) for field, value in without_nulls(values).items()}, Question, where=where)
+        yield parse_row(fixed | {field: _fit(field, value, where) for field, value in without_nulls(values).items()}, Question, where=where)
+
+
+def _reader(path: Path, name: str) -> Any:
+    reader = plugins.load("refinery.questions", name)
+    if not hasattr(reader, "of_rows"):
+        raise RecordError(f"{path}: reader={name} reads files only. Name the columns: field=column.")
+    return reader
+
+
+def _check_columns(path: Path, columns: Iterable[str]) -> None:
+    for column, reader in _READERS.items():
+        if column in columns:
+            raise RecordError(f"{path}: column '{column}' would not be read. Add reader={reader} after the question mark.")
 
 
 def _load(path: Path, name: str, config: str | None, split: str) -> Any:
@@ -53,8 +81,24 @@ def _value(row: Any, column: str, where: str) -> Any:
     return row
 
 
-def _fit(field: str, value: Any) -> Any:
-    """One answer as a list of one, a number as text."""
-    if field in _LISTS:
-        return [str(item) for item in (value if isinstance(value, list) else [value])]
-    return str(value) if isinstance(value, int | float) else value
+def _fit(field: str, value: Any, where: str) -> Any:
+    """One answer as a list of one, a list in JSON as that list, a number as text."""
+    if field not in _LISTS:
+        return str(value) if isinstance(value, int | float) else value
+    items = _listed(value, f"{where}: field '{field}'") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    if nested := [item for item in items if isinstance(item, dict | list)]:
+        raise RecordError(f"{where}: field '{field}': {str(nested[0])[:60]} is no text. Name a column inside it by a dot.")
+    return [str(item) for item in items]
+
+
+def _listed(text: str, where: str) -> list[Any]:
+    """The list that a text is in JSON, or else the text alone. Raises RecordError for what looks like a list in another notation."""
+    if not (text.startswith("[") and text.endswith("]")):
+        return [text]
+    try:
+        found = from_json(text)
+    except ValueError:
+        found = None
+    if found is None and text.startswith(("['", '["')):
+        raise RecordError(f"{where}: {text[:60]!r} looks like a list and is not JSON. Write it as a list.")
+    return found if isinstance(found, list) else [text]

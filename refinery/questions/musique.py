@@ -3,9 +3,11 @@
 About half of the sub-questions read like `Anna Benson >> spouse`; they are kept as they are.
 """
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from refinery.questions.base import DatasetRow, distinct, read_dataset
+from refinery.questions.base import DatasetRow, distinct, iter_dataset, read_dataset
 from refinery.records import Passage, Question, SubQuestion
 
 
@@ -34,6 +36,11 @@ class _Row(DatasetRow):
 def read(path: Path) -> list[Question]:
     """Read a release file; the type is the number of hops, as in `3hop`."""
     return read_dataset(path, _Row, _to_question)
+
+
+def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
+    """The questions of (where, values) pairs in the release's columns."""
+    return iter_dataset(path, _Row, lambda row: [_to_question(row)], rows=rows)
 
 
 def _to_question(row: _Row) -> Question:

@@ -1,15 +1,15 @@
 """PopQA as released (`popQA.tsv`): questions about Wikidata triples, with how popular their subjects are on Wikipedia."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Json
+from pydantic import Field, Json
 
 from refinery.errors import RecordError
-from refinery.questions.base import DatasetRow, distinct, read_dataset
+from refinery.questions.base import DatasetRow, distinct, iter_dataset, read_dataset
 from refinery.records import Question, read_text
 
 # Self-RAG and RQ-RAG evaluate on the questions about subjects below this many monthly page views.
@@ -17,7 +17,7 @@ _LONG_TAIL = 100
 
 
 class _Row(DatasetRow):
-    id: str
+    id: Annotated[str, Field(coerce_numbers_to_str=True)]  # a number on the hub
     question: str
     possible_answers: Json[list[str]]
     s_pop: int
@@ -26,6 +26,11 @@ class _Row(DatasetRow):
 def read(path: Path) -> list[Question]:
     """Read the release file, a test set; the type is `long_tail` or `popular`."""
     return read_dataset(path, _Row, _to_question, rows=_rows(path), split="test")
+
+
+def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
+    """The questions of (where, values) pairs in the release's columns."""
+    return iter_dataset(path, _Row, lambda row: [_to_question(row)], rows=rows)
 
 
 def popularity(s_pop: int) -> str:

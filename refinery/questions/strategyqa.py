@@ -3,13 +3,15 @@
 The paragraphs are in a file of their own (`*_paragraphs.json`), read when it stands beside the questions.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import StrictBool, TypeAdapter, ValidationError
 
 from refinery.errors import RecordError
-from refinery.questions.base import DatasetRow, distinct, first_fault, read_dataset
+from refinery.questions.base import DatasetRow, distinct, first_fault, iter_dataset, read_dataset
 from refinery.records import Passage, Question, SubQuestion, read_text
 
 # One annotator's evidence for one step: lists of paragraph ids, and the words `operation` and `no_evidence`.
@@ -35,6 +37,11 @@ def read(path: Path) -> list[Question]:
     `supporting` holds the first annotator's paragraphs, which are enough; a step's holds those of every annotator.
     """
     return read_dataset(path, _Row, partial(_to_question, paragraphs=_paragraphs_beside(path)))
+
+
+def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
+    """The questions of (where, values) pairs in the release's columns; no file of paragraphs stands beside them."""
+    return iter_dataset(path, _Row, lambda row: [_to_question(row, paragraphs={})], rows=rows)
 
 
 def _paragraphs_beside(path: Path) -> dict[str, _Paragraph]:

@@ -3,10 +3,15 @@
 Other names of an answer are in the release's `id_aliases.json` (JSON Lines), read when it stands beside the questions.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from refinery.questions.base import DatasetRow, distinct, json_rows, parse_row, read_dataset
+from pydantic import field_validator
+from pydantic_core import from_json
+
+from refinery.questions.base import DatasetRow, distinct, iter_dataset, json_rows, parse_row, read_dataset
 from refinery.questions.hotpotqa import HotpotRow, supporting_by_title
 from refinery.questions.hotpotqa import to_question as hotpot_question
 from refinery.records import Question, SubQuestion
@@ -21,6 +26,12 @@ class TwoWikiRow(HotpotRow):
     evidences: list[tuple[str, str, str]] = []
     answer_id: str | None = None
 
+    @field_validator("evidences", mode="before")
+    @classmethod
+    def _triples(cls, value: Any) -> Any:
+        """The list that some of the hub's copies hold as JSON text."""
+        return from_json(value) if isinstance(value, str) else value
+
 
 class _Aliases(DatasetRow):
     Q_id: str
@@ -31,6 +42,11 @@ class _Aliases(DatasetRow):
 def read(path: Path) -> list[Question]:
     """Read a release file."""
     return read_dataset(path, TwoWikiRow, partial(_to_question, aliases=_aliases_beside(path)))
+
+
+def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
+    """The questions of (where, values) pairs in either layout of HotpotQA's columns; no file of aliases stands beside them."""
+    return iter_dataset(path, TwoWikiRow, lambda row: [_to_question(row, aliases={})], rows=rows)
 
 
 def _aliases_beside(path: Path) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def read(address):
-    return read_questions([address], reader="hub")
+    return read_questions([Path(address)], reader="hub")
 
 
 def test_fields_are_read_from_the_columns_that_are_named(folder):
@@ -62,6 +63,134 @@ def test_numbers_become_text(folder):
 def test_what_cannot_be_read_is_one_line(folder, address, message):
     with pytest.raises(RecordError) as raised:
         read(address.format(folder=folder))
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.fixture
+def dataset(tmp_path, monkeypatch):
+    """Write rows as a Parquet dataset of one split, as the hub keeps most; gives its address up to the question mark."""
+
+    def write(*rows):
+        import pyarrow
+        from pyarrow import parquet
+
+        monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+        (tmp_path / "copy").mkdir()
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), tmp_path / "copy" / "validation.parquet")
+        return f"{tmp_path / 'copy'}:validation"
+
+    return write
+
+
+POPQA = {"id": 7, "s_pop": 99, "question": "What is it?", "possible_answers": '["politician", "pol"]'}
+
+
+def test_golds_that_are_a_list_in_json_are_that_list(dataset):
+    address = dataset(POPQA, POPQA | {"id": 8, "possible_answers": "[sic] a politician [?]"})
+    found = read(f"{address}?text=question&answers=possible_answers")
+    assert [question.answers for question in found] == [["politician", "pol"], ["[sic] a politician [?]"]]
+
+
+def test_popqas_own_reader_gives_its_types_too(dataset):
+    (question,) = read(f"{dataset(POPQA)}?reader=popqa")
+    assert (question.id, question.answers, question.type) == ("7", ["politician", "pol"], "long_tail")
+    assert (question.split, question.dataset) == ("validation", "popqa")
+
+
+def test_golds_in_another_notation_are_refused(dataset):
+    with pytest.raises(RecordError, match=r"row 1: field 'answers': \"\['pol'\]\" looks like a list and is not JSON\."):
+        read(f"{dataset(POPQA | {'possible_answers': str(['pol'])})}?text=question&answers=possible_answers")
+
+
+def test_a_column_of_columns_is_no_answer(dataset):
+    trivia = {"question": "Who?", "answer": {"value": "Ann", "aliases": ["Ann", "Anne"]}}
+    address = dataset(trivia)
+    assert read(f"{address}?text=question&answers=answer.aliases")[0].answers == ["Ann", "Anne"]
+    with pytest.raises(RecordError, match=r"row 1: field 'answers': .* is no text\. Name a column inside it by a dot\."):
+        read(f"{address}?text=question&answers=answer")
+
+
+HOTPOT = {
+    "id": "q",
+    "question": "Where was the director of Dune born?",
+    "answer": "Lyon",
+    "type": "bridge",
+    "context": {"title": ["Dune", "Maria Torvel"], "sentences": [["Dune is a film.", " Maria Torvel made it."], ["Born in Lyon."]]},
+    "supporting_facts": {"title": ["Maria Torvel", "Dune"], "sent_id": [0, 1]},
+}
+
+
+def test_hotpotqas_nested_columns_are_its_paragraphs_and_facts(dataset):
+    (question,) = read(f"{dataset(HOTPOT)}?reader=hotpotqa")
+    assert [(p.id, p.title, p.text) for p in question.passages] == [
+        ("q:0", "Dune", "Dune is a film. Maria Torvel made it."),
+        ("q:1", "Maria Torvel", "Born in Lyon."),
+    ]
+    assert (question.supporting, question.answers, question.split) == (["q:1", "q:0"], ["Lyon"], "validation")
+
+
+def test_two_wikis_columns_may_be_json_text(dataset):
+    evidences = [["Dune", "director", "Maria Torvel"], ["Maria Torvel", "place of birth", "Lyon"]]
+    context = json.dumps(list(zip(*HOTPOT["context"].values(), strict=True)))
+    facts = json.dumps([["Dune", 1], ["Maria Torvel", 0]])
+    row = HOTPOT | {"type": "compositional", "context": context, "supporting_facts": facts, "evidences": json.dumps(evidences)}
+    (question,) = read(f"{dataset(row)}?reader=two_wiki")
+    assert [(step.text, step.supporting) for step in question.decomposition] == [
+        ("What is the director of Dune?", ["q:0"]),
+        ("What is the place of birth of #1?", ["q:1"]),
+    ]
+
+
+def test_musiques_paragraphs_steps_and_aliases_come_along(dataset):
+    row = {
+        "id": "2hop",
+        "question": "Where was Dune's director born?",
+        "answer": "Lyon",
+        "answer_aliases": ["Lugdunum"],
+        "paragraphs": [{"idx": 0, "title": "Dune", "paragraph_text": "By Torvel.", "is_supporting": True}],
+        "question_decomposition": [
+            {"id": 1, "question": "Who?", "answer": "Torvel", "paragraph_support_idx": 0},
+            {"id": 2, "question": "Where was #1 born?", "answer": "Lyon", "paragraph_support_idx": None},
+        ],
+    }
+    (question,) = read(f"{dataset(row)}?reader=musique")
+    assert (question.answers, question.supporting, question.type) == (["Lyon", "Lugdunum"], ["2hop:0"], "2hop")
+    assert [step.supporting for step in question.decomposition] == [["2hop:0"], None]
+
+
+def test_strategyqas_answer_is_yes_or_no(dataset):
+    row = {"qid": "s", "question": "Is it?", "answer": True, "decomposition": ["What is it?"], "evidence": [[[["Dune-1"]]]]}
+    (question,) = read(f"{dataset(row)}?reader=strategyqa")
+    assert (question.id, question.answers, question.supporting) == ("s", ["yes"], ["Dune-1"])
+
+
+def test_asqas_readings_keep_their_short_answers(dataset):
+    pair = {"question": "Which one?", "short_answers": ["Ann"], "context": "Ann did.", "wikipage": "Ann"}
+    row = {"sample_id": "-7", "ambiguous_question": "Who?", "qa_pairs": [pair], "annotations": [{"long_answer": "Ann.", "knowledge": []}]}
+    (question,) = read(f"{dataset(row)}?reader=asqa")
+    assert (question.id, question.answers, question.disambiguations[0].answers, question.split) == ("-7", ["Ann."], ["Ann"], "validation")
+
+
+@pytest.mark.parametrize(
+    ("change", "query", "message"),
+    [
+        ({}, "text=question&answers=answer", "column 'supporting_facts' would not be read. Add reader=hotpotqa after the question mark."),
+        ({"context": None}, "reader=hotpotqa", "row 1: field 'context': Input should be a valid list."),
+        (
+            {"context": {"title": ["Dune", "Oslo"], "sentences": [["One."]]}},
+            "reader=hotpotqa",
+            "row 1: field 'context': Value error, expected as many titles as sentences or their numbers, got",
+        ),
+        ({"context": "[" * 9_999}, "reader=hotpotqa", "row 1: field 'context': "),
+        ({}, "reader=hotpotqa&text=question", "reader=hotpotqa knows the columns. Take out text."),
+        ({}, "reader=cwq", "reader=cwq reads files only. Name the columns: field=column."),
+    ],
+)
+def test_thin_rows_are_refused_by_their_row(dataset, change, query, message):
+    address = dataset(HOTPOT | change)
+    with pytest.raises(RecordError) as raised:
+        read(f"{address}?{query}")
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
