@@ -127,8 +127,10 @@ class InferBench:
 
     def load(self) -> None:
         """Build the retriever and load the model. Raises CheckpointError or LLMError when it lacks what the decoder needs."""
-        from refinery.llms.build import build_llm
+        from refinery.llms.build import build_llm, model_family
 
+        if self.recipe.llm and hasattr(self.decoder, "check_family"):
+            self.decoder.check_family(model_family(self.recipe.llm), self.options)
         if hasattr(self.decoder, "load"):
             self.decoder.load(self.options)
         self.retriever = build_retriever(self.recipe.retriever) if self.recipe.retriever else None

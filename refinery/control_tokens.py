@@ -38,6 +38,8 @@ RQ_RAG = (
     ControlToken("[S_Response]", "respond", "model", "the answer to a sub-question"),
     ControlToken("[EOS]", "end", "model", "end of the text"),
 )
+# Those that open a step, which the model writes from there to its end.
+OPENING = frozenset(token.token for token in RQ_RAG if token.writer == "model" and token.role != "end")
 
 
 SELF_RAG = (

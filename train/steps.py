@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from refinery.control_tokens import RQ_RAG
+from refinery.control_tokens import OPENING
 from refinery.formats import END
 from refinery.segments import Segment
-
-_OPENING = {token.token for token in RQ_RAG if token.writer == "model" and token.role != "end"}
 
 
 def split_steps(segments: Sequence[Segment]) -> list[tuple[list[Segment], list[Segment]]]:
@@ -16,7 +14,7 @@ def split_steps(segments: Sequence[Segment]) -> list[tuple[list[Segment], list[S
     step: list[Segment] = []
     for segment in segments:
         is_control = segment.kind == "control_token"
-        if step or (is_control and segment.text in _OPENING):
+        if step or (is_control and segment.text in OPENING):
             step.append(segment)
         else:
             before.append(segment)

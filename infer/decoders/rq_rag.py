@@ -15,9 +15,11 @@ from infer.path_judge import judged
 from infer.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
 from infer.tools import Tools
 from refinery.control_tokens import RQ_RAG
+from refinery.errors import RecipeError
 from refinery.formats import END, FormatName, action_segment, evidence_segments, prompt_segments
 from refinery.llms.base import Context, Generation
 from refinery.llms.capabilities import Need
+from refinery.llms.families import FamilyName
 from refinery.prompts.render import render_prompt
 from refinery.recipe import Recipe
 from refinery.records import Passage, Question, Reading, Step, Trajectory
@@ -71,6 +73,15 @@ def llm_needs(options: Options) -> frozenset[Need]:
     """What an endpoint must be able to do that grows the tree; the authors' definitions score the prompt and the evidence too."""
     needs: set[Need] = {"token_ids", "control_tokens", "stop_token_ids", "logprobs", "token_scores"}
     return frozenset(needs | {"scores"}) if options.fidelity == "official" else frozenset(needs)
+
+
+def check_family(family: FamilyName, options: Options) -> None:
+    """Raise RecipeError where the authors' definitions meet a model that reads the prompt and the evidence and cannot score them."""
+    if options.fidelity == "official" and family == "seq2seq":
+        raise RecipeError(
+            "fidelity: official scores the prompt and the evidence, which an encoder-decoder (T5) reads and never writes. "
+            "Use fidelity: paper."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
     from refinery.llms.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
     from refinery.llms.embeddings import check_bundle
 
-    family = checkpoint_family(next(iter(config.adapters.values()), config.base))
+    family = model_family(config)
     if family == "classifier" and config.adapters:
         raise CheckpointError(f"{config.base}: an encoder has no adapters by role. Name each role's checkpoint as the base of a model.")
     if config.adapters:
@@ -56,6 +56,11 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
     if family == "classifier":
         return llm_over(model, tokenizer, family, kv_tokens=config.kv_tokens)
     return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=config.kv_tokens, seed=config.seed)
+
+
+def model_family(config: ModelConfig) -> FamilyName:
+    """The family of a recipe's model, from its configuration."""
+    return checkpoint_family(next(iter(config.adapters.values()), config.base))
 
 
 def llm_over(model: Any, tokenizer: Any, family: FamilyName, **settings: Any) -> Any:

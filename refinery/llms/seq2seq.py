@@ -1,6 +1,7 @@
 """Encoder-decoder checkpoints (T5, Flan-T5) as an `LLM`: the encoder reads the whole context, the decoder writes what comes next.
 
-An extended context is encoded anew, because every token of an encoder sees every other: nothing of a prefix can be shared.
+An extended context is encoded anew, because every token of an encoder sees every other: nothing of a prefix can be shared. A step of a
+trajectory is the decoder's from the control token that opens it, as in training (train/seq2seq.py), until anything else follows it.
 """
 
 import math
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refinery.batching import Batcher, chunks, in_thread
+from refinery.control_tokens import OPENING
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.segments import Segment, control_token_id, encode_segment, encode_text
 
@@ -18,7 +20,8 @@ from refinery.segments import Segment, control_token_id, encode_segment, encode_
 class _Request:
     """What a decoder waits for, after `input_ids` with their end token.
 
-    Either tokens to write (`max_new_tokens`), or the log-probabilities of `wanted[i]` as what follows the first i of `decoder_ids`.
+    Either tokens to write after `decoder_ids` (`max_new_tokens`), or the log-probabilities of `wanted[i]` as what follows the first i of
+    these.
     """
 
     input_ids: tuple[int, ...]
@@ -62,16 +65,15 @@ class Seq2SeqLLM:
 
         results: list[Any] = [None] * len(batch)
         with torch.inference_mode():
-            for adapter in dict.fromkeys(request.adapter for request in batch):
-                for writes in (False, True):
-                    rows = [i for i, r in enumerate(batch) if r.adapter == adapter and bool(r.max_new_tokens) == writes]
-                    lengths = [len(batch[i].input_ids) + len(batch[i].decoder_ids) + batch[i].max_new_tokens for i in rows]
-                    with self._active(adapter):
-                        for group in chunks(lengths, self._budget):
-                            picked = [rows[position] for position in group]
-                            served = in_halves(self._write if writes else self._read, [batch[i] for i in picked])
-                            for i, result in zip(picked, served, strict=True):
-                                results[i] = result
+            for adapter, *kind in dict.fromkeys(map(_kind, batch)):
+                rows = [i for i, request in enumerate(batch) if _kind(request) == (adapter, *kind)]
+                lengths = [len(batch[i].input_ids) + len(batch[i].decoder_ids) + batch[i].max_new_tokens for i in rows]
+                with self._active(adapter):
+                    for group in chunks(lengths, self._budget):
+                        picked = [rows[position] for position in group]
+                        served = in_halves(self._write if batch[rows[0]].max_new_tokens else self._read, [batch[i] for i in picked])
+                        for i, result in zip(picked, served, strict=True):
+                            results[i] = result
         return results
 
     def _active(self, adapter: str | None) -> AbstractContextManager[Any]:
@@ -105,7 +107,8 @@ class Seq2SeqLLM:
         token_ids: list[list[int]] = [[] for _ in rows]
         token_logprobs: list[list[float]] = [[] for _ in rows]
         stopped = [False] * len(rows)
-        last = torch.full((len(rows), 1), self._model.config.decoder_start_token_id, device=self._device)
+        start = self._model.config.decoder_start_token_id
+        last = torch.tensor([[start, *row.decoder_ids] for row in rows], device=self._device)  # all of one length
         cache: Any = None
         while live := [
             i for i, row in enumerate(rows) if not stopped[i] and len(token_ids[i]) < row.max_new_tokens
@@ -151,20 +154,31 @@ class Seq2SeqLLM:
         return self._model.get_encoder()(input_ids=ids, attention_mask=mask), mask
 
 
-class Seq2SeqContext:
-    """What the encoder reads; immutable."""
+def _kind(request: _Request) -> tuple[str | None, bool, int]:
+    """What requests of one batch have in common; those that write begin after equally many tokens."""
+    return request.adapter, bool(request.max_new_tokens), len(request.decoder_ids) if request.max_new_tokens else 0
 
-    def __init__(self, llm: Seq2SeqLLM, token_ids: tuple[int, ...], usage: Usage) -> None:
-        self._llm, self._token_ids, self._usage = llm, token_ids, usage
+
+class Seq2SeqContext:
+    """What the encoder reads, and what the decoder has of a step that is being written; immutable."""
+
+    def __init__(self, llm: Seq2SeqLLM, encoder_ids: tuple[int, ...], usage: Usage, step_ids: tuple[int, ...] = ()) -> None:
+        self._llm, self._encoder_ids, self._usage, self._step_ids = llm, encoder_ids, usage, step_ids
 
     @property
     def token_ids(self) -> list[int]:
-        """See `Context.token_ids`; without the end token that the encoder gets after them."""
-        return list(self._token_ids)
+        """See `Context.token_ids`; without the end token that the encoder gets after its own."""
+        return [*self._encoder_ids, *self._step_ids]
 
     def extend(self, segments: Sequence[Segment]) -> "Seq2SeqContext":
         """See `Context.extend`."""
-        return self._continued([token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)])
+        context = self
+        for segment in segments:
+            token_ids = tuple(encode_segment(segment, self._llm.tokenizer))
+            opens = segment.kind == "control_token" and segment.text in OPENING
+            read = (*context.token_ids, *(() if opens else token_ids))
+            context = Seq2SeqContext(self._llm, read, self._usage, token_ids if opens else ())
+        return context
 
     def ask_next(self, text: str) -> "Seq2SeqContext":
         """See `Context.ask_next`."""
@@ -176,7 +190,7 @@ class Seq2SeqContext:
         """See `Context.generate`. Raises CheckpointError when a stop token is not in the tokenizer."""
         tokenizer = self._llm.tokenizer
         stop_ids = frozenset({tokenizer.eos_token_id, *(control_token_id(token, tokenizer) for token in stop)})
-        request = _Request(self._token_ids, adapter, max_new_tokens=max_new_tokens, stop_ids=stop_ids, temperature=temperature)
+        request = _Request(self._encoder_ids, adapter, self._step_ids, (), max_new_tokens, stop_ids, temperature)
         token_ids, logprobs, stopped = await self._llm.submit(request, self._usage)
         self._usage.decode_tokens += len(token_ids)
         return Generation(
@@ -192,7 +206,7 @@ class Seq2SeqContext:
         encoded = [encode_text(label, self._llm.tokenizer) for label in labels]
         firsts = tuple(ids[0] for ids in encoded)
         if len(set(firsts)) == len(labels):
-            (scores,) = await self._llm.submit(_Request(self._token_ids, adapter, wanted=(firsts,)), self._usage)
+            (scores,) = await self._read((), (firsts,), adapter)
         else:
             scores = [sum(await self._score(ids, adapter)) for ids in encoded]
         weights = [math.exp(score - max(scores)) for score in scores]
@@ -203,8 +217,16 @@ class Seq2SeqContext:
         return await self._score([token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)], adapter)
 
     async def _score(self, ids: Sequence[int], adapter: str | None) -> list[float]:
-        request = _Request(self._token_ids, adapter, decoder_ids=tuple(ids[:-1]), wanted=tuple((token,) for token in ids))
-        return [logprob for (logprob,) in await self._llm.submit(request, self._usage)]
+        return [logprob for (logprob,) in await self._read(ids[:-1], [(token,) for token in ids], adapter)]
+
+    async def _read(self, ids: Sequence[int], wanted: Sequence[tuple[int, ...]], adapter: str | None) -> list[list[float]]:
+        """Log-probabilities of `wanted[i]` after the first i of `ids`, which follow what there is of a step."""
+        begun = len(self._step_ids)
+        request = _Request(self._encoder_ids, adapter, (*self._step_ids, *ids), (((),) * begun) + tuple(wanted))
+        return (await self._llm.submit(request, self._usage))[begun:]
 
     def _continued(self, token_ids: Sequence[int]) -> "Seq2SeqContext":
-        return Seq2SeqContext(self._llm, (*self._token_ids, *token_ids), self._usage)
+        """The context with what was written: more of a step, or text that is read from now on."""
+        if self._step_ids:
+            return Seq2SeqContext(self._llm, self._encoder_ids, self._usage, (*self._step_ids, *token_ids))
+        return Seq2SeqContext(self._llm, (*self._encoder_ids, *token_ids), self._usage)
