@@ -11,7 +11,7 @@ from refinery.llms.base import Context, Generation
 from refinery.llms.json_reply import parse_json_reply, reads_as_refusal
 from refinery.modules import ModuleReply
 from refinery.prompts.render import render_prompt
-from refinery.prompts.stops import split_reply
+from refinery.prompts.stops import split_reply, stop_texts
 
 T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R", bound=ModuleReply)
@@ -28,7 +28,8 @@ async def reply_to(
 
     Every prompted reply is ended here. One that is cut was not truncated: what came before is whole.
     """
-    reply = await context.generate(max_new_tokens=max_new_tokens, temperature=temperature, adapter=adapter)
+    stops = () if context.ends_its_turns else stop_texts(prompt)
+    reply = await context.generate(max_new_tokens=max_new_tokens, stop_texts=stops, temperature=temperature, adapter=adapter)
     kept, cut = split_reply(reply.text, prompt)
     if not cut:
         return reply, None

@@ -43,14 +43,28 @@ class Context(Protocol):
         """The context that continues this one with `segments`."""
         ...
 
+    @property
+    def ends_its_turns(self) -> bool:
+        """Whether the model was taught to end its replies. A base model goes on: with a question of its own, say."""
+        ...
+
     def ask_next(self, text: str) -> "Context":
         """The context after a reply in which the model is asked `text` next: a user's turn of its own where there are turns."""
         ...
 
     async def generate(
-        self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
+        self,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
+        temperature: float = 0.0,
+        adapter: str | None = None,
     ) -> Generation:
-        """Write up to `max_new_tokens` tokens, ending at a `stop` token (included) or the end of sequence. Greedy at temperature 0."""
+        """Write up to `max_new_tokens` tokens, ending at a `stop` token (included) or the end of sequence. Greedy at temperature 0.
+
+        Writing also ends once the reply holds one of `stop_texts`; what was written by then is kept, but by endpoints that cut it off.
+        """
         ...
 
     async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from refinery.chat_template import end_ids, next_turn, reply_text, user_turn
+from refinery.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.capabilities import Capabilities, Need
@@ -30,6 +30,7 @@ from refinery.plain_text import added_token_names
 from refinery.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
 
 logger = logging.getLogger(__name__)
+_STOP_TEXTS = 4  # OpenAI takes no more
 
 
 class CompletionsLLM:
@@ -97,12 +98,23 @@ class CompletionsContext:
         plain = self._text is not None and all(segment.kind != "control_token" and segment.token_ids is None for segment in segments)
         return self._continued(new_ids, "".join([self._text or "", *(segment.text for segment in segments)]) if plain else None)
 
+    @property
+    def ends_its_turns(self) -> bool:
+        """See `Context.ends_its_turns`."""
+        return has_template(self._llm.tokenizer)
+
     def ask_next(self, text: str) -> "CompletionsContext":
         """See `Context.ask_next`."""
         return self.extend(next_turn(text, self._llm.tokenizer, after=self.token_ids))
 
     async def generate(
-        self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
+        self,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
+        temperature: float = 0.0,
+        adapter: str | None = None,
     ) -> Generation:
         """See `Context.generate`. A prompt that the server does not take is a refused generation: empty, with a warning.
 
@@ -115,7 +127,7 @@ class CompletionsContext:
             self._prompt(),
             min(max_new_tokens, config.max_tokens),
             temperature or config.temperature,
-            self._generation_values(stop_ids),
+            self._generation_values(stop_ids, stop_texts),
         )
         try:
             reply = await llm.send(request, self._usage)
@@ -124,11 +136,11 @@ class CompletionsContext:
                 raise
             logger.warning("endpoint model '%s' withheld a reply: %s", config.model, error)
             return Generation(text="", token_ids=[], logprobs=[], stopped_by="refused", context=self)
-        return self._generation(reply, stop_ids)
+        return self._generation(reply, stop_ids, stop_texts)
 
-    def _generation_values(self, stop_ids: list[int]) -> dict[str, Any]:
+    def _generation_values(self, stop_ids: list[int], stop_texts: Sequence[str]) -> dict[str, Any]:
         """Only what the server was seen to understand: some refuse a request for one unknown name."""
-        able, values = self._llm.capabilities, {}
+        able, values = self._llm.capabilities, {"stop": list(stop_texts[:_STOP_TEXTS])} if stop_texts else {}
         if able.token_ids_returned:
             # Servers that trim the token they stopped at are told not to, each by its own name for it.
             values |= {"return_token_ids": True, "skip_special_tokens": False, "include_stop_str_in_output": True, "no_stop_trim": True}
@@ -138,14 +150,15 @@ class CompletionsContext:
             values["logprobs"] = 1
         return values
 
-    def _generation(self, reply: CompletionReply, stop_ids: list[int]) -> Generation:
+    def _generation(self, reply: CompletionReply, stop_ids: list[int], stop_texts: Sequence[str]) -> Generation:
         if reply.token_ids is None:
             written: list[int] = []
             text, stopped, context = reply.text, reply.finish_reason != "length", self._continued([], None)
         else:
             written = reply.token_ids
             text = self._llm.tokenizer.decode(written, skip_special_tokens=True)
-            stopped, context = bool(written) and written[-1] in stop_ids, self._continued(written, None)
+            stopped = bool(written) and (written[-1] in stop_ids or any(stop in text for stop in stop_texts))
+            context = self._continued(written, None)
         return Generation(
             text=text.strip(),
             token_ids=written,

@@ -1,6 +1,6 @@
 """Batched decoding over prefixes: contexts that continue one prefix stand side by side in one row and share its keys and values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -24,21 +24,23 @@ class Branch:
     node: Node
     adapter: Adapter
     max_new_tokens: int
-    stop_ids: frozenset[int]
+    is_over: Callable[[Sequence[int]], bool]  # of the tokens written so far, asked after each
     temperature: float
     usage: Usage
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it ended at a stop token."""
-        return bool(self.token_ids) and self.token_ids[-1] in self.stop_ids
+    stopped: bool = False
 
     @property
     def ended(self) -> bool:
         """Whether nothing more is written."""
         return self.stopped or len(self.token_ids) >= self.max_new_tokens
+
+    def write(self, token_id: int, logprob: float) -> None:
+        """Add a token, after which the text may be over."""
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        self.stopped = self.is_over(self.token_ids)
 
     @property
     def left(self) -> int:
@@ -139,8 +141,7 @@ class _DecodeBatch:
         taken = tokens.tolist()
         for (r, b, branch), written in zip(self.branches, self.written, strict=True):
             if not branch.ended:
-                branch.token_ids.append(taken[r][b])
-                branch.logprobs.append(logprobs[r][b])
+                branch.write(taken[r][b], logprobs[r][b])
                 written.append(taken[r][b])
         return tokens
 

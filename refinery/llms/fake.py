@@ -65,16 +65,28 @@ class FakeContext:
         """See `Context.extend`."""
         return self._continued([token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)])
 
+    @property
+    def ends_its_turns(self) -> bool:
+        """See `Context.ends_its_turns`."""
+        return False
+
     def ask_next(self, text: str) -> "FakeContext":
         """See `Context.ask_next`."""
         return self.extend([Segment(f"\n{text}\n", "prompt")])
 
     async def generate(
-        self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
+        self,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
+        temperature: float = 0.0,
+        adapter: str | None = None,
     ) -> Generation:
         """The script's reply and a stop token, cut at `max_new_tokens`."""
         reply = self._ask(Call("generate", self._text(), adapter))
         assert isinstance(reply, str), f"the script must give the text to write after {self._text()!r}"
+        reply = reply[: min((reply.find(text) + len(text) for text in stop_texts if text in reply), default=len(reply))]
         tokenizer = self._llm.tokenizer
         end = tokenizer.convert_tokens_to_ids(stop[0]) if stop else tokenizer.eos_token_id
         token_ids = [*tokenizer(reply)["input_ids"], end][:max_new_tokens]

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refinery.chat_template import end_ids, next_turn, reply_text, user_turn
+from refinery.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.decoder_support import context_limit
@@ -44,6 +44,7 @@ class _Request:
     after: "HuggingFaceContext | None" = None
     max_new_tokens: int = 0
     stop_ids: frozenset[int] = frozenset()
+    stop_texts: tuple[str, ...] = ()
     temperature: float = 0.0
     branch: Branch | None = None
     was_alone: bool = False
@@ -63,13 +64,20 @@ class _Request:
     def begin(self) -> Branch:
         """The text before anything of it is written."""
         usage = self.context.usage
-        return Branch(self.end(), self.adapter, self.max_new_tokens, self.stop_ids, self.temperature, usage)
+        return Branch(self.end(), self.adapter, self.max_new_tokens, self._is_over, self.temperature, usage)
 
     def text_key(self) -> object:
         """The same for requests whose text is the same: greedy ones after equal contexts, written once from the first token on."""
         if self.branch or self.temperature > 0:
             return id(self.branch or self)
-        return id(self.end()), self.adapter, self.max_new_tokens, self.stop_ids
+        return id(self.end()), self.adapter, self.max_new_tokens, self.stop_ids, self.stop_texts
+
+    def _is_over(self, written: Sequence[int]) -> bool:
+        """Whether a reply ends with its last token: at a stop token, or because it holds a stop text now."""
+        if written[-1] in self.stop_ids:
+            return True
+        text = self.context.text_of(written) if self.stop_texts else ""
+        return any(stop in text for stop in self.stop_texts)
 
     @property
     def length(self) -> int:
@@ -275,26 +283,42 @@ class HuggingFaceContext:
         token_ids = self._llm.token_ids(segments)
         return HuggingFaceContext(self._llm, self, token_ids, self.usage) if token_ids else self
 
+    @property
+    def ends_its_turns(self) -> bool:
+        """See `Context.ends_its_turns`."""
+        return has_template(self._llm.tokenizer)
+
     def ask_next(self, text: str) -> "HuggingFaceContext":
         """See `Context.ask_next`."""
         return self.extend(next_turn(text, self._llm.tokenizer, after=self.token_ids))
 
     async def generate(
-        self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
+        self,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
+        temperature: float = 0.0,
+        adapter: str | None = None,
     ) -> Generation:
         """See `Context.generate`. Raises CheckpointError when a stop token is not in the tokenizer."""
         tokenizer = self._llm.tokenizer
         stop_ids = self._llm.end_ids.union(control_token_id(token, tokenizer) for token in stop)
-        written = await self._llm.submit(self, adapter, max_new_tokens=max_new_tokens, stop_ids=stop_ids, temperature=temperature)
+        wanted = {"max_new_tokens": max_new_tokens, "stop_ids": stop_ids, "stop_texts": tuple(stop_texts), "temperature": temperature}
+        written = await self._llm.submit(self, adapter, **wanted)
         context = HuggingFaceContext(self._llm, self, written.token_ids, self.usage)
         context._node = written.node
         return Generation(
-            text=tokenizer.decode(written.token_ids, skip_special_tokens=True).strip(),
+            text=self.text_of(written.token_ids).strip(),
             token_ids=written.token_ids,
             logprobs=written.logprobs,
             stopped_by="stop" if written.stopped else "length",
             context=context,
         )
+
+    def text_of(self, written: Sequence[int]) -> str:
+        """What was written, without special tokens."""
+        return self._llm.tokenizer.decode(written, skip_special_tokens=True)
 
     async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
         """See `Context.choose`. Reads the labels' first tokens where these differ, else scores the labels whole."""

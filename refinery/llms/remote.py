@@ -126,20 +126,36 @@ class RemoteContext:
             return self._continued((*self.messages[:-1], ("user", self.messages[-1][1] + text)))
         return self._continued((*self.messages, ("user", text)))
 
+    @property
+    def ends_its_turns(self) -> bool:
+        """See `Context.ends_its_turns`."""
+        return True
+
     def ask_next(self, text: str) -> "RemoteContext":
         """See `Context.ask_next`."""
         return self.extend([Segment(text, "prompt")])
 
     async def generate(
-        self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
+        self,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
+        temperature: float = 0.0,
+        adapter: str | None = None,
     ) -> Generation:
-        """The endpoint's reply up to the first of the `stop` texts, without ids and log-probabilities."""
+        """The endpoint's reply up to the first of the `stop_texts`, without ids and log-probabilities.
+
+        Raises LLMError for a `stop` token.
+        """
+        if stop:
+            raise self._llm.lacks("control tokens")
         assert adapter is None, "an endpoint serves no adapters by role"
         self._usage.calls += 1
-        reply = await self._llm.reply(GenerationRequest.of(self.messages, max_new_tokens, temperature, tuple(stop)))
+        reply = await self._llm.reply(GenerationRequest.of(self.messages, max_new_tokens, temperature, tuple(stop_texts)))
         self._usage.prefill_tokens += reply.num_prompt_tokens
         self._usage.decode_tokens += reply.num_completion_tokens
-        text = _before(reply.text, stop)
+        text = _before(reply.text, stop_texts)
         refused = reply.finish_reason in ("refusal", "content_filter")
         return Generation(
             text=text.strip(),

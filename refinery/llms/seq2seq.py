@@ -180,14 +180,28 @@ class Seq2SeqContext:
             context = Seq2SeqContext(self._llm, read, self._usage, token_ids if opens else ())
         return context
 
+    @property
+    def ends_its_turns(self) -> bool:
+        """See `Context.ends_its_turns`."""
+        return True
+
     def ask_next(self, text: str) -> "Seq2SeqContext":
         """See `Context.ask_next`."""
         return self.extend([Segment(f"\n{text}\n", "prompt")])
 
     async def generate(
-        self, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0, adapter: str | None = None
+        self,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
+        temperature: float = 0.0,
+        adapter: str | None = None,
     ) -> Generation:
-        """See `Context.generate`. Raises CheckpointError when a stop token is not in the tokenizer."""
+        """See `Context.generate`; a T5 was taught to end its replies, so no stop text is looked for.
+
+        Raises CheckpointError when a stop token is not in the tokenizer.
+        """
         tokenizer = self._llm.tokenizer
         stop_ids = frozenset({tokenizer.eos_token_id, *(control_token_id(token, tokenizer) for token in stop)})
         request = _Request(self._encoder_ids, adapter, self._step_ids, (), max_new_tokens, stop_ids, temperature)

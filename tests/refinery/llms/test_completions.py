@@ -198,4 +198,4 @@ def test_a_text_with_log_probabilities_left_out_is_an_error_and_never_a_score(co
     config = ServedModelConfig(base_url="http://127.0.0.1:9/v1", model="tiny", tokenizer="tiny")
     context = CompletionsLLM(config, control_tokenizer, Capabilities(logprobs=True)).context("a")
     with pytest.raises(LLMError, match=r"gave \d log-probabilities where 2 were asked for"):
-        context._generation(reply, [])
+        context._generation(reply, [], ())

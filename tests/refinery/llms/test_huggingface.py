@@ -92,6 +92,17 @@ def test_a_stop_token_ends_the_text_and_belongs_to_it(llm):
     assert stopped.token_ids == written[: written.index(written[2]) + 1]
 
 
+def test_writing_ends_once_the_reply_holds_a_stop_text(llm):
+    (whole,) = generate_all(llm, PROMPTS[:1])
+    middle = llm.tokenizer.decode(whole.token_ids[3:5])
+    (ended,) = generate_all(llm, PROMPTS[:1], stop_texts=[middle])
+    text = llm.tokenizer.decode(ended.token_ids)
+    assert ended.token_ids == whole.token_ids[: len(ended.token_ids)]
+    assert ended.stopped_by == "stop"
+    assert middle in text
+    assert middle not in llm.tokenizer.decode(ended.token_ids[:-1])
+
+
 def test_a_small_budget_gives_the_same_answers(tiny_model, control_tokenizer, llm):
     narrow = HuggingFaceLLM(tiny_model, control_tokenizer, kv_tokens=100)
     wide_answers, narrow_answers = generate_all(llm, PROMPTS), generate_all(narrow, PROMPTS)

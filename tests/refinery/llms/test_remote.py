@@ -43,7 +43,7 @@ def test_it_writes_what_the_endpoint_replies(chat):
 
 
 def test_a_stop_text_ends_the_reply(chat):
-    assert chat(lambda text: "Lyon\nQuestion: b\n\nQuestion: c", generate("a", stop=("\n\n", "\n")))[0].text == "Lyon"
+    assert chat(lambda text: "Lyon\nQuestion: b\n\nQuestion: c", generate("a", stop_texts=("\n\n", "\n")))[0].text == "Lyon"
 
 
 def test_a_cut_reply_says_so(chat):
