@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.recipe import DistillRecipe
+from refinery.printable import printable
 from refinery.stage import guarded, run_stage
 
 DESCRIPTION = "Label questions with a teacher: self-knowledge, relevance, decompositions, control-token trajectories."
@@ -32,7 +33,7 @@ def _preview(recipe: DistillRecipe) -> None:
     from distill.preview import estimate, first_prompts
 
     for number, prompt in enumerate(asyncio.run(first_prompts(recipe, 3)), 1):
-        print(f"--- example {number}\n{prompt}\n")
+        print(printable(f"--- example {number}\n{prompt}\n"))
     print(asyncio.run(estimate(recipe)))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from infer.recipe import InferRecipe
 from refinery.errors import LLMError
+from refinery.printable import printable
 from refinery.stage import run_stage
 
 DESCRIPTION = "Answer questions with a decoder and trained checkpoints, and score the answers."
@@ -27,11 +28,11 @@ def _preview(recipe: InferRecipe) -> None:
     from refinery.questions.base import read_questions
 
     options = InferBench(recipe).options
-    print(f"--- options of decoder '{recipe.decoder}', defaults included")
+    print(printable(f"--- options of decoder '{recipe.decoder}', defaults included"))
     for name, value in options.model_dump(mode="json").items():
-        print(f"{name}: {value}")
+        print(printable(f"{name}: {value}"))
     for number, question in enumerate(read_questions(recipe.questions, reader=recipe.reader, limit=3), 1):
-        print(f"--- question {number}\n{question.text}")
+        print(printable(f"--- question {number}\n{question.text}"))
 
 
 def _report(metrics: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from infer.stored import open_stored
 from infer.tables import TableFormat, render_table
 from refinery.errors import RunDirError
 from refinery.metrics.registry import find_metric
+from refinery.printable import printable
 from refinery.recipe import Recipe, load_recipe
 
 _NOT_RUN = "-"
@@ -71,9 +72,9 @@ def print_paper_table(path: Path, *, runs: Path, table_format: TableFormat) -> N
     header = ["", *(name for column in table.columns for name in (column.name, f"{column.name} (paper)"))]
     missing: list[Path] = []
     rows = [_cells(row, table, runs, missing) for row in table.rows]
-    sys.stdout.write(f"{table.title}\n{render_table(header, rows, table_format)}")
+    sys.stdout.write(f"{printable(table.title)}\n{render_table(header, rows, table_format)}")
     if missing:
-        sys.stderr.write(f"runs that are not there yet: {', '.join(map(str, dict.fromkeys(missing)))}\n")
+        sys.stderr.write(printable(f"runs that are not there yet: {', '.join(map(str, dict.fromkeys(missing)))}\n"))
 
 
 def _cells(row: Row, table: PaperTable, runs: Path, missing: list[Path]) -> list[str]:

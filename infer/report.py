@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from refinery.printable import printable
 from refinery.records import Trajectory
 from refinery.trace import Prediction, TraceStep
 
@@ -15,11 +16,13 @@ def results_table(results: dict[str, Any], *, title: str) -> Table:
     first = next(iter(results.values()))
     groups = [group for group in ("all", "single_hop", "multi_hop") if group in first]
     metrics = first["default_metrics"]
-    table = Table(title=title, caption=_caption(results), box=None, padding=(0, 1, 0, 0))
+    table = Table(title=_text(title, "table.title"), caption=_text(_caption(results), "table.caption"), box=None, padding=(0, 1, 0, 0))
     table.add_column("system", overflow="fold")
     for group in groups:
         head = [group, *metrics]
-        table.add_column("\n".join(head), justify="right", min_width=max(map(len, head)))  # a narrow terminal folds the systems' names
+        table.add_column(
+            _text("\n".join(head)), justify="right", min_width=max(map(len, head))
+        )  # a narrow terminal folds the systems' names
     for column in ("calls", "searches", "tokens", "read", "seconds"):
         table.add_column(column, justify="right")
     for system, scores in results.items():
@@ -27,7 +30,7 @@ def results_table(results: dict[str, Any], *, title: str) -> Table:
         tokens = cost["prefill_tokens"] + cost["decode_tokens"]
         cells = ["\n".join(_mean(scores[group]["metrics"], metric) for metric in metrics) for group in groups]
         table.add_row(
-            system,
+            _text(system),
             *cells,
             f"{cost['calls']:.1f}",
             f"{cost['retrievals']:.1f}",
@@ -54,18 +57,18 @@ def _mean(scores: dict[str, Any], metric: str) -> str:
 
 def print_trace(prediction: Prediction, console: Console) -> None:
     """One question step by step. Model and passage text is printed as plain text, never as markup."""
-    console.print(Text(prediction.question, style="bold"))
+    console.print(_text(prediction.question, style="bold"))
     for step in prediction.trace:
         if not prediction.paths or step.depth == 0:
             _print_step(step, console)
     for number, path in enumerate(prediction.paths, 1):
         _print_path(number, path, console)
     for strategy, answer in prediction.selected.items():
-        console.print(Text(f"selected by {strategy}: {answer}"))
+        console.print(_text(f"selected by {strategy}: {answer}"))
     cost = prediction.cost
-    console.print(Text(f"answer: {prediction.answer}", style="bold green"))
+    console.print(_text(f"answer: {prediction.answer}", style="bold green"))
     console.print(
-        Text(
+        _text(
             f"{cost.calls} calls, {cost.retrievals} retrievals, {cost.prefill_tokens + cost.decode_tokens} tokens",
             style="dim",
         )
@@ -75,14 +78,19 @@ def print_trace(prediction: Prediction, console: Console) -> None:
 def _print_step(step: TraceStep, console: Console) -> None:
     indent = "  " * (step.depth + 1)
     shares = ", ".join(f"{label.strip()} {share:.2f}" for label, share in (step.probabilities or {}).items())
-    console.print(Text(f"{indent}{step.name}: {step.question}", style="cyan"))
+    console.print(_text(f"{indent}{step.name}: {step.question}", style="cyan"))
     for line in (step.text, step.cut and f"cut off: {step.cut}", shares):
         if line:
-            console.print(Text(f"{indent}  {line.strip()}"))
+            console.print(_text(f"{indent}  {line.strip()}"))
     for passage in step.passages or []:
-        console.print(Text(f"{indent}  [{passage.retrieval_score:.2f}] {passage.title}: {passage.text}", style="dim"))
+        console.print(_text(f"{indent}  [{passage.retrieval_score:.2f}] {passage.title}: {passage.text}", style="dim"))
 
 
 def _print_path(number: int, path: Trajectory, console: Console) -> None:
     written = " -> ".join(f"{step.action}: {step.text}" for step in path.steps)
-    console.print(Text(f"  path {number}: {written}"))
+    console.print(_text(f"  path {number}: {written}"))
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Plain text from outside, never markup, and nothing that a terminal obeys."""
+    return Text(printable(text), style=style)

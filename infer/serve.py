@@ -21,6 +21,7 @@ from infer.recipe import InferRecipe
 from infer.run import InferBench
 from infer.tools import Tools
 from refinery.errors import RecordError, RefineryError
+from refinery.printable import printable
 from refinery.records import Question
 from refinery.serving import Guard, RequestFault, listen, read_json_body, url_of
 from refinery.trace import Prediction
@@ -42,7 +43,7 @@ def serve(recipe: InferRecipe, *, host: str, port: int, api_key_env: str | None,
     bench.load()
     app = build_app(bench, guard=guard, timeout_seconds=timeout_seconds)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS, server_header=False)
-    print(f"{model_name(recipe)} at {url_of(listener)}/v1", flush=True)
+    print(f"{printable(model_name(recipe))} at {url_of(listener)}/v1", flush=True)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again once it has shut down; that is then a clean end
     uvicorn.Server(config).run(sockets=[listener])

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from refinery.printable import printable
+
 TableFormat = Literal["terminal", "markdown", "csv", "latex"]
 TABLE_FORMATS: tuple[str, ...] = get_args(TableFormat)
 
@@ -26,6 +28,7 @@ _LATEX = str.maketrans(
 
 def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], table_format: TableFormat) -> str:
     """The table as text; cells are plain text and never markup."""
+    header, rows = [printable(name) for name in header], [[printable(cell) for cell in row] for row in rows]
     if table_format == "csv":
         return _csv(header, rows)
     if table_format == "markdown":

@@ -20,7 +20,7 @@ def print_run(run: Path, *, question: str | None, limit: int) -> None:
         raise RunDirError(f"{run}: is unfinished. Go on with it by --resume.")
     metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     if "results" not in metrics:
-        console.print_json(data=metrics)
+        console.print_json(data=metrics, ensure_ascii=True)
         return
     console.print(results_table(metrics["results"], title=str(run)))
     if not (run / PREDICTIONS_FILE).exists():

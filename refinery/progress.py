@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from refinery.printable import printable
+
 _PLAIN_EVERY_SECONDS = 15.0
 _DRAWN_EVERY_SECONDS = 0.25
 
@@ -20,14 +22,14 @@ class Progress:
     """Counts rows of `total`; what `beside` returns stands next to the count. It is asked only when something is drawn."""
 
     def __init__(self, title: str, *, total: int, beside: Callable[[], str] = lambda: "") -> None:
-        self.title, self.total, self.done = title, total, 0
+        self.title, self.total, self.done = printable(title), total, 0
         self._beside = beside
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[beside]}"),
+            TextColumn("{task.fields[beside]}", markup=False),
         )
         is_main = os.environ.get("RANK", "0") == "0"
         self._bar = RichProgress(*columns, console=Console(stderr=True)) if is_main and sys.stderr.isatty() else None
@@ -49,9 +51,9 @@ class Progress:
     def _draw(self) -> None:
         self._drawn = time.monotonic()
         if self._bar:
-            self._bar.update(self._task, completed=self.done, beside=self._beside())
+            self._bar.update(self._task, completed=self.done, beside=printable(self._beside()))
         else:
-            print(f"{self.title}: {self.done}/{self.total} {self._beside()}", file=sys.stderr, flush=True)
+            print(f"{self.title}: {self.done}/{self.total} {printable(self._beside())}", file=sys.stderr, flush=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self._bar:

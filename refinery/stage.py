@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from refinery.errors import RefineryError, Stopped
+from refinery.printable import PrintableFormatter, printable
 from refinery.recipe import Recipe, load_recipe
 
 
@@ -77,12 +78,12 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
         action()
     except Stopped as stopped:
         if os.environ.get("RANK", "0") == "0":
-            print(stopped, file=sys.stderr)
+            print(printable(str(stopped)), file=sys.stderr)
         return 128 + signal.SIGTERM
     except RefineryError as error:
         if traceback:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped. What is done so far is kept; --resume goes on from it.", file=sys.stderr)
@@ -93,6 +94,8 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
 def configure_logging() -> None:
     """Logs to stderr, from the first process only; libraries speak from warnings up."""
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrintableFormatter("%(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     for name in ("refinery", "distill", "train", "infer"):
         logging.getLogger(name).setLevel(level)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refinery.errors import CheckpointError
+from refinery.printable import printable
 from refinery.stage import run_stage
 from train.recipe import TrainRecipe
 
@@ -36,7 +37,7 @@ def _preview(recipe: TrainRecipe) -> None:
         return
     for number, record in enumerate(training_records(recipe)[:3], 1):
         text = "".join(f"⟦{s.text}⟧" if s.trained else s.text for s in row_segments(record, recipe, tokenizer))
-        print(f"--- example {number}\n{text}\n")
+        print(printable(f"--- example {number}\n{text}\n"))
 
 
 def _plan(recipe: TrainRecipe, config_file: str | None, num_processes: int | None) -> None:
@@ -44,7 +45,7 @@ def _plan(recipe: TrainRecipe, config_file: str | None, num_processes: int | Non
     from train.plan import plan_lines
 
     named = config_file and launch_of(read_accelerate_config(config_file), source=config_file, processes=num_processes)
-    print("\n".join(plan_lines(recipe, named or asked())))
+    print(printable("\n".join(plan_lines(recipe, named or asked()))))
 
 
 def _show_rows(recipe: TrainRecipe, count: int) -> None:

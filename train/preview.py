@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from refinery.llms.checkpoint import load_tokenizer
+from refinery.printable import printable
 from refinery.segments import IGNORED_LABEL, SegmentKind
 from train.data import training_records
 from train.recipe import TrainRecipe
@@ -36,7 +37,7 @@ def preview(recipe: TrainRecipe, count: int, console: Console) -> None:
         trained = sum(is_target for _, _, is_target in tokens)
         title = f"--- row {number}: {len(tokens):,} tokens, {trained:,} trained ({trained / len(tokens):.1%})"
         for part in (
-            Text(title + _label(row, recipe)),
+            Text(printable(title + _label(row, recipe))),
             _painted(tokens, recipe, tokenizer, in_colour=in_colour),
             Text(_counts(tokens, recipe)),
         ):
@@ -81,9 +82,7 @@ def _painted(tokens: Sequence[Token], recipe: TrainRecipe, tokenizer: Any, *, in
 
 def _visible(text: str) -> str:
     """The text with what could steer a terminal, or pass for our marks, written out; it came from outside."""
-    return "".join(
-        letter if (letter.isprintable() and letter not in (_OPEN, _CLOSE)) or letter == "\n" else ascii(letter)[1:-1] for letter in text
-    )
+    return printable(text).replace(_OPEN, ascii(_OPEN)[1:-1]).replace(_CLOSE, ascii(_CLOSE)[1:-1])
 
 
 def _counts(tokens: Sequence[Token], recipe: TrainRecipe) -> str:

@@ -21,8 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Draw the panels that the runs have."""
     from refinery.figures import save_figure
+    from refinery.printable import printable
     from refinery.run_dir import stage_of_runs
 
     stage = stage_of_runs(arguments.folders)
     drawn = save_figure(importlib.import_module(f"{stage}.plot").panels(arguments.folders), arguments.output, only=arguments.panel)
-    print(f"{arguments.output}: {', '.join(drawn)}")
+    print(printable(f"{arguments.output}: {', '.join(drawn)}"))

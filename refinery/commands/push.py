@@ -20,8 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Push, or show the card that would be pushed."""
     from refinery.hub.push import card, push
+    from refinery.printable import printable
 
     if arguments.dry_run:
-        print(card(arguments.folder, arguments.to))
+        print(printable(card(arguments.folder, arguments.to)))
     else:
-        print(push(arguments.folder, arguments.to, private=arguments.private, revision=arguments.revision))
+        print(printable(push(arguments.folder, arguments.to, private=arguments.private, revision=arguments.revision)))

@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Search every question with every retriever, and print the table."""
+    from refinery.printable import printable
     from refinery.questions.base import read_named_questions
     from refinery.recall import judged_questions, measure
     from refinery.retrievers.base import build_retriever, load_retriever_config
@@ -37,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({name: {"recall": recall, "queries_per_second": speed} for name, (recall, speed) in measured.items()}))
     else:
-        print("\n".join(_table(measured, arguments.k)))
+        print(printable("\n".join(_table(measured, arguments.k))))
 
 
 def _table(measured: dict[str, tuple[dict[str, dict[int, float]], float]], ks: list[int]) -> list[str]:

@@ -20,6 +20,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Serve until interrupted."""
     from aiohttp import web
 
+    from refinery.printable import printable
     from refinery.retrievers.base import build_retriever, load_retriever_config
     from refinery.retrievers.search.server import retrieve_app
     from refinery.serving import Guard, listen, url_of
@@ -28,4 +29,4 @@ def run(arguments: argparse.Namespace) -> None:
     guard = Guard.of_server(arguments.host, arguments.api_key_env)
     listener = listen(arguments.host, arguments.port)
     app = retrieve_app(build_retriever(config), topk=arguments.topk, guard=guard)
-    web.run_app(app, sock=listener, print=lambda _: print(f"{config.name} at {url_of(listener)}/retrieve", flush=True))
+    web.run_app(app, sock=listener, print=lambda _: print(f"{printable(config.name)} at {url_of(listener)}/retrieve", flush=True))
