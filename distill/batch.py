@@ -33,7 +33,9 @@ class BatchConfig(Recipe):
     max_bytes: int = Field(200_000_000, description="bytes per job's input file", ge=1)
     poll_seconds: float = Field(60.0, description="between two looks at a job", gt=0)
     quiet_seconds: float = Field(5.0, description="a wave is sent when nothing new was asked for so long", gt=0)
-    stragglers: Literal["batch", "live"] = Field("batch", description="where requests go that a job left unanswered")
+    stragglers: Literal["batch", "live"] = Field(
+        "batch", description="where requests go that a job left unanswered; `live` prices all as live"
+    )
     price_factor: float = Field(0.5, description="what a batched token costs of a live one", gt=0)
 
 
@@ -51,15 +53,15 @@ class _Waiting:
 
 
 class BatchTransport:
-    """Replies by Batch jobs, kept also where their rows are not here; `retries` counts requests that were sent again."""
+    """Replies by Batch jobs, kept also where their rows are not here, with their cost by `enter`; `retries` counts requests sent again."""
 
-    def __init__(self, config: EndpointConfig, store: EffectStore, batch: BatchConfig) -> None:
-        self.config, self.batch = config, batch
+    def __init__(self, config: EndpointConfig, store: EffectStore, batch: BatchConfig, enter: Callable[[bytes, Reply], None]) -> None:
+        self.config, self.batch, self._enter = config, batch, enter
         self.retries = 0
         self._sends_schemas = True
         self._store = store
         self._client = openai_client(config, config.base_urls[0], max_retries=5)
-        self._live = ChatEndpoint(config, keep_in(store)) if batch.stragglers == "live" else None
+        self._live = ChatEndpoint(config, keep_in(store, enter)) if batch.stragglers == "live" else None
         self._waiting: dict[str, _Waiting] = {}
         self._queued: list[str] = []
         self._sent: set[str] = set()
@@ -194,7 +196,8 @@ class BatchTransport:
             of_this_row = isinstance(error, UnusableEndpoint) and error.status == 403  # moderation: its job was taken
             self._settle(waiting, RefusedRequest(str(error)) if of_this_row else error)
         else:
-            await self._store.put(bytes.fromhex(name), reply.stored())
+            self._enter(key := bytes.fromhex(name), reply)
+            await self._store.put(key, reply.stored())
             self._settle(waiting, reply)
         self._waiting.pop(name, None)
         return {name}

@@ -5,9 +5,11 @@ Files grow under a `.partial` name and get their own when the run ends, whole or
 
 import asyncio
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO, get_args
 
 from distill.guards import Guards
 from distill.parquet import write_parquet
@@ -22,16 +24,30 @@ from refinery.sub_models import Judgement
 Outcome = Sequence[Record] | RejectedRow
 # Of a file of labels, written at once: one system call for a thousand rows.
 _WRITTEN_AT_ONCE = 1 << 20
+_FAILURES = "failures.jsonl"
+_FIRST_REJECTED, _REASON_LENGTH = 3, 160  # as they are quoted
+# Reasons of rejection that may have passed by the next attempt, as they are named or in the server's status.
+_PASSING = re.compile(r"(no_reply|search_failed): |refused: status (402|408|409|429|5\d\d)\b")
+
+
+def lasting_failures(path: Path) -> dict[str, RejectedRow]:
+    """A finished run's rejected rows by id, without those whose reason may have passed: no reply, a failed search, an unpaid bill."""
+    with (path / _FAILURES).open("rb") as file:
+        rows = [json.loads(line) for line in file]
+    lasting = [row for row in rows if not _PASSING.match(row["detail"])]
+    return {row["question_id"]: RejectedRow(row["reason"], row["detail"].removeprefix(f"{row['reason']}: ")) for row in lasting}
 
 
 class LabelWriter:
-    """Writes each question's outcome and counts it."""
+    """Writes each question's outcome and counts it. The files of a finished run are replaced (`replaces_finished`) by whole ones only."""
 
-    def __init__(self, output: RunDir, guards: Guards) -> None:
-        self.output, self.guards = output, guards
+    def __init__(self, output: RunDir, guards: Guards, *, replaces_finished: bool = False) -> None:
+        self.output, self.guards, self._replaces_finished = output, guards, replaces_finished
         self.questions = self.labelled = self.rows = 0
         self.rejected: Counter[str] = Counter()
+        self.first_rejected: list[str] = []
         self.labels: Counter[str] = Counter()
+        self._labels_of_file: dict[str, Counter[str]] = {}
         self.rows_of_split: Counter[str] = Counter()
         self.agreement = RankAgreement()
         self._files: dict[str, TextIO] = {}
@@ -48,8 +64,10 @@ class LabelWriter:
         self.questions += 1
         if isinstance(outcome, RejectedRow):
             self.rejected[outcome.reason] += 1
+            if len(self.first_rejected) < _FIRST_REJECTED:
+                self.first_rejected.append(_one_line(f"{question.id}: {outcome}"))
             failure = {"question_id": question.id, "reason": outcome.reason, "detail": str(outcome)}
-            self._file("failures.jsonl").write(json.dumps(failure, ensure_ascii=False) + "\n")
+            self._file(_FAILURES).write(json.dumps(failure, ensure_ascii=False) + "\n")
             self.guards.add(question, [])
             return
         self.labelled += bool(outcome)
@@ -63,9 +81,10 @@ class LabelWriter:
         split = question.split or "train"
         self.rows += 1
         self.rows_of_split[split] += 1
+        name = f"{split}.jsonl"
         if isinstance(row, Judgement):
             self.labels[row.label] += 1
-        name = f"{split}.jsonl"
+            self._labels_of_file.setdefault(name, Counter())[row.label] += 1
         if self._record_types.setdefault(name, type(row)) is not type(row):
             raise TypeError(f"{name} holds {self._record_types[name].__name__} rows, and the task gave a {type(row).__name__} too")
         self._file(name).write(row.model_dump_json(exclude_none=True) + "\n")
@@ -78,12 +97,26 @@ class LabelWriter:
             self._files[name] = (self.output / f"{name}.partial").open("w", _WRITTEN_AT_ONCE, encoding="utf-8")
         return self._files[name]
 
-    def finish(self) -> None:
-        """Close the files and give them their names; those of an earlier, stopped run go."""
-        self._file("failures.jsonl")
+    def finish(self, *, whole: bool) -> None:
+        """Close the files and give them their names; those of an earlier, stopped run go, and of a finished one where these are whole."""
+        self._file(_FAILURES)
         for name, file in self._files.items():
             file.close()
-            (self.output / f"{name}.partial").replace(self.output / name)
+            if whole or not self._replaces_finished:
+                (self.output / f"{name}.partial").replace(self.output / name)
+            else:
+                (self.output / f"{name}.partial").unlink()
+
+    def warnings(self) -> Iterator[str]:
+        """What is likely to make the labels useless."""
+        for name, counts in self._labels_of_file.items():
+            if len(counts) == 1 and counts.total() > 1:
+                classes = get_args(self._record_types[name].model_fields["label"].annotation)
+                balance = ", ".join(f"{counts[label]} {label}" for label in classes)
+                yield (
+                    f"{self.output / name}: every label is the same ({balance}), and a model trained on them gives no other. Check the "
+                    "prompt and the first rows, or label questions and passages of which some call for another label, before you train."
+                )
 
     def write_columns(self) -> None:
         """Every file of labels once more as Parquet, with the schema of its record."""
@@ -104,6 +137,12 @@ class LabelWriter:
             "prompts": rendered_prompts(),
             **({"relevance_by_rank": by_rank} if (by_rank := self.agreement.report()) else {}),
         }
+
+
+def _one_line(text: str) -> str:
+    """Of what a server or a teacher wrote, as much as a terminal may show."""
+    line = " ".join(text.split())
+    return "".join(char if char.isprintable() else "?" for char in line[:_REASON_LENGTH])
 
 
 class InOrder:

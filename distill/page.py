@@ -145,7 +145,7 @@ class _Conversations:
             return [{"prompt": [("user", heard.prompt)], "reply": reply, "facts": "by the student"} for reply in _replies(rows)]
         except (NotPaid, RejectedRow):
             pass
-        return [_exchange(messages, reply) for messages, reply in self._heard]
+        return [_exchange(request.messages, reply) for request, reply in self._heard]
 
     def close(self) -> None:
         """Give the store back."""

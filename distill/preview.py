@@ -66,9 +66,8 @@ async def _paid_rows(task: Any, recipe: DistillRecipe, path: Any) -> list[tuple[
                 continue
             except RejectedRow:
                 pass  # paid for all the same
-            replies = [reply for _, reply in teacher.heard]
-            tokens = sum(reply.num_prompt_tokens + reply.num_completion_tokens for reply in replies)
-            paid.append((tokens, sum(teacher.budget.cost(reply) or 0.0 for reply in replies)))
+            tokens = sum(reply.num_prompt_tokens + reply.num_completion_tokens for _, reply in teacher.heard)
+            paid.append((tokens, sum(teacher.budget.cost(reply, request) or 0.0 for request, reply in teacher.heard)))
             await asyncio.sleep(0)
     finally:
         store.close()

@@ -33,13 +33,14 @@ class Replay(Teacher):
 
     def __init__(self, config: EndpointConfig, store: EffectStore) -> None:
         super().__init__(config, store, _Nobody(), Budget(config, None))
-        self.heard: list[tuple[Messages, Reply]] = []
+        self.heard: list[tuple[ChatRequest, Reply]] = []
 
     async def _reply(self, messages: Messages, schema: type[T] | None, asked: Asked, rollout: int) -> Reply:
-        stored = self._stored(self._key(messages, schema, rollout))
+        request = self.request(messages, schema, rollout)
+        stored = self.stored(request, schema, rollout)
         if stored is None:
             raise NotPaid
-        self.heard.append((messages, stored))
+        self.heard.append((request, stored))
         return await super()._reply(messages, schema, asked, rollout)
 
 

@@ -6,10 +6,10 @@ the files: a rerun replays the store and writes the same files again.
 
 import asyncio
 import gc
+import logging
 import time
 from array import array
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from itertools import islice
@@ -17,29 +17,26 @@ from pathlib import Path
 from typing import Any
 
 from distill.batch import BatchTransport
-from distill.budget import Budget, BudgetExhausted
+from distill.budget import Budget, Spending
 from distill.guards import Guards
-from distill.output import InOrder, LabelWriter
+from distill.labelling import label_all
+from distill.output import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.store import EffectStore
 from distill.teacher import RejectedRow, Teacher, keep_in
 from distill.workbench import Workbench
 from refinery import plugins
-from refinery.errors import LLMError, RecipeError
+from refinery.errors import RecipeError, RunDirError
 from refinery.fingerprint import file_fingerprint
 from refinery.hub.dataset_card import dataset_card
 from refinery.llms.endpoint import EndpointConfig
 from refinery.llms.openai import ChatEndpoint
-from refinery.progress import Progress
 from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import build_retriever
 from refinery.retrievers.supporting import check_supporting
 from refinery.run_dir import check_run, locked_run, open_run, read_run, write_json
 
-# A slow question holds back the writing of those behind it, and not their work, until this many times `rows_in_flight` are done.
-_HELD_BACK = 16
-# Rows that need no waiting give way now and then, so that replies and the progress line get their turn.
-_ROWS_PER_TURN = 64
+_log = logging.getLogger(__name__)
 # Objects made, less those freed, between two collections of garbage; Python's own 700 pass within a few rows.
 _COLLECT_EVERY = 50_000
 
@@ -47,32 +44,65 @@ _COLLECT_EVERY = 50_000
 def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
     """Label every question and write one `<split>.jsonl` (and Parquet) per question split. Returns what `metrics.json` holds.
 
-    Raises UnusableEndpoint, BudgetExhausted, or LLMError when too many rows are rejected. What was paid for stays in the store, and what
-    was labelled until then is written, with `stopped.json` in place of `metrics.json`.
+    Of a finished run, the rows that were rejected for a reason that may have passed are asked again. Raises UnusableEndpoint,
+    BudgetExhausted, or TooManyRejected: what was paid for stays in the store, and what was labelled until then is written, with
+    `stopped.json` in place of `metrics.json`.
     """
     task = load_task(recipe)
     total = count_rows(task, recipe)
     inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in (*recipe.questions, *_corpus(recipe))}
     # A run begun with another recipe or other rows is gone over: the store pays what is equal.
     finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False)
-    if finished is not None and finished["inputs"] == inputs:
+    if finished is not None and finished["inputs"] != inputs:
+        finished = None
+    lasting = lasting_failures(recipe.output_dir) if finished else {}
+    if finished and len(lasting) == finished["questions_rejected"]:
         return finished
     with ExitStack() as closing:
+        closing.enter_context(_written_in_one_line(recipe.output_dir))
         closing.enter_context(locked_run(recipe.output_dir))
         retriever = build_retriever(recipe.retriever) if recipe.retriever else None
-        output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=False)
+        _tell_moved_endpoints(recipe)
+        # What a finished run wrote stays until what is asked again is there too.
+        output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None)
         store = EffectStore(recipe.store or output / "effects.sqlite")
         closing.callback(store.close)
         guards = Guards(recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length)
-        writer = LabelWriter(output, guards)
+        writer = LabelWriter(output, guards, replaces_finished=finished is not None)
         if hasattr(task, "write_inputs"):
             task.write_inputs(recipe, output.path)
-        metrics = asyncio.run(_label(task, recipe, total, store, retriever, writer)) | {"inputs": inputs}
+        metrics = asyncio.run(_label(task, recipe, total, store, retriever, writer, lasting)) | {"inputs": inputs}
         writer.write_columns()
         output.begin()
         (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")
         output.write_metrics(metrics)
+        for warning in writer.warnings():
+            _log.warning("%s", warning)
         return metrics
+
+
+@contextmanager
+def _written_in_one_line(output_dir: Path) -> Iterator[None]:
+    """A full disk, or a folder that takes no files, is the user's to mend."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # not of a file
+            raise
+        where, why = error.filename or output_dir, error.strerror
+        raise RunDirError(f"{where}: cannot be written ({why}). Make room or choose another output_dir; nothing paid is lost.") from None
+
+
+def _tell_moved_endpoints(recipe: DistillRecipe) -> None:
+    """Replies are kept under the model's name: say so where a run goes on with another address, which may serve another model."""
+    if not (recipe.output_dir / "run.json").exists():
+        return
+    earlier = read_run(recipe.output_dir)["recipe"]
+    for name, config in (("teacher", recipe.teacher), ("target_endpoint", recipe.target_endpoint)):
+        before, now = (earlier.get(name) or {}).get("base_url"), config.base_url if config else None
+        if config and earlier.get(name) and before != now:
+            message = "%s.base_url was %s and is now %s: replies of '%s' from before are used. To ask it again, choose another output_dir."
+            _log.warning(message, name, before, now, config.model)
 
 
 def load_task(recipe: DistillRecipe) -> Any:
@@ -111,35 +141,47 @@ def count_rows(task: Any, recipe: DistillRecipe) -> int:
     return len(ids)
 
 
-def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: EffectStore) -> Teacher:
-    """A teacher over the recipe's transport."""
-    transport = BatchTransport(config, store, recipe.batch) if recipe.transport == "batch" else ChatEndpoint(config, keep_in(store))
-    factor = recipe.batch.price_factor if recipe.transport == "batch" else 1.0
-    return Teacher(config, store, transport, Budget(config, recipe.max_cost_usd, factor=factor))
+def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: EffectStore, spending: Spending, endpoint: str) -> Teacher:
+    """A teacher over the recipe's transport; `endpoint` is the recipe's key."""
+    if recipe.transport == "live":
+        budget = Budget(config, recipe.max_cost_usd, spending=spending, endpoint=endpoint)
+        return Teacher(config, store, ChatEndpoint(config, keep_in(store, budget.enter)), budget)
+    # Of a job, any request may be a straggler; jobs that were sent are collected by the next attempt.
+    factor = recipe.batch.price_factor if recipe.batch.stragglers == "batch" else max(1.0, recipe.batch.price_factor)
+    budget = Budget(config, recipe.max_cost_usd, factor=factor, spending=spending, endpoint=endpoint, lost_if_killed=0)
+    return Teacher(config, store, BatchTransport(config, store, recipe.batch, budget.enter), budget)
 
 
-async def _label(task: Any, recipe: DistillRecipe, total: int, store: EffectStore, retriever: Any, writer: LabelWriter) -> dict[str, Any]:
-    teacher = build_teacher(recipe.teacher, recipe, store) if recipe.teacher else None
-    asked = build_teacher(recipe.target_endpoint, recipe, store) if recipe.target_endpoint else None
-    bench = Workbench(recipe, teacher, asked or _build_target(recipe), retriever, store, recipe.task_options())
-    teachers = {name: one for name, one in (("teacher", teacher), ("target_endpoint", asked)) if one}
+async def _label(
+    task: Any,
+    recipe: DistillRecipe,
+    total: int,
+    store: EffectStore,
+    retriever: Any,
+    writer: LabelWriter,
+    lasting: dict[str, RejectedRow],
+) -> dict[str, Any]:
+    # A store of one run's own holds that run's costs wherever it is moved; one that runs share tells them apart by their folders.
+    spending = Spending(store, str(recipe.output_dir.resolve()) if recipe.store else "")
+    configs = {"teacher": recipe.teacher, "target_endpoint": recipe.target_endpoint}
+    teachers = {name: build_teacher(config, recipe, store, spending, name) for name, config in configs.items() if config}
+    target = teachers.get("target_endpoint") or _build_target(recipe)
+    bench = Workbench(recipe, teachers.get("teacher"), target, retriever, store, recipe.task_options())
     stopped, started = "interrupted", time.perf_counter()
     try:
         with _rare_collections():
-            await _label_all(task, bench, total, writer, list(teachers.values()))
-        stopped = _too_many_rejected(recipe, writer)
+            await label_all(iter_rows(task, recipe), total, task, bench, writer, list(teachers.values()), lasting)
+        stopped = ""
     except Exception as error:
         stopped = str(error)
         raise
     finally:
-        writer.finish()
         for one in teachers.values():
             await one.close()
+        writer.finish(whole=not stopped)
         metrics = _metrics(writer, teachers) | {"seconds_labelling": round(time.perf_counter() - started, 3)}
         if stopped:
             write_json(writer.output / "stopped.json", {"why": stopped, **metrics})
-    if stopped:
-        raise LLMError(stopped)
     (writer.output / "stopped.json").unlink(missing_ok=True)
     return metrics
 
@@ -160,74 +202,9 @@ def _rare_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-async def _label_all(task: Any, bench: Workbench, total: int, writer: LabelWriter, teachers: Sequence[Teacher]) -> None:
-    """As many workers as rows may be in flight; each takes a row, labels it, and takes the next."""
-    recipe = bench.recipe
-    rows = enumerate(iter_rows(task, recipe))
-    order = InOrder(writer.write, window=recipe.rows_in_flight * _HELD_BACK)
-
-    over_budget: list[BudgetExhausted] = []
-
-    async def work() -> None:
-        for number, row in rows:  # shared: each row goes to one worker
-            await order.room(number)
-            try:
-                order.put(number, row, await task.label(row, bench))
-            except RejectedRow as error:
-                order.put(number, row, error)
-            except BudgetExhausted as error:
-                over_budget.append(error)
-                order.let_pass()
-            if over_budget:  # rows whose requests are out come to their end; no new one begins
-                return
-            progress.advance()
-            if number % _ROWS_PER_TURN == 0:
-                await asyncio.sleep(0)
-
-    with Progress(f"distill {recipe.task}", total=total, beside=lambda: _status(writer, teachers, total)) as progress:
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(recipe.rows_in_flight, total)):
-                    group.create_task(work())
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        finally:
-            order.flush()
-    if over_budget:
-        raise over_budget[0]
-
-
-def _status(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> str:
-    """The line beside the bar: calls, hits, retries, in flight, tokens, cost so far and projected, label balance."""
-    parts = [f"rejected={writer.num_rejected}"] if writer.num_rejected else []
-    for teacher in teachers:
-        tokens = teacher.num_prompt_tokens + teacher.num_completion_tokens
-        parts.append(f"calls={teacher.calls} hits={teacher.hits} retries={teacher.transport.retries}")
-        parts.append(f"in_flight={teacher.transport.in_flight} tokens={tokens}")
-        if (spent := teacher.budget.spent) is not None:
-            projected = f" (about ${spent * total / writer.questions:.2f} in all)" if writer.questions else ""
-            parts.append(f"${spent:.2f}{projected}")
-    labelled = sum(writer.labels.values())
-    return " ".join([*parts, *(f"{label}={count / labelled:.0%}" for label, count in sorted(writer.labels.items()))])
-
-
 def _metrics(writer: LabelWriter, teachers: dict[str, Teacher]) -> dict[str, Any]:
     spent = {name: teacher.summary() for name, teacher in teachers.items()}
     return {**writer.counts(), **spent, "guards": writer.guards.report()}
-
-
-def _too_many_rejected(recipe: DistillRecipe, writer: LabelWriter) -> str:
-    """Why the run fails, or nothing."""
-    if writer.num_rejected <= recipe.max_failure_share * writer.questions:
-        return ""
-    return (
-        f"{recipe.output_dir}: {writer.num_rejected} of {writer.questions} rows were rejected, more than max_failure_share "
-        f"{recipe.max_failure_share} allows ({_reasons(writer.rejected)}). See failures.jsonl; the rows labelled so far are written."
-    )
-
-
-def _reasons(rejected: Counter[str]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in rejected.most_common())
 
 
 def _build_target(recipe: DistillRecipe) -> Any:

@@ -1,5 +1,7 @@
 """The effect store: every paid reply and every search, durable before a row uses it. A rerun replays it; it is the run's checkpoint.
 
+Each value stands beside a digest of its key and itself: one that a disk has changed is a miss, and never a label.
+
 sqlite in WAL mode, without a thread of its own: what one turn of the event loop brings is committed together at its end. A commit appends
 to the log and waits for no disk; a writer thread gained nothing in `refinery bench distill`.
 """
@@ -8,15 +10,23 @@ import asyncio
 import fcntl
 import hashlib
 import json
+import logging
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic_core import from_json
 
 from refinery.errors import RunDirError
 
 _Item = tuple[str, tuple[Any, ...], asyncio.Future[None]]
+_log = logging.getLogger(__name__)
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS effects (key BLOB PRIMARY KEY, value BLOB NOT NULL, digest BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS batches (id TEXT UNIQUE NOT NULL, keys TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS costs (job BLOB PRIMARY KEY, value BLOB NOT NULL, digest BLOB NOT NULL)",
+)
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 
 def effect_key(*parts: Any) -> bytes:
@@ -32,35 +42,69 @@ class EffectStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = path.with_name(path.name + ".lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunDirError(f"{path}: another process is using this store. Wait for it, or choose another store.") from None
+        self._lock = _locked(path)
         try:
             self._database = _open(path)
-            self._database.execute("CREATE TABLE IF NOT EXISTS effects (key BLOB PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
-            self._database.execute("CREATE TABLE IF NOT EXISTS batches (id TEXT UNIQUE NOT NULL, keys TEXT NOT NULL)")
+            # Of a version that kept no digests and addressed replies by their server; they are read where nothing newer is there.
+            self.has_undigested = _set_aside_undigested(self._database)
+            for table in _TABLES:
+                self._database.execute(table)
             self._database.commit()
         except sqlite3.Error as error:
+            self._lock.close()
             raise self._unusable(error) from None
         self._unwritten: list[_Item] = []
+        self._num_damaged = 0
 
     def get(self, key: bytes) -> Any | None:
-        """The value of a key, or None."""
+        """The value of a key, or None where there is none or it is not what was put."""
         # One transaction for many reads, because to begin one costs as much as two reads; and none beside writes, whose log it would keep.
         if not self._unwritten and not self._database.in_transaction:
             self._database.execute("BEGIN")
-        row = self._database.execute("SELECT value FROM effects WHERE key = ?", (key,)).fetchone()
-        return from_json(row[0]) if row else None
+        row = self._row("SELECT value, digest FROM effects WHERE key = ?", key)
+        return self._intact(key, *row) if row else None
+
+    def get_undigested(self, key: bytes) -> Any | None:
+        """The value of a key as versions before the digests kept it, or None."""
+        row = self._row("SELECT value FROM undigested WHERE key = ?", key) if self.has_undigested else None
+        try:
+            return from_json(row[0]) if row else None
+        except ValueError:
+            self._num_damaged += 1
+            return None
+
+    def _row(self, statement: str, key: bytes) -> tuple[Any, ...] | None:
+        try:
+            return self._database.execute(statement, (key,)).fetchone()
+        except sqlite3.Error as error:
+            raise self._unusable(error) from None
+
+    def _intact(self, key: bytes, value: Any, digest: Any) -> Any | None:
+        if isinstance(value, bytes) and _digest(key, value) == digest:
+            return from_json(value)
+        self._num_damaged += 1
+        return None
 
     async def put(self, key: bytes, value: Any) -> None:
         """Keep a value; it is on disk when this returns."""
-        await self._run("INSERT OR REPLACE INTO effects VALUES (?, ?)", (key, json.dumps(value)))
+        text = json.dumps(value).encode()
+        await self._run("INSERT OR REPLACE INTO effects VALUES (?, ?, ?)", (key, text, _digest(key, text)))
+
+    def costs(self, job: str) -> dict[str, int | None] | None:
+        """What a job has spent by endpoint; None where nobody knows: a damaged record, or the job of a store that kept no costs."""
+        row = self._row("SELECT value, digest FROM costs WHERE job = ?", job.encode())
+        if row is None:
+            return None if self.has_undigested and not job else {}
+        return self._intact(job.encode(), *row)
+
+    def put_costs(self, job: str, costs: dict[str, int | None]) -> asyncio.Future[None]:
+        """Keep what a job has spent, together with all that is put in this turn of the event loop; it need not be awaited."""
+        text = json.dumps(costs).encode()
+        return self._queue("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", (job.encode(), text, _digest(job.encode(), text)))
 
     def batches(self) -> dict[str, list[str]]:
         """Batch jobs that were sent and not collected: their ids, and the keys (hex) they hold."""
-        return {row[0]: json.loads(row[1]) for row in self._database.execute("SELECT id, keys FROM batches")}
+        return {row[0].decode(): json.loads(row[1]) for row in self._database.execute("SELECT id, keys FROM batches")}
 
     async def put_batch(self, batch_id: str, keys: list[str]) -> None:
         """Remember a batch job that was sent."""
@@ -72,19 +116,21 @@ class EffectStore:
 
     def close(self) -> None:
         """Let the next process in."""
+        if self._num_damaged:
+            _log.warning("%s: %d damaged values were left unread, and asked for again where needed", self.path, self._num_damaged)
         self._database.close()
         self._lock.close()
 
     async def _run(self, statement: str, values: tuple[Any, ...]) -> None:
+        await self._queue(statement, values)
+
+    def _queue(self, statement: str, values: tuple[Any, ...]) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         self._unwritten.append((statement, values, done))
         if len(self._unwritten) == 1:
             loop.call_soon(self._commit)  # after all else that this turn of the loop brings
-        try:
-            await done
-        except sqlite3.Error as error:
-            raise self._unusable(error) from None
+        return done
 
     def _commit(self) -> None:
         """Write all that this turn of the loop has brought in one transaction, and tell the waiting rows."""
@@ -95,20 +141,56 @@ class EffectStore:
                 for statement, values, _ in items:
                     self._database.execute(statement, values)
         except sqlite3.Error as error:
-            failure = error
+            failure = self._unusable(error)
         for _, _, done in items:
-            if not done.done():
-                done.set_result(None) if failure is None else done.set_exception(failure)
+            if done.done():
+                continue
+            if failure is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failure)
+                done.exception()  # seen, whether or not it is awaited
 
     def _unusable(self, error: sqlite3.Error) -> RunDirError:
-        return RunDirError(
-            f"{self.path}: cannot be used as a store ({error}). Free some space, or choose another store; nothing paid is lost."
-        )
+        remedy = "Free some space, or choose another store; nothing paid is lost."
+        if getattr(error, "sqlite_errorname", "") in _DAMAGED:
+            remedy = f"The file is damaged: `sqlite3 {self.path} .recover | sqlite3 NEW` saves what can be read; name NEW as `store`."
+        return RunDirError(f"{self.path}: cannot be used as a store ({error}). {remedy}")
+
+
+def _digest(key: bytes, value: bytes) -> bytes:
+    return hashlib.blake2b(key + value, digest_size=8).digest()
+
+
+def _locked(path: Path) -> TextIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(path.name + ".lock").open("w")
+    except OSError as error:
+        raise RunDirError(
+            f"{path}: cannot be used as a store ({error.filename}: {error.strerror}). Choose another `store` or output_dir."
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise RunDirError(f"{path}: another process is using this store. Wait for it, or choose another store.") from None
+    return lock
 
 
 def _open(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=30)
+    database.text_factory = bytes  # a flipped bit may have made text of a value, and no text of its letters
     database.execute("PRAGMA mmap_size=1073741824")
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=NORMAL")  # survives kill -9; a power cut may lose the last commits, which are paid again
     return database
+
+
+def _set_aside_undigested(database: sqlite3.Connection) -> bool:
+    """Whether a table of an earlier version is there, under the name that it has from now on."""
+    tables = {name.decode(): sql for name, sql in database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")}
+    if "effects" in tables and b"digest" not in tables["effects"]:
+        database.execute("ALTER TABLE effects RENAME TO undigested")
+        return True
+    return "undigested" in tables

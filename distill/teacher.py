@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -61,9 +62,15 @@ class Transport(Protocol):
         ...
 
 
-def keep_in(store: EffectStore) -> Callable[[ChatRequest, Reply], Awaitable[None]]:
-    """What a transport awaits before a reply counts as there."""
-    return lambda request, reply: store.put(request.key, reply.stored())
+def keep_in(store: EffectStore, enter: Callable[[bytes, Reply], None] | None = None) -> Callable[[ChatRequest, Reply], Awaitable[None]]:
+    """What a transport awaits before a reply counts as there; `enter` has its cost kept with it."""
+
+    async def keep(request: ChatRequest, reply: Reply) -> None:
+        if enter is not None:
+            enter(request.key, reply)
+        await store.put(request.key, reply.stored())
+
+    return keep
 
 
 class Teacher:
@@ -73,7 +80,8 @@ class Teacher:
         self.config, self.store, self.transport, self.budget = config, store, transport, budget
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
         self.models: Counter[str] = Counter()
-        self._named = str(config.base_urls)
+        self.stopped_by: LLMError | None = None  # why nothing is to be paid any more
+        self._provider = _provider(config)
         self._in_flight: dict[bytes, asyncio.Future[Reply | None]] = {}
 
     async def ask(self, prompt: str, schema: type[T], asked: Asked, *, rollout: int = 0) -> T:
@@ -100,16 +108,22 @@ class Teacher:
 
     async def _reply(self, messages: tuple[tuple[str, str], ...], schema: type[T] | None, asked: Asked, rollout: int) -> Reply:
         """A reply, entered into `asked`. Raises RejectedRow where the API withholds it."""
-        key = self._key(messages, schema, rollout)
-        reply = self._stored(key) or await self._shared(key, messages, schema)
+        request = self.request(messages, schema, rollout)
+        reply = self.stored(request, schema, rollout) or await self._shared(request)
         asked.request_ids.append(reply.request_id)
         asked.num_prompt_tokens += reply.num_prompt_tokens
         asked.num_completion_tokens += reply.num_completion_tokens
-        if (cost := self.budget.cost(reply)) is not None:
+        if (cost := self.budget.cost(reply, request)) is not None:
             asked.cost_usd = (asked.cost_usd or 0.0) + cost
         if reply.finish_reason in ("content_filter", "refusal"):
             raise RejectedRow("refused", reply.text[:200] or reply.finish_reason)
         return reply
+
+    def request(self, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None, rollout: int) -> ChatRequest:
+        """A request under its key in the store."""
+        # Address, concurrency, tries, timeouts and limits cannot change a whole reply; everything else can.
+        frame = _frame_key(self._provider, self.config.model, self.config.temperature, schema)
+        return ChatRequest(_key(frame, messages, rollout), messages, _json_schema(schema))
 
     async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: Asked, rollout: int) -> Reply:
         """A reply that may hold an answer. Raises RejectedRow for a refusal, a cut or an empty one."""
@@ -122,9 +136,12 @@ class Teacher:
             raise RejectedRow("empty", f"the endpoint sent no text (finish_reason {reply.finish_reason})")
         return reply
 
-    def _stored(self, key: bytes) -> Reply | None:
+    def stored(self, request: ChatRequest, schema: type[BaseModel] | None, rollout: int) -> Reply | None:
         """From the store, unless it was cut by a lower limit than today's."""
-        value = self.store.get(key)
+        value = self.store.get(request.key)
+        if value is None and self.store.has_undigested:  # keys held the addresses then
+            frame = _frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, schema)
+            value = self.store.get_undigested(_key(frame, request.messages, rollout))
         if value is None:
             return None
         reply = Reply(*value)
@@ -133,15 +150,16 @@ class Teacher:
         self.hits += 1
         return reply
 
-    async def _shared(self, key: bytes, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None) -> Reply:
+    async def _shared(self, request: ChatRequest) -> Reply:
         """From an equal request in flight, or from the endpoint. No task of its own: a row sends in the turn in which it asks."""
+        key = request.key
         while key in self._in_flight:
             # None when the row that asked was cancelled: then this one asks. Shielded, because other rows wait for the same.
             if (reply := await asyncio.shield(self._in_flight[key])) is not None:
                 return reply
         future = self._in_flight[key] = asyncio.get_running_loop().create_future()
         try:
-            reply = await self._pay(ChatRequest(key, messages, _json_schema(schema)))
+            reply = await self._pay(request)
             future.set_result(reply)
             return reply
         except Exception as error:
@@ -154,6 +172,8 @@ class Teacher:
                 future.set_result(None)
 
     async def _pay(self, request: ChatRequest) -> Reply:
+        if self.stopped_by is not None:
+            raise self.stopped_by
         reserved = await self.budget.reserve(request)
         self.calls += 1
         reply, unseen = None, 0
@@ -166,21 +186,15 @@ class Teacher:
         except UnusableEndpoint as error:
             unseen = error.unseen_tries
             raise
+        except asyncio.CancelledError:
+            unseen = self.budget.cut_off()
+            raise
         finally:
             self.budget.settle(reserved, reply, unseen)
         self.models[reply.model] += 1
         self.num_prompt_tokens += reply.num_prompt_tokens
         self.num_completion_tokens += reply.num_completion_tokens
         return reply
-
-    def _key(self, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None, rollout: int) -> bytes:
-        # Concurrency, tries, timeouts and limits cannot change a whole reply; everything else can.
-        frame = _frame_key(self._named, self.config.model, self.config.temperature, schema)
-        digest = hashlib.blake2b(frame, digest_size=16)
-        for role, content in messages:
-            text = content.encode("utf-8", "surrogatepass")
-            digest.update(b"%s:%d:%d:%s" % (role.encode(), rollout, len(text), text))  # with lengths, so that no two requests run together
-        return digest.digest()
 
     def summary(self) -> dict[str, Any]:
         """For `metrics.json`: calls, replies from the store, tokens, the models that answered, and the cost."""
@@ -195,8 +209,27 @@ class Teacher:
         }
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and keep what was spent."""
         await self.transport.close()
+        await self.budget.close()
+
+
+def _provider(config: EndpointConfig) -> str:
+    """What of an address belongs to a request's key: OpenAI's own models and Azure's deployments are others than equally named ones.
+
+    Elsewhere the model's name says which model it is: a server that has moved to another port or machine is not paid again.
+    """
+    if config.azure_api_version:
+        return "azure"
+    return "openai" if all(url is None or urlsplit(url).hostname == "api.openai.com" for url in config.base_urls) else "by name"
+
+
+def _key(frame: bytes, messages: tuple[tuple[str, str], ...], rollout: int) -> bytes:
+    digest = hashlib.blake2b(frame, digest_size=16)
+    for role, content in messages:
+        text = content.encode("utf-8", "surrogatepass")
+        digest.update(b"%s:%d:%d:%s" % (role.encode(), rollout, len(text), text))  # with lengths, so that no two requests run together
+    return digest.digest()
 
 
 @cache
@@ -205,5 +238,5 @@ def _json_schema(schema: type[BaseModel] | None) -> dict[str, Any] | None:
 
 
 @cache
-def _frame_key(base_urls: str, model: str, temperature: float, schema: type[BaseModel] | None) -> bytes:
-    return effect_key("reply", base_urls, model, temperature, _json_schema(schema))
+def _frame_key(provider: str, model: str, temperature: float, schema: type[BaseModel] | None) -> bytes:
+    return effect_key("reply", provider, model, temperature, _json_schema(schema))

@@ -75,18 +75,25 @@ def _models(recipe: dict[str, Any], metrics: dict[str, Any]) -> Iterable[str]:
         config, spent = recipe.get(role), metrics.get(role)
         if not config or not spent:
             continue
-        cost = "unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.2f}"
         yield f"## Model asked: {role}"
         yield f"- Model: `{config['model']}`; answered as {', '.join(f'`{name}`' for name in spent['models']) or 'nobody'}."
         yield f"- Sampling: temperature {config['temperature']}, at most {config['max_tokens']} tokens."
         yield f"- Calls: {spent['calls']}, and {spent['replies_from_store']} replies from the store."
-        yield f"- Tokens: {spent['num_prompt_tokens']} in prompts, {spent['num_completion_tokens']} in replies. Cost: {cost}."
+        yield f"- Tokens: {spent['num_prompt_tokens']} in prompts, {spent['num_completion_tokens']} in replies. {_cost(spent)}"
         yield ""
     if recipe.get("target"):
         yield from (f"## Model asked: target\n- Model: `{recipe['target']['base']}`.", "")
     if metrics.get("prompts"):
         yield "## Prompts"
         yield from table(("prompt", "SHA-256"), list(metrics["prompts"].items()))
+
+
+def _cost(spent: dict[str, Any]) -> str:
+    """Of all attempts; of the last one alone where there were more."""
+    whole, last = spent["cost_usd"], spent.get("attempt_cost_usd")
+    if whole is None:
+        return "Cost: unknown."
+    return f"Cost: ${whole:.2f}." if last in (None, whole) else f"Cost: ${whole:.2f} in all attempts, ${last:.2f} in the last one."
 
 
 def _commands(record: dict[str, Any]) -> Iterable[str]:

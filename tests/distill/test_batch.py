@@ -31,12 +31,12 @@ def test_batched_rows_are_the_rows_of_a_live_run(mock_recipe, tmp_path, read_met
     assert read_metrics()["questions_labelled"] == 40
 
 
-def test_a_wave_is_split_by_the_limits_of_a_file(mock_recipe):
+def test_a_wave_is_split_by_the_limits_of_a_file(mock_recipe, tmp_path):
     with endpoint(Settings(latency_seconds=0.1)) as url:
         assert main([str(mock_recipe(url, batch=QUICK | {"max_requests": 15})), "transport=batch"]) == 0
         assert stats(url)["batches"] == 3
     with endpoint(Settings(latency_seconds=0.1)) as url:
-        assert main([str(mock_recipe(url, batch=QUICK | {"max_bytes": 20_000})), "transport=batch", "--resume"]) == 0
+        assert main([str(mock_recipe(url, batch=QUICK | {"max_bytes": 20_000})), "transport=batch", f"output_dir={tmp_path}/again"]) == 0
         assert stats(url)["batches"] > 1
 
 

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import hashlib
+import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -85,7 +88,8 @@ def test_each_rollout_is_a_sample_of_its_own(tmp_path):
         ("Where?", Other, {}),
         ("Where?", Answer, {"model": "n"}),
         ("Where?", Answer, {"temperature": 0.7}),
-        ("Where?", Answer, {"base_url": "http://127.0.0.1:2/v1"}),
+        ("Where?", Answer, {"base_url": None}),  # OpenAI's model of that name
+        ("Where?", Answer, {"azure_api_version": "2024-06-01"}),
     ],
 )
 def test_whatever_can_change_a_reply_is_in_its_key(tmp_path, prompt, schema, config):
@@ -95,12 +99,34 @@ def test_whatever_can_change_a_reply_is_in_its_key(tmp_path, prompt, schema, con
     assert len(transport.requests) == 1
 
 
-@pytest.mark.parametrize("config", [{"calls_in_flight": 3}, {"max_tries": 2}, {"timeout_seconds": 5.0}, {"max_tokens": 500}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"calls_in_flight": 3},
+        {"max_tries": 2},
+        {"timeout_seconds": 5.0},
+        {"max_tokens": 500},
+        {"base_url": "http://127.0.0.1:2/v1"},
+        {"base_url": ["http://another.example/v1", "http://127.0.0.1:1/v1"]},
+    ],
+)
 def test_what_cannot_change_a_whole_reply_is_not(tmp_path, config):
     ask(tmp_path, Scripted(GOOD), "Where?")
     transport = Scripted(GOOD)
     assert ask(tmp_path, transport, "Where?", **config) == [Answer(answer="Lyon")]
     assert transport.requests == []
+
+
+def test_what_a_store_without_digests_holds_is_not_paid_again(tmp_path):
+    named = ["reply", "['http://127.0.0.1:1/v1']", "m", 0.0, Answer.model_json_schema()]  # keys held the address then
+    frame = hashlib.blake2b(json.dumps(named, sort_keys=True).encode(), digest_size=16).digest()
+    key = hashlib.blake2b(frame + b"user:0:6:Where?", digest_size=16).digest()
+    with contextlib.closing(sqlite3.connect(tmp_path / "effects.sqlite")) as old, old:
+        old.execute("CREATE TABLE effects (key BLOB PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
+        old.execute("INSERT INTO effects VALUES (?, ?)", (key, json.dumps([GOOD, "stop", "r", 10, 5, "m", 50, 0])))
+    transport = Scripted(GOOD)
+    assert ask(tmp_path, transport, "Where?", "When?") == [Answer(answer="Lyon")] * 2
+    assert [request.messages[0][1] for request in transport.requests] == ["When?"]
 
 
 def test_a_reply_that_was_cut_is_asked_for_again_only_under_a_higher_limit(tmp_path):

@@ -1,0 +1,110 @@
+"""Rejected rows: when there are too many, when they are asked again, and labels that teach nothing."""
+
+import json
+
+import pytest
+
+from distill.__main__ import main
+from distill.benchmark.endpoint import Settings
+from distill.benchmark.run import endpoint, stats
+from refinery.demo.teacher_server import serving
+from refinery.records import Passage, write_records
+
+GOOD = '{"sub_questions": ["Who directed it?", "Where was #1 born?"]}'
+FEW_AT_ONCE = {"rows_in_flight": 8, "teacher": {"calls_in_flight": 4}}
+
+
+def read_rows(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_that_is_certain_to_fail_stops_and_says_why(mock_recipe, tmp_path, capsys):
+    with endpoint(Settings(latency_seconds=0.0, refused_share=1.0)) as url:
+        path = str(mock_recipe(url, count=1000, max_failure_share=0.05, **FEW_AT_ONCE))
+        assert main([path]) == 2
+        assert stats(url)["requests"] < 51 + 2 * 8
+    said = capsys.readouterr().err
+    assert "rows were rejected, more than max_failure_share 0.05 allows of 1000" in said
+    assert "The first: q0: refused: status 400: content filter; q1: refused: status 400: content filter; q2: refused:" in said
+    assert json.loads((tmp_path / "run" / "stopped.json").read_text())["questions_rejected"] > 50
+
+
+def test_what_a_stopped_run_has_paid_is_not_paid_again(mock_recipe, tmp_path):
+    with serving(lambda prompt: GOOD if "film 1" in prompt else "I'm sorry, but I cannot help.") as server:
+        path = str(mock_recipe(server.base_url.removesuffix("/v1"), count=200, max_failure_share=0.1, **FEW_AT_ONCE))
+        assert main([path]) == 2
+        first = server.requests
+        assert first < 21 + 11 + 2 * 8
+        assert len(read_rows(tmp_path / "run" / "train.jsonl")) + len(read_rows(tmp_path / "run" / "failures.jsonl")) == first
+        assert main([path, "--resume", "max_failure_share=1"]) == 0
+        assert server.requests == 200
+
+
+def test_a_run_whose_failures_may_still_be_few_enough_goes_on(mock_recipe, read_metrics):
+    def answer(prompt: str) -> str:
+        return GOOD if "film 1" in prompt else "I'm sorry, but I cannot help."
+
+    with serving(answer) as server:
+        path = mock_recipe(server.base_url.removesuffix("/v1"), count=40, max_failure_share=0.725, **FEW_AT_ONCE)
+        assert main([str(path)]) == 0
+    assert read_metrics()["rejected_by_reason"] == {"refused": 29}
+
+
+def test_a_finished_run_asks_again_only_what_failed_for_a_passing_reason(mock_recipe, tmp_path, read_metrics):
+    struck = []
+
+    def answer(prompt: str) -> str:
+        if "film 3?" in prompt and len(struck) < 2:
+            struck.append(prompt)
+            raise ConnectionError("gone before it answered")
+        return "I'm sorry, but I cannot help." if "film 5?" in prompt else GOOD
+
+    with serving(answer) as server:
+        path = str(mock_recipe(server.base_url.removesuffix("/v1"), teacher={"max_tries": 2, "calls_in_flight": 4}))
+        assert main([path]) == 0
+        assert read_metrics()["rejected_by_reason"] == {"no_reply": 1, "refused": 1}
+        before = server.requests
+        assert main([path, "--resume"]) == 0
+        assert server.requests == before + 1
+        assert read_metrics()["rejected_by_reason"] == {"refused": 1}
+        assert [row["question_id"] for row in read_rows(tmp_path / "run" / "train.jsonl")][3] == "q3"
+        assert main([path, "--resume"]) == 0
+        assert server.requests == before + 1
+
+
+def test_what_an_endpoint_refused_for_good_is_not_asked_again(mock_recipe, tmp_path, read_metrics):
+    with endpoint(Settings(latency_seconds=0.0, refused_share=0.1)) as url:
+        path = str(mock_recipe(url, max_failure_share=0.5))
+        assert main([path]) == 0
+        rejected = read_metrics()["rejected_by_reason"]["refused"]
+        failures = read_rows(tmp_path / "run" / "failures.jsonl")
+        failures[0] |= {"reason": "refused", "detail": "refused: status 402: the account is empty"}
+        (tmp_path / "run" / "failures.jsonl").write_text("".join(json.dumps(row) + "\n" for row in failures))
+        assert main([path, "--resume"]) == 0
+        assert (rejected > 1, stats(url)["requests"]) == (True, 41)
+
+
+def test_a_finished_run_stays_whole_where_asking_again_fails(mock_recipe, tmp_path, read_metrics):
+    with serving(lambda prompt: GOOD) as server:
+        path = str(mock_recipe(server.base_url.removesuffix("/v1"), teacher={"max_tries": 1}))
+        assert main([path]) == 0
+    (tmp_path / "run" / "failures.jsonl").write_text('{"question_id": "q0", "reason": "no_reply", "detail": "no_reply: down"}\n')
+    whole = {file.name: file.read_bytes() for file in (tmp_path / "run").glob("*.jsonl")}
+    (tmp_path / "run" / "effects.sqlite").unlink()
+    metrics = read_metrics() | {"questions_rejected": 1}
+    (tmp_path / "run" / "metrics.json").write_text(json.dumps(metrics))
+    assert main([path, "--resume"]) == 2
+    assert {file.name: file.read_bytes() for file in (tmp_path / "run").glob("*.jsonl")} == whole
+    assert read_metrics() == metrics
+
+
+@pytest.mark.parametrize(
+    ("relevant", "told"), [("Passage", "6 relevant, 0 irrelevant"), ("nothing", "0 relevant, 6 irrelevant"), ("1", "")]
+)
+def test_labels_of_one_class_are_told_with_their_count(mock_recipe, tmp_path, caplog, relevant, told):
+    write_records(tmp_path / "passages.jsonl", [Passage(id=f"p{n}", title="Film", text=f"Passage {n} is about a film.") for n in range(2)])
+    with serving(lambda prompt: json.dumps({"label": "relevant" if relevant in prompt else "irrelevant"})) as server:
+        values = {"options": {"judge": "each"}, "retriever": {"passages": str(tmp_path / "passages.jsonl")}}
+        assert main([str(mock_recipe(server.base_url.removesuffix("/v1"), count=3, task="relevance", **values))]) == 0
+    expected = f"train.jsonl: every label is the same ({told}), and a model trained on them gives no other."
+    assert (expected in caplog.text) == bool(told)
