@@ -77,10 +77,15 @@ class Spending:
 
 @dataclass(slots=True)
 class Reservation:
-    """The worst case of the request under `key`, in billionths of a dollar; `answered` once its reply is entered."""
+    """The worst case of one try of the request under `key`, in billionths of a dollar, and what has become of it.
+
+    `held` while it is set aside, `unseen_tries` of those before it, which are paid for, `answered` once a reply is entered.
+    """
 
     key: bytes
     worst: int
+    held: bool = False
+    unseen_tries: int = 0
     answered: bool = False
 
 
@@ -113,6 +118,7 @@ class Budget:
         self._lost_if_killed = config.calls_in_flight * len(config.base_urls) if lost_if_killed is None else lost_if_killed
         self._largest = self._cut_off = self._attempt = 0
         self._open: dict[bytes, Reservation] = {}
+        self.stopped_by: LLMError | None = None  # why nothing more is to be paid
 
     def _check_cap(self) -> None:
         """Raises RecipeError for a cap that cannot be held."""
@@ -141,24 +147,50 @@ class Budget:
 
     async def reserve(self, request: ChatRequest) -> Reservation:
         """Set aside what the request can cost at most. Raises BudgetExhausted when that does not fit and nothing is left to settle."""
-        worst, spending = self.worst(request), self._spending
+        reservation = Reservation(request.key, self.worst(request))
+        await self._hold(reservation)
+        self._open[request.key] = reservation
+        return reservation
+
+    async def admit(self, request: ChatRequest, unseen_tries: int) -> None:
+        """Before each try: a try before it whose answer never came may be charged too. Raises as `reserve`, and when the run stops."""
+        if self.stopped_by is not None:
+            raise self.stopped_by
+        reservation = self._open.get(request.key)
+        if reservation is not None and unseen_tries > reservation.unseen_tries:
+            self._charge_unseen(reservation, unseen_tries)
+            self._release(reservation)
+            await self._hold(reservation)
+
+    async def _hold(self, reservation: Reservation) -> None:
+        worst, spending = reservation.worst, self._spending
         while self._cap is not None and spending.committed + worst > self._cap:
             if not spending.reserved.total():
                 left = f"{_dollars(spending.committed):.4f} is spent, and the next request may cost {_dollars(worst):.4f}"
                 raise BudgetExhausted(f"max_cost_usd {self.cap}: {left}. Raise it and --resume.")
             spending.settled.clear()
             await spending.settled.wait()
-        self._largest = max(self._largest, worst)
+        if self.stopped_by is not None:
+            raise self.stopped_by
+        self._largest, reservation.held = max(self._largest, worst), True
         self._set_aside(worst)
         self._spend(0)
-        reservation = self._open[request.key] = Reservation(request.key, worst)
         if self._lost_if_killed and (kept := spending.keep()) is not None:
             try:
                 await kept
             except BaseException:
-                self._set_aside(-worst)
+                self._release(reservation)
                 raise
-        return reservation
+
+    def _release(self, reservation: Reservation) -> None:
+        if reservation.held:
+            reservation.held = False
+            self._set_aside(-reservation.worst)
+
+    def _charge_unseen(self, reservation: Reservation, tries: int) -> None:
+        if tries > reservation.unseen_tries:
+            self._spend((tries - reservation.unseen_tries) * reservation.worst)
+            reservation.unseen_tries = tries
 
     def worst(self, request: ChatRequest) -> int:
         """The most that one try can cost, in billionths of a dollar; 0 where the price is unknown."""
@@ -169,18 +201,18 @@ class Budget:
         reservation = self._open.pop(key, None) or Reservation(key, 0)
         counted = self._counted(reply)
         self._spend(reservation.worst if counted is None else counted)
-        self._set_aside(-reservation.worst)
+        self._release(reservation)
         reservation.answered = True
         self._spending.keep()
 
     def settle(self, reservation: Reservation, reply: Reply | None, unseen_tries: int) -> None:
         """Replace a reservation by what was used. A try whose answer never came may be charged: it counts as its worst case."""
-        self._spend(unseen_tries * reservation.worst)
         self._open.pop(reservation.key, None)
+        self._charge_unseen(reservation, unseen_tries)
         if not reservation.answered:
             counted = self._counted(reply) if reply else 0
             self._spend(reservation.worst if counted is None else counted)
-            self._set_aside(-reservation.worst)
+        self._release(reservation)
 
     def _spend(self, nano: int) -> None:
         self._attempt += nano

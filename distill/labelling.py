@@ -94,7 +94,7 @@ class _Work:
         if self._num_rejected > self._most_rejected and self.stopped_by is None:
             self.stopped_by = TooManyRejected("too many rows are rejected")
             for teacher in self._teachers:
-                teacher.stopped_by = self.stopped_by
+                teacher.budget.stopped_by = self.stopped_by
 
 
 def _too_many_rejected(bench: Workbench, writer: LabelWriter, total: int) -> TooManyRejected:

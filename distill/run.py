@@ -145,7 +145,7 @@ def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: EffectSt
     """A teacher over the recipe's transport; `endpoint` is the recipe's key."""
     if recipe.transport == "live":
         budget = Budget(config, recipe.max_cost_usd, spending=spending, endpoint=endpoint)
-        return Teacher(config, store, ChatEndpoint(config, keep_in(store, budget.enter)), budget)
+        return Teacher(config, store, ChatEndpoint(config, keep_in(store, budget.enter), budget.admit), budget)
     # Of a job, any request may be a straggler; jobs that were sent are collected by the next attempt.
     factor = recipe.batch.price_factor if recipe.batch.stragglers == "batch" else max(1.0, recipe.batch.price_factor)
     budget = Budget(config, recipe.max_cost_usd, factor=factor, spending=spending, endpoint=endpoint, lost_if_killed=0)

@@ -80,7 +80,6 @@ class Teacher:
         self.config, self.store, self.transport, self.budget = config, store, transport, budget
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
         self.models: Counter[str] = Counter()
-        self.stopped_by: LLMError | None = None  # why nothing is to be paid any more
         self._provider = _provider(config)
         self._in_flight: dict[bytes, asyncio.Future[Reply | None]] = {}
 
@@ -172,8 +171,6 @@ class Teacher:
                 future.set_result(None)
 
     async def _pay(self, request: ChatRequest) -> Reply:
-        if self.stopped_by is not None:
-            raise self.stopped_by
         reserved = await self.budget.reserve(request)
         self.calls += 1
         reply, unseen = None, 0

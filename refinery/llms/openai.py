@@ -34,12 +34,18 @@ class ChatEndpoint:
     """Sends chats to the least loaded of its servers, each under its own gate; `retries` counts repeated tries.
 
     `keep` is awaited with a request and its reply before the place is given to another call. What is paid for and not yet kept is thereby
-    never more than `calls_in_flight` calls.
+    never more than `calls_in_flight` calls. `admit` is awaited before each try with the request and its tries that may be charged without
+    an answer; what it raises ends the request.
     """
 
-    def __init__(self, config: EndpointConfig, keep: Callable[[Any, Any], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        config: EndpointConfig,
+        keep: Callable[[Any, Any], Awaitable[None]] | None = None,
+        admit: Callable[[Any, int], Awaitable[None]] | None = None,
+    ) -> None:
         self.config = config
-        self._keep = keep
+        self._keep, self._admit = keep, admit
         self.retries = 0
         self._servers = [Server(config, base_url, self._open_session) for base_url in config.base_urls]
         self._requests, self._tokens = MinuteBudget(config.requests_per_minute), MinuteBudget(config.tokens_per_minute)
@@ -68,6 +74,9 @@ class ChatEndpoint:
             server, entered = await self._enter(tries)
             tries.started, fault = time.monotonic(), None
             try:
+                if self._admit is not None:
+                    await self._admit(request, tries.unseen)
+                    tries.started = time.monotonic()
                 reply = await server.send(request, tries)
                 self._tokens.settle(reserved, reply.num_prompt_tokens + reply.num_completion_tokens)
                 self._answered_at = time.monotonic()

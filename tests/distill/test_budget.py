@@ -12,6 +12,7 @@ from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
 from distill.budget import Budget, BudgetExhausted, Spending, known_price
+from refinery.demo.teacher_server import serving
 from refinery.llms.endpoint import ChatRequest, EndpointConfig, Reply
 
 PRICE = {"prompt": 1000.0, "completion": 1000.0}  # a tenth of a cent a token
@@ -158,6 +159,23 @@ def test_the_cap_holds_over_attempts_that_were_killed(mock_recipe):
             process.wait()
         assert main([path, "--resume"]) == 2
         assert 8 < stats(url)["requests"] <= 25
+
+
+def test_the_cap_holds_over_tries_whose_answer_never_comes(mock_recipe, capsys):
+    asked = []
+
+    def hang(prompt: str) -> str:
+        if "film 0?" in prompt:
+            asked.append(prompt)
+            time.sleep(0.5)
+        return "{}"
+
+    with serving(hang) as server:
+        teacher = A_CALL | {"timeout_seconds": 0.1, "max_tries": 5}
+        path = mock_recipe(server.base_url.removesuffix("/v1"), count=1, teacher=teacher, max_cost_usd=0.05)
+        assert main([str(path)]) == 2
+    assert len(asked) == 2
+    assert "max_cost_usd 0.05: 0.0400 is spent" in capsys.readouterr().err
 
 
 def test_the_endpoints_of_a_job_share_its_cap():
