@@ -60,7 +60,8 @@ class LabelWriter:
 
     def write(self, question: Any, outcome: Outcome) -> None:
         """One question's rows, or why it has none."""
-        self.output.begin()
+        if not self.questions:
+            self.output.begin()
         self.questions += 1
         if isinstance(outcome, RejectedRow):
             self.rejected[outcome.reason] += 1

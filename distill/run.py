@@ -5,6 +5,7 @@ the files: a rerun replays the store and writes the same files again.
 """
 
 import asyncio
+import errno
 import gc
 import logging
 import time
@@ -36,6 +37,8 @@ from refinery.retrievers.base import build_retriever
 from refinery.retrievers.supporting import check_supporting
 from refinery.run_dir import check_run, locked_run, open_run, read_run, write_json
 
+# A full disk, a quota, a limit on files, a folder that takes none.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 _log = logging.getLogger(__name__)
 # Objects made, less those freed, between two collections of garbage; Python's own 700 pass within a few rows.
 _COLLECT_EVERY = 50_000
@@ -87,7 +90,7 @@ def _written_in_one_line(output_dir: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # not of a file
+        if error.errno not in _UNWRITABLE:
             raise
         where, why = error.filename or output_dir, error.strerror
         raise RunDirError(f"{where}: cannot be written ({why}). Make room or choose another output_dir; nothing paid is lost.") from None
