@@ -6,7 +6,7 @@ from typing import Any
 
 from refinery.chat_template import template_fingerprint
 from refinery.control_tokens import write_manifest
-from refinery.errors import RecipeError
+from refinery.errors import CheckpointError, RecipeError
 from refinery.llms.checkpoint import load_base
 from refinery.sub_models import JUDGE_LABELS
 from train.adapter import check_four_bit_layers, four_bit, keep_trained_in_float32, with_adapter
@@ -39,7 +39,7 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
     base_rows = model.get_input_embeddings().weight.shape[0]
     tokenizer, token_rows = add_control_tokens(model, tokenizer, control_tokens_of(recipe))
     model.config.use_cache = False
-    model.set_attn_implementation(recipe.attn_implementation)
+    _set_attention(model, recipe)
     if recipe.strategy != "full":
         model = with_adapter(model, tokenizer, recipe, token_rows)
         model.base_rows = base_rows
@@ -47,6 +47,14 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
         if asked().sharding != "zero3":
             keep_trained_in_float32(model)
     return model, tokenizer
+
+
+def _set_attention(model: Any, recipe: TrainRecipe) -> None:
+    try:
+        model.set_attn_implementation(recipe.attn_implementation)
+    except ValueError:  # soft caps and sinks (Gemma 2, gpt-oss) are known to eager attention only
+        kind, asked_for = model.config.model_type, recipe.attn_implementation
+        raise CheckpointError(f"{recipe.base}: {kind} has no attn_implementation: {asked_for}. Use attn_implementation: eager.") from None
 
 
 def labels_of(recipe: TrainRecipe) -> tuple[str, ...]:
