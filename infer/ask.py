@@ -44,7 +44,7 @@ async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools
     fault = _Fault("empty", "")
     for _ in range(2):
         reply, cut = await reply_to(prompt, context, max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
-        tools.note(name, question, depth=depth, text=reply.text, cut=cut, prompt=prompt)
+        tools.note_reply(name, question, reply, cut, depth=depth, prompt=prompt)
         try:
             return _read(reply, lambda text: parse_json_reply(text, schema))
         except _Fault as error:
@@ -78,6 +78,8 @@ def reply_fault(reply: Generation) -> tuple[str, str] | None:
     """Reason and detail of what is wrong with a reply, whatever was asked for; None for a whole one."""
     if reply.stopped_by == "refused" or reads_as_refusal(reply.text):
         return "refused", reply.text[:200]
+    if not reply.text and reply.reasoning:
+        return "truncated", f"it was still reasoning at {reply.reasoning[-40:]!r}; allow more tokens"
     if not reply.text:
         return "empty", "the model wrote nothing"
     if reply.stopped_by == "length":

@@ -22,7 +22,7 @@ async def reason(
     prompt = tools.fitted_prompt(name, prompt, to_write=max_new_tokens)
     limits = {"max_new_tokens": max_new_tokens, "temperature": temperature}
     reply, cut = await reply_to(prompt, tools.ask(name, prompt), **limits, adapter=tools.adapter(name))
-    tools.note(name, question, depth=depth, text=reply.text, cut=cut, token_ids=reply.token_ids, logprobs=reply.logprobs, prompt=prompt)
+    tools.note_reply(name, question, reply, cut, depth=depth, prompt=prompt)
     fault = reply_fault(reply) or _spoken_fault(reply.text)
     if fault is None:
         return reply.text

@@ -79,7 +79,7 @@ def _print_step(step: TraceStep, console: Console) -> None:
     indent = "  " * (step.depth + 1)
     shares = ", ".join(f"{label.strip()} {share:.2f}" for label, share in (step.probabilities or {}).items())
     console.print(_text(f"{indent}{step.name}: {step.question}", style="cyan"))
-    for line in (step.text, step.cut and f"cut off: {step.cut}", shares):
+    for line in (step.reasoning and f"reasoning: {step.reasoning}", step.text, step.cut and f"cut off: {step.cut}", shares):
         if line:
             console.print(_text(f"{indent}  {line.strip()}"))
     for passage in step.passages or []:

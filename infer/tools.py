@@ -10,7 +10,7 @@ from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, v
 from infer.outcomes import SearchHealth
 from refinery.chat_template import frame_tokens
 from refinery.errors import RetrievalError
-from refinery.llms.base import LLM, Context, Usage
+from refinery.llms.base import LLM, Context, Generation, Usage
 from refinery.prompts.render import Prompt
 from refinery.records import Passage, Question, Trajectory
 from refinery.retrievers.base import Hit, Retriever
@@ -136,6 +136,12 @@ class Tools:
         self.failed = fault
         self.note("fault", self.question.text, depth=0, text=fault)
         return self.prediction("")
+
+    def note_reply(self, name: str, question: str, reply: Generation, cut: str | None, *, depth: int, prompt: str | None = None) -> None:
+        """Write what a model replied into the trace, with the reasoning before it and what was cut off after it."""
+        told = {"text": reply.text, "reasoning": reply.reasoning or None, "cut": cut}
+        ids = {"token_ids": reply.token_ids, "logprobs": reply.logprobs} if reply.token_ids else {}
+        self.note(name, question, depth=depth, prompt=prompt, **told, **ids)
 
     def prediction(self, answer: str, *, paths: Sequence[Trajectory] = (), selected: dict[str, str] | None = None) -> Prediction:
         """Close the question with its answer."""

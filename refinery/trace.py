@@ -23,7 +23,8 @@ class FilledPrompt(Record):
 class TraceStep(Record):
     """One thing that happened: `name` says what, `depth` how deep in the recursion or tree, `question` what it was about.
 
-    `text` is a reply up to where it went on in the prompt's format, and `cut` is what it went on with; `token_ids` are those of both.
+    `text` is a reply up to where it went on in the prompt's format, and `cut` is what it went on with; `token_ids` are those of both,
+    and of the `reasoning` that a reasoning model wrote first.
     `shortened` counts the passages that were cut to fit the model's context; `prompt` is kept where the recipe asks for it.
     """
 
@@ -31,6 +32,7 @@ class TraceStep(Record):
     depth: int
     question: str
     text: str | None = None
+    reasoning: str | None = None
     cut: str | None = None
     passages: list[ScoredPassage] | None = None
     probabilities: dict[str, float] | None = None

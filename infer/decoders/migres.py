@@ -228,7 +228,7 @@ class Modules:
         question = " ".join(queries)
         prompt = render_prompt("migres_knowledge", question=question)
         reply, cut = await reply_to(prompt, self.tools.context(prompt), max_new_tokens=self.options.max_reply_tokens)
-        self.tools.note("own_knowledge", question, depth=self.iteration, text=reply.text, cut=cut, prompt=prompt)
+        self.tools.note_reply("own_knowledge", question, reply, cut, depth=self.iteration, prompt=prompt)
         says_nothing = normalize_answer(reply.text) in ("", "none") or reads_as_refusal(reply.text)
         return [] if says_nothing else [Passage(id="own knowledge", text=reply.text)]
 

@@ -156,7 +156,7 @@ async def _relevant_of_list(question: str, passages: list[Passage], depth: int, 
     )
     context = tools.ask("relevance", prompt)
     reply, cut = await reply_to(prompt, context, max_new_tokens=_LIST_TOKENS, adapter=tools.adapter("relevance"))
-    tools.note("relevance", question, depth=depth, text=reply.text, cut=cut, token_ids=reply.token_ids, logprobs=reply.logprobs)
+    tools.note_reply("relevance", question, reply, cut, depth=depth)
     named = {int(number) for number in re.findall(r"\[(\d{1,3})\]", reply.text)}
     return [passage for position, passage in enumerate(passages, 1) if position in named]
 
@@ -167,7 +167,7 @@ async def _decompose(solver: _Solver, question: str, depth: int) -> list[str]:
     prompt, most = decomposition_prompt(question), solver.options.max_sub_question_tokens
     context = tools.ask("decomposition", prompt)
     reply, cut = await reply_to(prompt, context, max_new_tokens=most, adapter=tools.adapter("decomposition"))
-    tools.note("decompose", question, depth=depth, text=reply.text, cut=cut, token_ids=reply.token_ids, logprobs=reply.logprobs)
+    tools.note_reply("decompose", question, reply, cut, depth=depth)
     return parse_sub_questions(reply.text)
 
 

@@ -21,7 +21,8 @@ class Generation:
     """What the model wrote after a context. `logprobs[i]` is the raw log-probability of `token_ids[i]`, kept while decoding.
 
     `text` has special tokens removed and is stripped; `context` is the old context extended by exactly `token_ids`. A chat endpoint
-    gives no ids and no log-probabilities, and may withhold a reply (`refused`).
+    gives no ids and no log-probabilities, and may withhold a reply (`refused`). `reasoning` is what a reasoning model thought
+    before `text`.
     """
 
     text: str
@@ -29,6 +30,7 @@ class Generation:
     logprobs: list[float]
     stopped_by: Literal["stop", "length", "refused"]
     context: "Context"
+    reasoning: str = ""
 
 
 class Context(Protocol):

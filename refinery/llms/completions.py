@@ -26,6 +26,7 @@ from refinery.llms.completion_api import (
 )
 from refinery.llms.endpoint import RefusedRequest, ServedModelConfig
 from refinery.llms.openai import ChatEndpoint
+from refinery.llms.thinking import read_written, split_thinking
 from refinery.plain_text import added_token_names
 from refinery.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
 
@@ -153,18 +154,20 @@ class CompletionsContext:
     def _generation(self, reply: CompletionReply, stop_ids: list[int], stop_texts: Sequence[str]) -> Generation:
         if reply.token_ids is None:
             written: list[int] = []
-            text, stopped, context = reply.text, reply.finish_reason != "length", self._continued([], None)
+            reasoning, text = split_thinking(reply.text.strip())
+            stopped, context = reply.finish_reason != "length", self._continued([], None)
         else:
             written = reply.token_ids
-            text = self._llm.tokenizer.decode(written, skip_special_tokens=True)
+            reasoning, text = read_written(written, self._llm.tokenizer)
             stopped = bool(written) and (written[-1] in stop_ids or any(stop in text for stop in stop_texts))
             context = self._continued(written, None)
         return Generation(
-            text=text.strip(),
+            text=text,
             token_ids=written,
             logprobs=whole(reply.logprobs or [], len(written), reply) if written and self._llm.capabilities.logprobs else [],
             stopped_by="stop" if stopped else "length",
             context=context,
+            reasoning=reasoning,
         )
 
     async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:

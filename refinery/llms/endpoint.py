@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from refinery.chat_template import AUTO
 from refinery.errors import LLMError
+from refinery.llms.thinking import split_thinking
 from refinery.llms.wire import content_text, first_choice, token_count, whole_text
 from refinery.recipe import Recipe
 
@@ -151,7 +152,8 @@ class Reply:
     """One chat reply: its text, why it ended, which model wrote it, and its tokens.
 
     `finish_reason` is the API's (`stop`, `length`, `content_filter`) or `refusal`. `max_tokens` is the limit it was written under,
-    `unseen_tries` how many tries were sent before it and never answered, which the endpoint may charge for.
+    `unseen_tries` how many tries were sent before it and never answered, which the endpoint may charge for. `reasoning` is what a
+    reasoning model thought before `text`, as the server tells it or as it stands in the reply.
     """
 
     text: str
@@ -162,6 +164,7 @@ class Reply:
     model: str = ""
     max_tokens: int = 0
     unseen_tries: int = 0
+    reasoning: str = ""
 
     def stored(self) -> list[Any]:
         """The fields in order, as a store keeps them: `Reply(*stored)` is this reply."""
@@ -194,8 +197,10 @@ def parse_completion(completion: Any, *, max_tokens: int, unseen_tries: int = 0)
     usage = usage if isinstance(usage, dict) else {}
     try:
         refusal, content = content_text(message.get("refusal")), content_text(message.get("content"))
+        told = content_text(message.get("reasoning_content") or message.get("reasoning"))
     except ValueError as error:
         raise RefusedRequest(f"the reply has no text: {error}") from None
+    thought, content = split_thinking(content)
     return Reply(
         text=content or refusal,
         finish_reason="refusal" if refusal else whole_text(str(choice.get("finish_reason") or "stop")),
@@ -205,6 +210,7 @@ def parse_completion(completion: Any, *, max_tokens: int, unseen_tries: int = 0)
         model=whole_text(str(completion.get("model", ""))),
         max_tokens=max_tokens,
         unseen_tries=unseen_tries,
+        reasoning=told or thought,
     )
 
 

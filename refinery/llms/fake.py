@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from refinery.control_tokens import RQ_RAG
 from refinery.llms.base import Generation, Usage
+from refinery.llms.thinking import split_thinking
 from refinery.segments import Segment, encode_segment
 
 Script = Callable[[str], str | Mapping[str, float]]
@@ -92,12 +93,14 @@ class FakeContext:
         token_ids = [*tokenizer(reply)["input_ids"], end][:max_new_tokens]
         stopped = token_ids[-1] == end
         self._usage.decode_tokens += len(token_ids)
+        reasoning, text = split_thinking(tokenizer.decode(token_ids[:-1] if stopped else token_ids).strip())
         return Generation(
-            text=tokenizer.decode(token_ids[:-1] if stopped else token_ids).strip(),
+            text=text,
             token_ids=token_ids,
             logprobs=[self._llm.token_logprob] * len(token_ids),
             stopped_by="stop" if stopped else "length",
             context=self._continued(token_ids),
+            reasoning=reasoning,
         )
 
     async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:

@@ -23,6 +23,7 @@ from refinery.llms.decoding import Branch, decode
 from refinery.llms.kv import KvModel, Wanted
 from refinery.llms.out_of_memory import does_not_fit, unless_out_of_memory
 from refinery.llms.prefix_tree import Adapter, Node
+from refinery.llms.thinking import read_written
 from refinery.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
 
 logger = logging.getLogger(__name__)
@@ -308,12 +309,14 @@ class HuggingFaceContext:
         written = await self._llm.submit(self, adapter, **wanted)
         context = HuggingFaceContext(self._llm, self, written.token_ids, self.usage)
         context._node = written.node
+        reasoning, text = read_written(written.token_ids, tokenizer)
         return Generation(
-            text=self.text_of(written.token_ids).strip(),
+            text=text,
             token_ids=written.token_ids,
             logprobs=written.logprobs,
             stopped_by="stop" if written.stopped else "length",
             context=context,
+            reasoning=reasoning,
         )
 
     def text_of(self, written: Sequence[int]) -> str:

@@ -162,6 +162,7 @@ class RemoteContext:
             token_ids=[],
             logprobs=[],
             stopped_by="refused" if refused else "length" if reply.finish_reason == "length" else "stop",
+            reasoning=reply.reasoning,
             context=self._continued((*self.messages, ("assistant", text))),
         )
 

@@ -44,6 +44,20 @@ def faults(prediction):
     return [step.text.partition(":")[0] for step in prediction.trace if step.name == "fault"]
 
 
+@pytest.mark.parametrize("decoder", ["direct", "rag", "chain_of_thought", "iter_retgen", "self_ask"])
+def test_what_a_reasoning_model_thinks_is_never_its_answer(decoder):
+    reply = "<think>The answer is Oslo. Follow up: Oslo?</think>The answer is Lyon."
+    prediction, _, searched = solve(decoder, lambda text: reply)
+    assert "Lyon" in prediction.answer
+    assert not any("Oslo" in text for text in (prediction.answer, *searched.calls))
+    assert "Oslo" in next(step.reasoning for step in prediction.trace if step.reasoning)
+
+
+def test_a_model_that_was_cut_while_reasoning_is_truncated():
+    prediction, _, _ = solve("direct", lambda text: f"<think>{'Oslo? ' * 40}")
+    assert (prediction.answer, faults(prediction)) == (UNKNOWN, ["truncated"])
+
+
 RUNS = {
     "chain_of_thought": (["Maria directed it. She was born in Lyon. The answer is Lyon."], 1, [QUERY]),
     "chain_of_note": (["Passage 1 names the director. The answer is Lyon."], 1, [QUERY]),
