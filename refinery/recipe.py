@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from refinery.errors import RecipeError
+from refinery.secret_shapes import secrets_in, without_secret
 
 # Names that other toolkits, or older versions of the libraries below, use for our keys.
 OLD_NAMES = {
@@ -32,10 +34,22 @@ OLD_NAMES = {
 class Recipe(BaseModel):
     """Base of every recipe and of every part of one: immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_secrets(cls, values: Any) -> Any:
+        for path, fault in secrets_in(values):
+            raise secret_error(fault, path)
+        return values
 
 
 T = TypeVar("T", bound=Recipe)
+
+
+def secret_error(fault: str, path: str = "") -> PydanticCustomError:
+    """The error for a value that no message may repeat; `path` is the value's key below what is validated."""
+    return PydanticCustomError("secret", "{path} {fault}", {"path": path, "fault": fault})
 
 
 def load_recipe(path: str | Path, recipe: type[T], overrides: Sequence[str] = ()) -> T:
@@ -82,17 +96,19 @@ def recipe_hash(recipe: Recipe) -> str:
 def _apply_override(values: dict[str, Any], override: str, *, where: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise RecipeError(f"{where}: override {override!r} is not of the form key=value.")
+        raise RecipeError(f"{where}: override {without_secret(override)!r} is not of the form key=value.")
     *parents, last = key.split(".")
     part = values
     for parent in parents:
         part = part.setdefault(parent, {})
         if not isinstance(part, dict):
-            raise RecipeError(f"{where}: override {override!r}: '{parent}' is a value, not a part with keys of its own.")
+            raise RecipeError(f"{where}: override {without_secret(override)!r}: '{parent}' is a value, not a part with keys of its own.")
     try:
         part[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise RecipeError(f"{where}: override {override!r}: the value is not valid YAML ({getattr(error, 'problem', error)}).") from None
+        raise RecipeError(
+            f"{where}: override {without_secret(override)!r}: the value is not valid YAML ({getattr(error, 'problem', error)})."
+        ) from None
 
 
 def _explain(fault: Any, recipe: type[Recipe]) -> str:
@@ -102,6 +118,8 @@ def _explain(fault: Any, recipe: type[Recipe]) -> str:
         return unknown_key(key, _known_keys(recipe, location[:-1]))
     if fault["type"] == "missing":
         return f"key '{key}' is required."
+    if fault["type"] == "secret":
+        return f"key '{'.'.join(filter(None, (key, fault['ctx']['path'])))}' {fault['ctx']['fault']}"
     if fault["type"] == "value_error" and not key:  # of the recipe as a whole: the message says which keys
         return str(fault["ctx"]["error"])
     return f"key '{key}': {fault['msg']} (got {fault['input']!r})."

@@ -11,7 +11,7 @@ from refinery.chat_template import AUTO
 from refinery.errors import LLMError
 from refinery.llms.thinking import split_thinking
 from refinery.llms.wire import content_text, first_choice, token_count, whole_text
-from refinery.recipe import Recipe
+from refinery.recipe import Recipe, secret_error
 
 
 class Price(Recipe):
@@ -48,9 +48,12 @@ class EndpointConfig(Recipe):
 
     @field_validator("base_url")
     @classmethod
-    def _no_password(cls, base_url: str | list[str] | None) -> str | list[str] | None:
-        if any("@" in url or "?" in url for url in ([base_url] if isinstance(base_url, str) else base_url or [])):
-            raise ValueError("holds user information or a query; put the key into the variable that api_key_env names")
+    def _plain_address(cls, base_url: str | list[str] | None) -> str | list[str] | None:
+        for url in [base_url] if isinstance(base_url, str) else base_url or []:
+            if "@" in url or "?" in url:
+                raise secret_error("holds user information or a query; put the key into the variable that api_key_env names.")
+            if not url.startswith(("http://", "https://")):
+                raise ValueError("an address starts with http:// or https://")
         return base_url
 
     @property

@@ -1,9 +1,12 @@
 """A model's reply read as one JSON object of a known shape. Nothing in it is ever evaluated."""
 
+import json
 from contextlib import suppress
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
+
+from refinery.llms.wire import whole_text
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -25,7 +28,8 @@ def parse_json_reply(text: str, schema: type[T]) -> T:
         # What is nested too deep to be mended keeps pydantic's word for it.
         with suppress(RecursionError):
             try:
-                return schema.model_validate(repair_json(part, return_objects=True))
+                # Through JSON once more: mended text may hold half a surrogate pair, which no file can.
+                return schema.model_validate_json(whole_text(json.dumps(repair_json(part, return_objects=True), ensure_ascii=False)))
             except ValidationError as error:
                 fault = error.errors()[0]
     raise ValueError(f"field '{'.'.join(map(str, fault['loc'])) or 'reply'}': {fault['msg']}")

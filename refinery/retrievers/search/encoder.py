@@ -95,7 +95,12 @@ def _endpoint_encode(config: EncoderConfig) -> Any:
     import numpy as np
     import openai
 
-    client = openai.OpenAI(base_url=config.base_url, api_key=os.environ.get(config.api_key_env, "none"), max_retries=5)
+    client = openai.OpenAI(
+        base_url=config.base_url,
+        api_key=os.environ.get(config.api_key_env, "none"),
+        max_retries=5,
+        http_client=openai.DefaultHttpxClient(follow_redirects=False),  # the key and the texts go to no other address
+    )
     most_characters = _CHARACTERS_PER_TOKEN // 8 * (config.max_length or _ENDPOINT_TOKENS)
 
     def encode(texts: list[str]) -> Any:

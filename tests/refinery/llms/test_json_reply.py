@@ -45,6 +45,10 @@ def test_a_reply_that_does_not_fit_says_why(reply, fault):
         parse_json_reply(reply, Queries)
 
 
+def test_half_a_surrogate_pair_which_no_file_can_hold_is_replaced():
+    assert parse_json_reply('{"queries": ["\\ud800 a"]}', Queries).queries == ["\ufffd a"]
+
+
 @pytest.mark.parametrize(
     ("reply", "refuses"),
     [("I'm sorry, I can't help with that.", True), ("I cannot say.", True), ('{"answer": "Sorry, "}', False), ("Sorrento", False)],

@@ -2,15 +2,20 @@
 
 import asyncio
 import itertools
+import json
 import threading
 import time
+from contextlib import contextmanager
 
+import openai
 import pytest
 from servers.scripted import chat_reply, prompt_of, scripted
 
-from refinery.errors import LLMError
-from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
+from refinery.errors import LLMError, RetrievalError
+from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint, openai_client
 from refinery.llms.openai import ChatEndpoint
+from refinery.records import Passage, Question
+from refinery.retrievers.base import RetrieverConfig, build_retriever
 
 SCHEMA = {"title": "Answer", "type": "object", "properties": {"answer": {"type": "string"}}}
 
@@ -197,16 +202,43 @@ def test_a_server_that_refuses_the_key_leaves_the_work_to_the_others():
         assert len(one.bodies) <= 4
 
 
-def test_a_redirect_is_not_followed(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+@contextmanager
+def moved():
+    """A server that redirects to another, and the other."""
     with scripted(lambda body: (200, chat_reply("another host's label"))) as other:
-        moved = {"Location": f"http://user:word@127.0.0.1:{other.server_port}/v1/chat/completions?sig=1"}
-        with scripted(lambda body: (307, {}, moved)) as server:
-            (outcome,) = ask(["a secret"], server.base_url)
-            assert len(server.bodies) == 1
-        assert other.bodies == []
+        to = {"Location": f"http://user:word@127.0.0.1:{other.server_port}/v1/chat/completions?sig=1"}
+        with scripted(lambda body: (307, {}, to)) as server:
+            yield server, other
+
+
+def test_a_redirect_is_not_followed():
+    with moved() as (server, other):
+        (outcome,) = ask(["a secret"], server.base_url)
+        assert (len(server.bodies), other.bodies) == (1, [])
     assert isinstance(outcome, UnusableEndpoint)
     assert "status 307: it redirects to http://127.0.0.1/v1/chat/completions, and redirects are not followed" in str(outcome)
+
+
+def test_the_client_of_batch_jobs_follows_no_redirect_either():
+    with moved() as (server, other):
+        client = openai_client(EndpointConfig(model="m"), server.base_url)
+        with pytest.raises(openai.APIStatusError):
+            asyncio.run(client.chat.completions.create(model="m", messages=[{"role": "user", "content": "a secret"}]))
+        assert other.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("http", {"url": "{}/retrieve", "tries": 1}), ("candidates", {"scoring": "embeddings", "encoder": {"model": "m", "base_url": "{}"}})],
+)
+def test_searches_follow_no_redirect_either(name, options):
+    question = Question(id="q", text="Who?", passages=[Passage(id="p", title="", text="a secret")])
+    with moved() as (server, other):
+        filled = json.loads(json.dumps(options).replace("{}", server.base_url))
+        retriever = build_retriever(RetrieverConfig(name=name, options=filled))
+        with pytest.raises(RetrievalError, match="307|Redirect"):
+            asyncio.run(retriever.search("Who?", k=1, question=question))
+        assert (len(server.bodies), other.bodies) == (1, [])
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "$NO_SUCH_KEY is not set"), (404, "base_url has no /v1: try http://127.0.0.1:")])
