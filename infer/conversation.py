@@ -28,7 +28,7 @@ async def standalone_question(turns: Turns, tools: Tools) -> str:
     said = await reason("condense", prompt, asked, tools, max_new_tokens=_QUESTION_TOKENS)
     if rewritten := next((line.strip() for line in said.splitlines() if line.strip()), None):
         return rewritten
-    note_fault(tools, asked, "unextracted", "the question was searched as it is, without the conversation", depth=0)
+    note_fault(tools, asked, "unparsed", "the question was searched as it is, without the conversation", depth=0)
     return asked
 
 

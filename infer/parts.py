@@ -12,7 +12,7 @@ async def simpler_questions(question: str, tools: Tools, *, examples: Examples =
     listed = await reason_with(examples, "decompose", "least_to_most_decompose", question, tools, max_new_tokens=max_new_tokens)
     found = parse_sub_questions(listed)
     if listed and not found:
-        note_fault(tools, question, "unextracted", f"no simpler questions in {listed[:80]!r}", depth=0)
+        note_fault(tools, question, "unparsed", f"no simpler questions in {listed[:80]!r}", depth=0)
     return [part for part in found if part != question]
 
 

@@ -7,6 +7,7 @@ from infer.tools import Tools
 from refinery.messages import escape
 
 UNKNOWN = "unknown"
+_ANSWER_WORDS = 12  # 419 of 420 real answers of HotpotQA, 2WikiMultihopQA and MuSiQue have no more
 # The form that every reasoning prompt asks for (RQ-RAG Tables 7 and 8, "The answer is _"; Self-Ask's "So the final answer is:").
 _CONCLUSION = re.compile(r"(?<!intermediate )\banswer(?: to the question)?(?: is|:)[ \t]*:?[ \t]*([^\n]*)", re.IGNORECASE)
 _SPEAKER = re.compile(r"^\W*(?:user|human|assistant|system)\W*:", re.IGNORECASE | re.MULTILINE)
@@ -37,7 +38,21 @@ def _spoken_fault(text: str) -> tuple[str, str] | None:
 
 async def answered(name: str, prompt: str, question: str, tools: Tools) -> str:
     """The answer where the prompt asks for nothing else: the whole reply, or `unknown`."""
-    return await reason(name, prompt, question, tools, max_new_tokens=tools.max_new_tokens) or UNKNOWN
+    reply = await reason(name, prompt, question, tools, max_new_tokens=tools.max_new_tokens)
+    return spoken(reply, question, tools) or UNKNOWN
+
+
+def spoken(reply: str, question: str, tools: Tools, *, depth: int = 0) -> str:
+    """The answer in a reply to a prompt that asks for nothing else: all of it, or under `answer_style: short` what it states.
+
+    A reply that states nothing and is longer than an answer stays whole, with a `fault`.
+    """
+    if tools.answer_style == "paper":
+        return reply
+    answer = final_answer(reply) or reply.partition("\n")[0].strip("*\"'_ ").removesuffix(".")
+    if len(answer.split()) > _ANSWER_WORDS:
+        note_fault(tools, question, "unparsed", f"no short answer in {reply[:80]!r}", depth=depth)
+    return answer
 
 
 def final_answer(text: str) -> str | None:
@@ -53,7 +68,7 @@ def concluded(text: str, question: str, tools: Tools, *, depth: int = 0) -> str:
         return answer
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines:
-        note_fault(tools, question, "unextracted", f"no answer in {text[-80:]!r}", depth=depth)
+        note_fault(tools, question, "unparsed", f"no answer in {text[-80:]!r}", depth=depth)
     return lines[-1] if lines else UNKNOWN
 
 
@@ -64,5 +79,5 @@ def completed(text: str, reply: str, question: str, tools: Tools, *, depth: int 
     """
     answer = final_answer(text) or text.strip().partition("\n")[0].strip().removesuffix(".")
     if not answer and reply:
-        note_fault(tools, question, "unextracted", f"no answer in {reply[-80:]!r}", depth=depth)
+        note_fault(tools, question, "unparsed", f"no answer in {reply[-80:]!r}", depth=depth)
     return answer or UNKNOWN

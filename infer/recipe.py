@@ -1,7 +1,7 @@
 """What an inference recipe may say."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -10,6 +10,8 @@ from refinery.llms.build import ModelConfig, Role
 from refinery.llms.endpoint import ServedModelConfig
 from refinery.recipe import Recipe, build_recipe
 from refinery.retrievers.base import RetrieverConfig
+
+AnswerStyle = Literal["paper", "short"]
 
 
 class InferRecipe(Recipe):
@@ -31,6 +33,11 @@ class InferRecipe(Recipe):
     retriever: RetrieverConfig | None = None
     passages_per_query: int = Field(5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
     max_new_tokens: int = Field(100, description="tokens of an answer; RQ-RAG's scripts use 100", ge=1)
+    answer_style: AnswerStyle = Field(
+        "paper",
+        description="paper: prompts as printed, and the whole reply is the answer; short: asks for a few words, and reads it out of a "
+        "sentence that states it. Compare systems under one style",
+    )
     questions_in_flight: int = Field(64, description="questions decoded at once; bounds the keys and values kept", ge=1)
     limit: int | None = Field(None, description="answer only the first questions", ge=1)
     keep_prompts: bool = Field(False, description="keep in the trace what each call read, of which `distill` (task traces) makes rows")

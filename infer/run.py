@@ -177,6 +177,7 @@ class InferBench:
             sub_models=self.sub_models,
             max_new_tokens=recipe.max_new_tokens,
             keep_prompts=recipe.keep_prompts,
+            answer_style=recipe.answer_style,
             searches=self.searches,
         )
 

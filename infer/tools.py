@@ -8,10 +8,11 @@ from typing import Any
 
 from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, valid_text
 from infer.outcomes import SearchHealth
+from infer.recipe import AnswerStyle
 from refinery.chat_template import frame_tokens
 from refinery.errors import RetrievalError
 from refinery.llms.base import LLM, Context, Generation, Usage
-from refinery.prompts.render import Prompt
+from refinery.prompts.render import Prompt, render_prompt
 from refinery.records import Passage, Question, Trajectory
 from refinery.retrievers.base import Hit, Retriever
 from refinery.segments import Segment
@@ -37,6 +38,7 @@ class Tools:
     sub_models: Mapping[str, LLM] = field(default_factory=dict)
     max_new_tokens: int = 32
     keep_prompts: bool = False
+    answer_style: AnswerStyle = "paper"
     usage: Usage = field(default_factory=Usage)
     retrievals: int = 0
     trace: list[TraceStep] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Tools:
         """The prompt for `ask`, with a note where its passages had to be shortened: one search finds no more than the model has room for,
         but worked examples and several searches together may be."""
         llm: Any = self.sub_models.get(role, self.llm)
+        prompt = self.styled(prompt)
         limit = getattr(llm, "context_limit", None)
         if limit is None or not isinstance(prompt, Prompt):
             return prompt
@@ -62,6 +65,12 @@ class Tools:
         if fitted is not prompt:
             self.note("shortened", self.question.text, depth=0, text=f"the passages in the prompt {prompt.name}")
         return fitted
+
+    def styled(self, prompt: str) -> str:
+        """The prompt as the recipe's `answer_style` has it."""
+        if self.answer_style == "paper" or not isinstance(prompt, Prompt):
+            return prompt
+        return render_prompt(prompt.name, **(prompt.values | {"answer_style": self.answer_style}))
 
     def adapter(self, role: str) -> str | None:
         """The adapter trained for a role, or None where a model of its own, or the bare model, plays it."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from infer.ask import reply_to
-from infer.reasoning import reason
+from infer.reasoning import reason, spoken
 from infer.tools import Tools
 from refinery.llms.capabilities import Need
 from refinery.prompts.render import render_prompt
@@ -204,7 +204,8 @@ async def _synthesise(question: str, sub_answers: list[tuple[str, str]], depth: 
 async def _write(prompt: str, depth: int, tools: Tools, *, question: str, **values: Any) -> str:
     """What M writes after a prompt of App. D; empty where it declines."""
     rendered = render_prompt(prompt, question=question, **values)
-    return await reason(prompt, rendered, question, tools, depth=depth, max_new_tokens=tools.max_new_tokens)
+    reply = await reason(prompt, rendered, question, tools, depth=depth, max_new_tokens=tools.max_new_tokens)
+    return spoken(reply, question, tools, depth=depth)
 
 
 async def _unresolved(question: str, passages: list[Passage], depth: int, solver: _Solver) -> str:

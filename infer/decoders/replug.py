@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from infer.reasoning import UNKNOWN, answered, reason
+from infer.reasoning import UNKNOWN, answered, reason, spoken
 from infer.tools import Tools
 from refinery.chat_template import reply_text
 from refinery.llms.capabilities import Need
@@ -43,13 +43,13 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
         return tools.prediction(await answered("answer_direct", prompt, question.text, tools))
     scores = [passage.retrieval_score for passage in tools.trace[-1].passages or []]
     weights = [math.exp((score - max(scores)) / options.temperature) for score in scores]
-    prompts = [render_prompt("answer_with_passages", question=question.text, passages=[passage]) for passage in passages]
+    prompts = [tools.styled(render_prompt("answer_with_passages", question=question.text, passages=[p])) for p in passages]
     limit = tools.max_new_tokens
-    answers = await asyncio.gather(
+    replies = await asyncio.gather(
         *(reason("answer_with_passages", prompt, question.text, tools, max_new_tokens=limit) for prompt in prompts)
     )
     candidates: dict[str, str] = {}
-    for answer in filter(None, answers):
+    for answer in filter(None, (spoken(reply, question.text, tools) for reply in replies)):
         candidates.setdefault(normalize_answer(answer), answer)
     if not candidates:
         return tools.prediction(UNKNOWN)

@@ -31,12 +31,18 @@ BASELINES = (
 )
 
 
-def solve(decoder, script, *, found=None, retriever=True, **options):
+def solve(decoder, script, *, found=None, retriever=True, answer_style="paper", **options):
     """Decode QUERY with what the model says to each prompt, in order if `script` is a list."""
     module, replies = importlib.import_module(f"infer.decoders.{decoder}"), iter(script if isinstance(script, list) else ())
     llm = FakeLLM(script if callable(script) else lambda text: next(replies))
     searched = FakeRetriever(lambda query: found if found is not None else [PERSON] if "Torvel" in query else [FILM])
-    tools = Tools(question=Question(id="q", text=QUERY), llm=llm, retriever=searched if retriever else None, passages_per_query=3)
+    tools = Tools(
+        question=Question(id="q", text=QUERY),
+        llm=llm,
+        retriever=searched if retriever else None,
+        passages_per_query=3,
+        answer_style=answer_style,
+    )
     return asyncio.run(module.decode(tools.question, tools, module.Options(**options))), llm, searched
 
 
@@ -56,6 +62,34 @@ def test_what_a_reasoning_model_thinks_is_never_its_answer(decoder):
 def test_a_model_that_was_cut_while_reasoning_is_truncated():
     prediction, _, _ = solve("direct", lambda text: f"<think>{'Oslo? ' * 40}")
     assert (prediction.answer, faults(prediction)) == (UNKNOWN, ["truncated"])
+
+
+@pytest.mark.parametrize("decoder", ["direct", "rag", "replug"])
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("The answer to the question is: Lyon.", "Lyon"),
+        ("**Lyon**", "Lyon"),
+        ("Lyon.\nIt is a city in France.", "Lyon"),
+        ("Lyon", "Lyon"),
+    ],
+)
+def test_a_short_answer_is_asked_for_and_read_out_of_its_sentence(decoder, reply, answer):
+    prediction, llm, _ = solve(decoder, lambda text: reply, answer_style="short")
+    assert prediction.answer == answer
+    assert all("in a few words" in call.text for call in llm.calls)
+
+
+def test_a_sentence_without_a_stated_answer_is_counted():
+    reply = "Maria Torvel, who directed the film Dune, was born in the French city of Lyon"
+    prediction, _, _ = solve("rag", lambda text: reply, answer_style="short")
+    assert (prediction.answer, faults(prediction)) == (reply, ["unparsed"])
+
+
+def test_the_papers_prompts_are_as_they_were():
+    prediction, llm, _ = solve("rag", lambda text: "It is Lyon. The answer is: Lyon.")
+    assert (prediction.answer, faults(prediction)) == ("It is Lyon. The answer is: Lyon.", [])
+    assert "few words" not in llm.calls[0].text
 
 
 RUNS = {
@@ -132,7 +166,7 @@ def test_worked_examples_change_what_is_read_and_not_what_is_done(decoder):
     [
         ("1. Who directed Dune?\n2. Where was #1 born?\n3. When?", ["Who directed Dune?", "Where was #1 born?"], []),
         ("1. Who directed Dune?", ["Who directed Dune?", QUERY], []),
-        ("It is simple.", [QUERY, QUERY], ["unextracted"]),
+        ("It is simple.", [QUERY, QUERY], ["unparsed"]),
     ],
 )
 @pytest.mark.parametrize("decoder", ["chain_of_thought", "chain_of_note"])

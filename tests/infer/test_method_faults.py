@@ -88,7 +88,7 @@ FAULTS = {
 # A reply that is one whole answer, or that is only read on, may be anything.
 TAKES_ANYTHING = {"direct", "rag", "skr", "re_thinking"}
 # What follows from a reply that has words but no form: the answer, the action or the simpler questions are not found in it.
-FOLLOWS = {"unextracted", "no_action", "repeated"}
+FOLLOWS = {"unparsed", "no_action", "repeated"}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -108,9 +108,9 @@ def test_a_faulty_teacher_leaves_an_answer_and_a_count_within_the_methods_calls(
 
 
 REPEATS = {
-    "self_ask": ("Follow up: Who is she?", {"repeated": 3, "unextracted": 1}, 5),
-    "react": (" I search.\nAction: Search[her]", {"repeated": 4, "unextracted": 1}, 6),
-    "ircot": ("She is a director.", {"repeated": 1, "unextracted": 1}, 3),
+    "self_ask": ("Follow up: Who is she?", {"repeated": 3, "unparsed": 1}, 5),
+    "react": (" I search.\nAction: Search[her]", {"repeated": 4, "unparsed": 1}, 6),
+    "ircot": ("She is a director.", {"repeated": 1, "unparsed": 1}, 3),
     "re_thinking": (QUESTION.text, {"repeated": 1}, 4),
     # Twice the question again: what the first of two queries was, which is not new the second time.
     "migres": (json.dumps({"useful_information": [], "answer": "unanswerable", "queries": [QUESTION.text]}), {"repeated": 2}, 9),
@@ -197,7 +197,7 @@ def test_metrics_count_the_faults_of_a_run_by_reason(tmp_path, capsys):
         assert main([str(tmp_path / "recipe.yaml")]) == 0
     results = json.loads((tmp_path / "run" / "metrics.json").read_text())["results"]["self_criticism"]
     # Each question's third call is refused, and leaves the first answer, which states none.
-    assert results["faults"] == {"refused": 2, "unextracted": 2}
+    assert results["faults"] == {"refused": 2, "unparsed": 2}
     assert results["faults"] == count_faults(read_records(tmp_path / "run" / PREDICTIONS_FILE, Prediction))
     assert results["knowledge_unit"] == "words"
-    assert "refused 2, unextracted 2" in " ".join(capsys.readouterr().out.split())
+    assert "refused 2, unparsed 2" in " ".join(capsys.readouterr().out.split())
