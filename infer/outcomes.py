@@ -74,7 +74,7 @@ class Outcomes:
             return f"{error.reason}: {detail}"
         if isinstance(error, RefineryError):
             return f"{next((reason for kind, reason in _REASONS if isinstance(error, kind)), type(error).__name__)}: {detail}"
-        logger.debug("question %s", question_id, exc_info=error)
+        logger.debug("question %r", question_id, exc_info=error)
         self._unforeseen += 1
         if self._unforeseen >= MOST_IN_A_ROW:
             self._stop(error, detail)

@@ -12,7 +12,7 @@ from infer.stored import open_stored
 from refinery.errors import RunDirError
 from refinery.questions.base import read_questions
 from refinery.records import Question, write_records
-from refinery.run_dir import RunDir
+from refinery.run_dir import RunDir, locked_run
 from refinery.trace import PREDICTIONS_FILE, Prediction
 
 
@@ -22,6 +22,12 @@ def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | Non
     `selection` and `fidelity` replace the decoder's own for a run that holds trees, and are noted in `metrics.json`. Raises RunDirError
     when the questions are no longer those that were answered.
     """
+    open_stored(run)
+    with locked_run(run):
+        return _rescore(run, selection, fidelity)
+
+
+def _rescore(run: Path, selection: str | None, fidelity: Fidelity | None) -> dict[str, Any]:
     stored = open_stored(run)
     recipe, seconds = stored.recipe, stored.metrics["cost"]["seconds"]
     questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)

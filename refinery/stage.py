@@ -53,7 +53,7 @@ def run_stage(
     """
     parser = stage_parser(stage, description, shows_rows=show_rows is not None, plans=plan is not None)
     arguments = parser.parse_intermixed_args(argv)
-    configure_logging()
+    configure_logging(tracebacks=arguments.traceback)
 
     def go() -> None:
         recipe = load_recipe(arguments.recipe, recipe_type, arguments.overrides)
@@ -91,9 +91,10 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
     return 0
 
 
-def configure_logging() -> None:
-    """Logs to stderr, from the first process only; libraries speak from warnings up."""
+def configure_logging(*, tracebacks: bool = False) -> None:
+    """Logs to stderr, from the first process only; libraries speak from warnings up. With `tracebacks` also of errors that became data."""
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR
+    level = logging.DEBUG if tracebacks else level
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PrintableFormatter("%(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -42,6 +42,12 @@ class Branch:
         self.logprobs.append(logprob)
         self.stopped = self.is_over(self.token_ids)
 
+    def take_back(self, count: int) -> None:
+        """Unwrite the last `count` tokens."""
+        if count:
+            del self.token_ids[-count:], self.logprobs[-count:]
+            self.stopped = False
+
     @property
     def left(self) -> int:
         """Tokens that may still be written."""
@@ -98,7 +104,7 @@ class _DecodeBatch:
             self._run()
         finally:
             for (_, _, branch), written in zip(self.branches[self.kept :], self.written[self.kept :], strict=True):
-                del branch.token_ids[len(branch.token_ids) - len(written) :], branch.logprobs[len(branch.logprobs) - len(written) :]
+                branch.take_back(len(written))
 
     def _run(self) -> None:
         model, room = self.model, self.width * self.steps

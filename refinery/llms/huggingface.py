@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,67 +22,12 @@ from refinery.llms.decoding import Branch, decode
 from refinery.llms.kv import KvModel, Wanted
 from refinery.llms.out_of_memory import does_not_fit, unless_out_of_memory
 from refinery.llms.prefix_tree import Adapter, Node
+from refinery.llms.request import Request
 from refinery.llms.thinking import read_written
 from refinery.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
 
 logger = logging.getLogger(__name__)
 _SETTLE_TURNS = 10
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """What a decoder waits for: text written after `context`, or the log-probabilities of `targets` there.
-
-    `targets` are either the tokens by which `context` continues `after`, or alternatives for what follows `context`. `branch` is the
-    text as far as it is written; `was_alone` of one for which memory did not suffice although nothing else was computed.
-    """
-
-    context: "HuggingFaceContext"
-    adapter: Adapter
-    future: asyncio.Future[Any]
-    targets: tuple[int, ...] = ()
-    after: "HuggingFaceContext | None" = None
-    max_new_tokens: int = 0
-    stop_ids: frozenset[int] = frozenset()
-    stop_texts: tuple[str, ...] = ()
-    temperature: float = 0.0
-    branch: Branch | None = None
-    was_alone: bool = False
-
-    def end(self) -> Node:
-        """The last node of what there is so far."""
-        return self.branch.node if self.branch else self.context.node()
-
-    def node(self) -> Node:
-        """The node that must be computed. A generation feeds the context's last token itself, and what is scored last is not fed."""
-        node = self.end()
-        if self.max_new_tokens or self.after is not None:
-            assert node.parent is not None, "the engine's root has no tokens to begin with"
-            return node.parent
-        return node
-
-    def begin(self) -> Branch:
-        """The text before anything of it is written."""
-        usage = self.context.usage
-        return Branch(self.end(), self.adapter, self.max_new_tokens, self._is_over, self.temperature, usage)
-
-    def text_key(self) -> object:
-        """The same for requests whose text is the same: greedy ones after equal contexts, written once from the first token on."""
-        if self.branch or self.temperature > 0:
-            return id(self.branch or self)
-        return id(self.end()), self.adapter, self.max_new_tokens, self.stop_ids, self.stop_texts
-
-    def _is_over(self, written: Sequence[int]) -> bool:
-        """Whether a reply ends with its last token: at a stop token, or because it holds a stop text now."""
-        if written[-1] in self.stop_ids:
-            return True
-        text = self.context.text_of(written) if self.stop_texts else ""
-        return any(stop in text for stop in self.stop_texts)
-
-    @property
-    def length(self) -> int:
-        """Tokens of the context with all that may be written."""
-        return self.context.length + self.max_new_tokens
 
 
 class HuggingFaceLLM:
@@ -101,7 +45,7 @@ class HuggingFaceLLM:
         # Llama 3's instruct models end a turn by other tokens than their tokenizer's end of sequence.
         self.end_ids = end_ids(tokenizer) | _listed(getattr(model, "generation_config", None))
         self.context_limit: int | None = context_limit(self._kv.config)
-        self._queue: list[_Request] = []
+        self._queue: list[Request] = []
         self._most: int | None = None  # requests of a batch, once memory has not sufficed for more
         self._server: asyncio.Task[None] | None = None
         # One thread of its own: torch keeps one OpenMP pool per calling thread.
@@ -133,7 +77,7 @@ class HuggingFaceLLM:
     async def submit(self, context: "HuggingFaceContext", adapter: Adapter, **wanted: Any) -> Any:
         """Wait for what a request asks. Raises LLMError for a context that the model, or the budget, cannot hold."""
         loop = asyncio.get_running_loop()
-        request = _Request(context, adapter, loop.create_future(), **wanted)
+        request = Request(context, adapter, loop.create_future(), **wanted)
         self._check_length(request)
         self._queue.append(request)
         context.usage.calls += 1
@@ -141,7 +85,7 @@ class HuggingFaceLLM:
             self._server = loop.create_task(self._serve())
         return await request.future
 
-    def _check_length(self, request: _Request) -> None:
+    def _check_length(self, request: Request) -> None:
         if self.context_limit is not None and request.length > self.context_limit:
             raise LLMError(
                 f"a context of {request.context.length:,} tokens and {request.max_new_tokens:,} to write exceed the model's "
@@ -177,7 +121,7 @@ class HuggingFaceLLM:
             for _ in range(_SETTLE_TURNS):
                 await asyncio.sleep(0)
 
-    def _process(self, waiting: Sequence[_Request]) -> tuple[list[tuple[_Request, Any]], list[_Request]]:
+    def _process(self, waiting: Sequence[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
         """Serve one micro-batch on the engine's thread. Returns what came of its requests, and the requests that must wait."""
         # Reads first: what follows from them may join the others in writing, and writing many takes little longer than writing one.
         reading = [request for request in waiting if not request.max_new_tokens]
@@ -196,7 +140,7 @@ class HuggingFaceLLM:
         unfinished = [request for request in admitted if request.branch and not request.branch.ended]
         return [(request, outcome) for request, outcome in served if request not in unfinished], unfinished + later
 
-    def _give_way(self, admitted: list[_Request], later: list[_Request]) -> tuple[list[tuple[_Request, Any]], list[_Request]]:
+    def _give_way(self, admitted: list[Request], later: list[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
         """After memory did not suffice: keep nothing, and try half as many. What was alone twice gets an error."""
         self._kv.tree.clear()
         if len(admitted) == 1 and admitted[0].was_alone:
@@ -207,12 +151,12 @@ class HuggingFaceLLM:
         ended = [request for request in admitted if request.branch and request.branch.ended]
         return [(request, request.branch) for request in ended], [request for request in admitted if request not in ended] + later
 
-    def _admit(self, waiting: Sequence[_Request]) -> tuple[list[_Request], list[_Request], int]:
+    def _admit(self, waiting: Sequence[Request]) -> tuple[list[Request], list[Request], int]:
         """As many requests as half of the budget can keep, longest first; those that wait; the room for a batch."""
         tree, half = self._kv.tree, self.kv_tokens // 2
         tree.begin()
-        admitted: list[_Request] = []
-        later: list[_Request] = []
+        admitted: list[Request] = []
+        later: list[Request] = []
         kept: set[tuple[int, Adapter]] = set()
         tokens, unwritten = 0, 0
         for request in sorted(waiting, key=lambda request: -request.length):
@@ -231,7 +175,7 @@ class HuggingFaceLLM:
         # What is kept for later is only given up where batches would otherwise become small.
         return admitted, later, max(tree.free - unwritten, half // 2, self.kv_tokens - tokens if len(admitted) == 1 else 0)
 
-    def _answer(self, requests: Sequence[_Request], room: int) -> list[tuple[_Request, Any]]:
+    def _answer(self, requests: Sequence[Request], room: int) -> list[tuple[Request, Any]]:
         """Compute every prefix, read the log-probabilities asked for, and write where asked."""
         self._kv.compute([Wanted(request.node(), request.adapter, request.context.usage) for request in requests], room=room)
         reading = [request for request in requests if not request.max_new_tokens]
@@ -250,7 +194,7 @@ def _listed(generation: Any) -> frozenset[int]:
     return frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
 
 
-def _hidden(request: _Request) -> torch.Tensor:
+def _hidden(request: Request) -> torch.Tensor:
     """The states (tokens, hidden) that the targets follow, or the one (1, hidden) that all of them may follow."""
     if request.after is None:
         return request.context.node().states[request.adapter].hidden[-1:]

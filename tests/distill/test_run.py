@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from distill.__main__ import main
+from refinery import run_dir
 from refinery.demo.questions import draw_questions
 from refinery.demo.teacher import serve
 from refinery.demo.teacher_server import MODEL, Faults
@@ -133,6 +134,24 @@ def test_an_endpoint_that_is_down_is_one_line(recipe, tmp_path):
         "failures.jsonl",
         "stopped.json",
     }
+
+
+def test_a_first_start_that_reached_nobody_is_not_in_the_way_of_the_second(recipe, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{probe.getsockname()[1]}/v1"
+    path = str(recipe(address))
+    assert main([path]) == 2
+    with serve(WORLDS) as server:
+        assert main([path, f"teacher.base_url={server.base_url}"]) == 0
+    assert not (tmp_path / "run" / "stopped.json").exists()
+
+
+def test_a_run_that_another_process_works_on_is_refused(recipe, tmp_path, capsys):
+    with serve(WORLDS) as server, run_dir.locked_run(tmp_path / "run"):
+        assert main([str(recipe(server.base_url))]) == 2
+        assert server.requests == 0
+    assert "another process is working on this run" in one_error_line(capsys.readouterr().err)
 
 
 def test_a_killed_run_resumes_and_pays_only_what_is_missing(recipe, tmp_path):

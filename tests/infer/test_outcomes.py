@@ -1,6 +1,9 @@
 """What a run makes of questions that go wrong: a row each, the rest answered, the run stopped only by what every question would meet."""
 
 import json
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -12,7 +15,8 @@ import yaml
 from servers.completions import CompletionsServer
 
 from infer.__main__ import main
-from refinery.demo.teacher_server import Faults, serving
+from refinery.demo.teacher_server import serving
+from refinery.errors import LLMError
 from refinery.records import Passage, Question, read_records, write_records
 from refinery.trace import PREDICTIONS_FILE, Prediction
 
@@ -101,7 +105,7 @@ def test_a_question_without_passages_fails_alone_and_only_it_is_asked_again(run,
     assert (server.requests, started.metrics()["failed"]) == (asked, 1)
 
 
-def test_an_error_that_nobody_foresaw_is_one_questions_and_mended_by_resume(run, server, tmp_path, monkeypatch):
+def test_an_error_that_nobody_foresaw_is_one_questions_and_mended_by_resume(run, server, tmp_path, monkeypatch, caplog):
     (tmp_path / "half_broken.py").write_text(DECODERS)
     monkeypatch.syspath_prepend(tmp_path)
     import half_broken
@@ -109,7 +113,11 @@ def test_an_error_that_nobody_foresaw_is_one_questions_and_mended_by_resume(run,
     half_broken.broken = {"q1", "q4"}
     started = run(decoder="half_broken:Broken")
     assert started.start() == 2
+    assert "Traceback" not in caplog.text
     assert [question_id for question_id, why in started.outcomes().items() if why == "KeyError"] == ["q1", "q4"]
+    with pytest.raises(LLMError):  # as --traceback shows it
+        started.start("--resume", "--traceback")
+    assert "KeyError: 'passages'" in caplog.text
     half_broken.broken = set()
     assert started.start("--resume") == 0
     assert (server.requests, set(started.outcomes().values())) == (6, {None})
@@ -268,11 +276,33 @@ def test_questions_without_gold_answers_are_answered_and_not_scored(run, capsys)
 
 
 def test_a_request_that_got_no_reply_while_others_did_is_asked_again(tmp_path):
-    with serving(lambda prompt: "Maria 1", faults=Faults(server_error_every=3)) as server:
+    hangs_up_on = "film 3"
+
+    def answer(prompt: str) -> str:
+        if hangs_up_on in prompt:
+            raise ConnectionResetError
+        return "Maria 1"
+
+    with serving(answer) as server:
         endpoint = {"base_url": server.base_url, "model": "scripted", "max_tries": 1}
         started = Run(tmp_path, {"decoder": "direct", "endpoint": endpoint, "questions_in_flight": 6})
-        code = started.start()
-        while code == 2 and (started.run / "metrics.json").exists():
-            assert set(started.outcomes().values()) <= {None, "no_reply"}
-            code = started.start("--resume")
-    assert code == 0
+        assert started.start() == 2
+        assert started.outcomes() == dict.fromkeys(["q0", "q1", "q2", "q4", "q5"]) | {"q3": "no_reply"}
+        hangs_up_on = "nobody"
+        assert started.start("--resume") == 0
+    assert set(started.outcomes().values()) == {None}
+
+
+def test_a_full_disk_is_one_line_and_the_run_goes_on_from_what_was_written(tmp_path, server):
+    values = {"decoder": "direct", "endpoint": {"base_url": server.base_url, "model": "scripted"}, "keep_prompts": True}
+    started = Run(tmp_path, values)
+    many = [question.model_copy(update={"id": f"{question.id} {i}", "passages": None}) for i in range(10) for question in QUESTIONS]
+    write_records(tmp_path / "questions.jsonl", many)
+    limited = f"ulimit -f 8; exec {sys.executable} -m infer {tmp_path / 'recipe.yaml'}"
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert re.search(r"^error: .*ledger\.0: cannot be written \(File too large\)\. Free some space and go on with --resume\.$", line)
+    asked = server.requests
+    assert started.start("--resume") == 0
+    assert 0 < server.requests - asked < len(many)

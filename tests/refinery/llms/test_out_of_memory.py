@@ -7,7 +7,10 @@ import torch
 from tiny_llama import tiny_llama
 
 from refinery.errors import LLMError
+from refinery.llms.build import llm_over
+from refinery.llms.checkpoint import load_base
 from refinery.llms.huggingface import HuggingFaceLLM
+from refinery.sub_models import KNOW, UNKNOW, knowledge_prompt
 
 PROMPTS = [f"Question: Who directed film {number}?\nAnswer:" for number in range(8)]
 
@@ -71,3 +74,37 @@ def test_only_the_context_that_never_fits_is_lost(model, control_tokenizer):
     assert short == expected
     assert isinstance(lost, LLMError)
     assert "no memory left for this sequence alone" in str(lost)
+
+
+@pytest.mark.parametrize("family", ["seq2seq", "classifier"])
+def test_other_families_give_way_too(tiny_t5s, tiny_encoder, family):
+    if family == "seq2seq":
+        loaded, labels = load_base(str(tiny_t5s["tied"])), ("Lyon", "1984")
+    else:
+        loaded, labels = load_base(str(tiny_encoder), family="classifier", labels=("know", "unknow")), (KNOW, UNKNOW)
+    prompts = [knowledge_prompt(f"Who directed {'the film ' * number}?") for number in range(6)]
+
+    def read(llm):
+        async def run():
+            return await asyncio.gather(*(llm.context(prompt).choose(labels) for prompt in prompts))
+
+        return [pytest.approx(shares, abs=1e-5) for shares in asyncio.run(run())]
+
+    expected = read(llm_over(*loaded, family))
+    model = loaded[0].get_encoder() if family == "seq2seq" else loaded[0]
+    device = SmallDevice(model, most_rows=2)
+    assert [shares.expected for shares in read(llm_over(*loaded, family))] == expected
+    assert device.failures
+
+
+def test_of_a_batch_that_never_fits_only_the_long_request_is_lost(tiny_encoder):
+    model, tokenizer = load_base(str(tiny_encoder), family="classifier", labels=("know", "unknow"))
+    SmallDevice(model, most_keys=60)
+    llm = llm_over(model, tokenizer, "classifier")
+    prompts = [knowledge_prompt(f"Who directed {'the film ' * length}?") for length in (1, 60, 2)]
+
+    async def run():
+        asked = (llm.context(prompt).choose((KNOW, UNKNOW)) for prompt in prompts)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    assert [isinstance(found, LLMError) for found in asyncio.run(run())] == [False, True, False]
