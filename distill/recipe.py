@@ -57,6 +57,10 @@ class DistillRecipe(Recipe):
         number, _, count = (self.shard or "0/1").partition("/")
         return int(number), int(count)
 
-    def task_options(self) -> Any:
+    def check(self, where: str) -> None:
+        """The task's options."""
+        self.task_options(where)
+
+    def task_options(self, where: str | None = None) -> Any:
         """The task's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown task."""
-        return build_recipe(self.options, plugins.load("distill.tasks", self.task).Options, where=f"{self.output_dir}: options")
+        return build_recipe(self.options, plugins.load("distill.tasks", self.task).Options, where=f"{where or self.output_dir}: options")

@@ -62,6 +62,10 @@ class InferRecipe(Recipe):
         """Where the model's tokenizer is; a chat has none."""
         return self.llm.base if self.llm else self.endpoint and self.endpoint.tokenizer
 
+    def check(self, where: str) -> None:
+        """The decoder's options."""
+        self.decoder_options(where)
+
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""
         return build_recipe(self.options, plugins.load("infer.decoders", self.decoder).Options, where=f"{where}: options")

@@ -1,12 +1,14 @@
 """The `refinery` command: the three stages, and every file of `refinery/commands`. It imports a stage only when that stage is asked for."""
 
 import argparse
+import difflib
 import importlib
 import pkgutil
 import sys
 from collections.abc import Sequence
 
 from refinery import __version__, commands
+from refinery.errors import RecipeError
 from refinery.stage import configure_logging, guarded
 
 _STAGES = {
@@ -22,9 +24,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments and arguments[0] in _STAGES:
         # The stages stand beside this package and are never imported by it; a name reaches them.
         return int(importlib.import_module(f"{arguments[0]}.__main__").main(arguments[1:]))
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in (names := _names()):
+        return guarded(lambda: _refuse(arguments[0], names), traceback=False)
     parsed = build_parser().parse_args(arguments)
     configure_logging()
     return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
+
+
+def _names() -> list[str]:
+    return [*_STAGES, *(found.name.replace("_", "-") for found in pkgutil.iter_modules(commands.__path__))]
+
+
+def _refuse(name: str, names: Sequence[str]) -> None:
+    nearest = difflib.get_close_matches(name, names, n=1)
+    hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
+    raise RecipeError(f"no command '{name}'. {hint}Available: {', '.join(names)}.")
 
 
 def build_parser() -> argparse.ArgumentParser:

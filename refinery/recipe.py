@@ -43,6 +43,9 @@ class Recipe(BaseModel):
             raise secret_error(fault, path)
         return values
 
+    def check(self, where: str) -> None:
+        """Raise RecipeError for what only the recipe's plugins can judge; `where` opens the message."""
+
 
 T = TypeVar("T", bound=Recipe)
 
@@ -75,7 +78,7 @@ def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str) -> T:
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises RecipeError when it is missing, malformed or not a mapping."""
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror}). Recipes that ship with the project are under recipes/.") from None
     except UnicodeDecodeError as error:

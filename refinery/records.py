@@ -7,6 +7,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from refinery.encoding import not_utf8, without_mark
 from refinery.errors import RecordError
 from refinery.split_name import SPLIT_RULE, is_split
 
@@ -236,8 +237,8 @@ def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
     path = str(path)
     with _readable(path) as file:
         for number, line in enumerate(file, 1):  # bytes split at newlines only; text would also split at U+2028
-            if not line.isspace():
-                yield parse_record(line, record, where=f"{path}:{number}")
+            if row := (without_mark(line) if number == 1 else line).strip():
+                yield parse_record(row, record, where=f"{path}:{number}")
 
 
 def _readable(path: str | Path) -> BinaryIO:
@@ -252,9 +253,9 @@ def read_text(path: Path) -> str:
     with _readable(path) as file:
         content = file.read()
     try:
-        return content.decode("utf-8").replace("\r\n", "\n")
+        return without_mark(content).decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
+        raise RecordError(f"{path}: {not_utf8(content, error)}") from None
 
 
 def parse_record(line: bytes, record: type[R], *, where: str) -> R:
@@ -263,17 +264,19 @@ def parse_record(line: bytes, record: type[R], *, where: str) -> R:
         return record.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
-        if first["type"] == "json_invalid":
+        if first["type"] == "json_invalid" or line.lstrip().startswith(b"[{"):
             raise RecordError(_json_fault(line, where)) from None
         field = ".".join(str(part) for part in first["loc"]) or "row"
         raise RecordError(f"{where}: field '{field}': {first['msg']}. Expected a {record.__name__} row.") from None
 
 
 def _json_fault(line: bytes, where: str) -> str:
+    if line.strip() == b"[" or line.lstrip().startswith(b"[{"):
+        return f"{where}: begins a JSON array. Write one object a line, without brackets and commas around them."
     try:
         json.loads(line.decode())
     except UnicodeDecodeError as error:
-        return f"{where}: not UTF-8 at byte {error.start} of the line. Save the file as UTF-8."
+        return f"{where}: {not_utf8(line, error, of=' of the line')}"
     except json.JSONDecodeError as error:
         return f"{where}: not valid JSON at column {error.colno} ({error.msg})."
     return f"{where}: not valid JSON."

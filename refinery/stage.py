@@ -10,9 +10,12 @@ from typing import Any
 
 import yaml
 
-from refinery.errors import RefineryError, Stopped
+from refinery.errors import RecipeError, RefineryError, Stopped
 from refinery.printable import PrintableFormatter, printable
-from refinery.recipe import Recipe, load_recipe
+from refinery.recipe import Recipe, load_recipe, read_yaml
+
+# Keys that stand together in the recipes of one stage only.
+_KEYS_OF_STAGE = {"distill": {"task", "questions"}, "train": {"task", "base", "data"}, "infer": {"decoder", "questions"}}
 
 
 def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False) -> argparse.ArgumentParser:
@@ -56,7 +59,9 @@ def run_stage(
     configure_logging(tracebacks=arguments.traceback)
 
     def go() -> None:
+        _check_stage(stage, arguments.recipe)
         recipe = load_recipe(arguments.recipe, recipe_type, arguments.overrides)
+        recipe.check(arguments.recipe)
         if arguments.dry_run:
             print(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
             if plan is not None:
@@ -70,6 +75,14 @@ def run_stage(
                 report(result)
 
     return guarded(go, traceback=arguments.traceback)
+
+
+def _check_stage(stage: str, path: str) -> None:
+    """Raise RecipeError for a recipe of another stage, which would have all its keys unknown to this one."""
+    keys = read_yaml(path).keys()
+    others = [other for other, own in _KEYS_OF_STAGE.items() if other != stage and own <= keys]
+    if others and not _KEYS_OF_STAGE[stage] <= keys:
+        raise RecipeError(f"{path}: is a recipe of another stage. Run it by: refinery {others[0]} {path}")
 
 
 def guarded(action: Callable[[], None], *, traceback: bool) -> int:

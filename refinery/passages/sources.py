@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from refinery.encoding import not_utf8, without_mark
 from refinery.errors import RecordError
 from refinery.passages.split import split_text
 from refinery.records import Passage, iter_records
@@ -147,6 +148,6 @@ def _decoded(file: Path) -> str:
 
 def _line_text(line: bytes, path: Path, number: int) -> str:
     try:
-        return line.decode()
+        return (without_mark(line) if number == 1 else line).decode()
     except UnicodeDecodeError as error:
-        raise RecordError(f"{path}:{number}: not UTF-8 at byte {error.start} of the line. Save the file as UTF-8.") from None
+        raise RecordError(f"{path}:{number}: {not_utf8(line, error, of=' of the line')}") from None

@@ -123,7 +123,25 @@ def test_every_command_has_its_help(refinery, command):
     ("arguments", "code", "message"),
     [
         ([], 2, "the following arguments are required: COMMAND"),
-        (["dance"], 2, "invalid choice: 'dance'"),
+        (["dance"], 2, "error: no command 'dance'. Available: distill, train, infer, answer"),
+        (["distil", "recipe.yaml"], 2, "error: no command 'distil'. Did you mean 'distill'? Available: "),
+        (
+            ["train", "recipes/demo/infer/rag.yaml"],
+            2,
+            "is a recipe of another stage. Run it by: refinery infer recipes/demo/infer/rag.yaml",
+        ),
+        (["infer", "recipes/demo/train/relevance.yaml"], 2, "is a recipe of another stage. Run it by: refinery train"),
+        (["train", "recipes/demo/distill/relevance.yaml"], 2, "is a recipe of another stage. Run it by: refinery distill"),
+        (
+            ["infer", "recipes/demo/infer/rq_rag.yaml", "options.max_dept=3"],
+            2,
+            "error: recipes/demo/infer/rq_rag.yaml: options: unknown key 'max_dept'. Did you mean 'max_depth'?",
+        ),
+        (
+            ["distill", "recipes/demo/distill/relevance.yaml", "options.judg=each"],
+            2,
+            "error: recipes/demo/distill/relevance.yaml: options: unknown key 'judg'. Did you mean 'judge'?",
+        ),
         (["demo", "--sed", "1"], 2, "unrecognized arguments: --sed"),
         (["train"], 2, "the following arguments are required: RECIPE"),
         (["train", "absent.yaml"], 2, "error: absent.yaml: cannot be read (No such file or directory)."),
@@ -183,7 +201,7 @@ def test_a_dry_run_of_training_shows_what_is_trained(refinery, demo_data, tiny_b
 
 def train_run(folder: Path) -> Path:
     recipe = TrainRecipe.model_validate({"task": "refinement", "base": "tiny", "data": ["x"], "output_dir": folder, "learning_rate": 1e-3})
-    open_run(recipe, folder, stage="train", resume=False)
+    open_run(recipe, folder, stage="train", resume=False).begin()
     return folder
 
 

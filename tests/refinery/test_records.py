@@ -1,9 +1,11 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refinery.errors import RecordError
-from refinery.records import Passage, Question, Step, Trajectory, read_records, write_records
+from refinery.records import Passage, Question, Step, Trajectory, read_records, read_text, write_records
 
 PASSAGE = Passage(id="p1", title="Lyon", text="Lyon is in France.")
 passages = st.lists(st.builds(Passage, id=st.text(), title=st.text(), text=st.text()), min_size=1, max_size=4)
@@ -44,6 +46,29 @@ def test_a_file_in_another_encoding_is_named(tmp_path):
     path = tmp_path / "passages.jsonl"
     path.write_bytes('{"id": "1", "text": "Besançon"}'.encode("latin-1"))
     with pytest.raises(RecordError, match="not UTF-8 at byte"):
+        read_records(path, Passage)
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_row(tmp_path):
+    path = tmp_path / "passages.jsonl"
+    path.write_text(PASSAGE.model_dump_json() + "\n", encoding="utf-8-sig")
+    assert read_records(path, Passage) == [PASSAGE]
+    assert read_text(path).startswith("{")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf16_is_named(tmp_path, encoding):
+    path = tmp_path / "passages.jsonl"
+    path.write_bytes(("\ufeff" if encoding == "utf-16-be" else "").encode(encoding) + PASSAGE.model_dump_json().encode(encoding))
+    with pytest.raises(RecordError, match=r":1: is UTF-16\. Save the file as UTF-8\."):
+        read_records(path, Passage)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_array_is_named_whether_on_one_line_or_many(tmp_path, indent):
+    path = tmp_path / "passages.jsonl"
+    path.write_text(json.dumps([PASSAGE.model_dump()], indent=indent))
+    with pytest.raises(RecordError, match=r":1: begins a JSON array\. Write one object a line"):
         read_records(path, Passage)
 
 

@@ -58,6 +58,11 @@ def test_what_cannot_be_read_is_named_by_file_and_line(tmp_path, name, content, 
         list(iter_passages(tmp_path / name))
 
 
+def test_a_documents_byte_order_mark_is_not_part_of_its_heading(tmp_path):
+    (tmp_path / "a.md").write_text("# Lyon\nA city.", encoding="utf-8-sig")
+    assert list(iter_passages(tmp_path)) == [Passage(id="a.md:1", title="Lyon", text="A city.")]
+
+
 def test_a_document_that_is_not_utf8_is_named_by_file_and_line(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"fine\nalso fine\nbad \xff byte\n")
     with pytest.raises(RecordError, match=r"a\.txt:3: not UTF-8 at byte 4 of the line"):
