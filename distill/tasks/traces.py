@@ -3,7 +3,8 @@
 Kept are the calls of questions that were answered right, and of those the calls that passed the method's own checks: a reply that the
 decoder could use, all of whose citations hold; a search that found a supporting passage that was not found before. `form: steps` gives a
 row per call, with the student's prompt and reply of refinery/modules.py; `form: trajectories` gives the searches and the answer as one
-trajectory with control tokens, so that one generator learns the method's way through a question and RQ-RAG's decoder runs it.
+trajectory with control tokens, so that one generator learns the method's way through a question and RQ-RAG's decoder runs it. Of a tree
+this is its likeliest path with a right answer, with the searches on that path alone.
 
 The infer run must have kept its prompts (`keep_prompts: true`) for `form: steps`.
 """
@@ -14,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from distill.teacher import RejectedRow
-from distill.tree_paths import AnswerMetric
+from distill.tree_paths import AnswerMetric, likeliest
 from distill.workbench import Workbench
 from refinery.errors import RecipeError
 from refinery.llms.json_reply import parse_json_reply
@@ -57,18 +58,22 @@ def needs(options: Options) -> tuple[str, ...]:
 async def label(question: Question, bench: Workbench) -> list[Exchange] | list[Trajectory]:
     """The question's rows from every run that answered it right. Raises RejectedRow when none did, or no call passed the checks."""
     options = bench.options
-    right = [prediction for prediction in bench.predictions.of(question) if _is_right(prediction, question, options)]
+    form = _exchanges if options.form == "steps" else _trajectories
+    right = [prediction for prediction in bench.predictions.of(question) if _right_answers(prediction, question, options)]
     if not right:
         raise RejectedRow("wrong_answer", f"no run answers question {question.id} right by {options.metric}")
-    make = _exchanges if options.form == "steps" else _trajectories
-    rows = [row for prediction in right for row in make(prediction, question, bench)]
+    rows = [row for prediction in right for row in form(prediction, question, bench)]
     if not rows:
         raise RejectedRow("failed_checks", f"no call of question {question.id} passed the method's own checks")
     return rows  # type: ignore[return-value]
 
 
-def _is_right(prediction: Prediction, question: Question, options: Options) -> bool:
-    return score_all([options.metric], [prediction.answer], [question])[options.metric][0] >= options.min_score
+def _right_answers(prediction: Prediction, question: Question, options: Options) -> list[str]:
+    """Those of its answers that are right: of a tree that becomes a trajectory any path's may be, whichever the decoder selected."""
+    is_tree = options.form == "trajectories" and prediction.paths
+    answers = [path.answer for path in prediction.paths] if is_tree else [prediction.answer]
+    scores = score_all([options.metric], answers, [question] * len(answers))[options.metric]
+    return [answer for answer, score in zip(answers, scores, strict=True) if score >= options.min_score]
 
 
 def _exchanges(prediction: Prediction, question: Question, bench: Workbench) -> Iterator[Exchange]:
@@ -140,12 +145,31 @@ def _plain_reply(step: TraceStep, options: Options) -> str | None:
 def _trajectories(prediction: Prediction, question: Question, bench: Workbench) -> Iterator[Trajectory]:
     """The searches that passed, each with what it found, and the answer."""
     found: set[str] = set()
-    steps: list[Step] = []
-    for searched in (step for step in prediction.trace if step.name == "retrieve"):
-        if _is_useful(_found([searched]), found, question, bench.options):
-            passages = [Passage(id=p.id, title=p.title, text=p.text) for p in searched.passages or []]
-            steps.append(Step(action="decompose" if steps else "rewrite", text=searched.question, passages=passages))
-        found |= _found([searched])
-    if bench.has_room(f"{len(steps)} searches"):
-        answer = Step(action="answer", text=prediction.answer)
-        yield Trajectory(question_id=question.id, question=question.text, steps=[*steps, answer], provenance=bench.provenance())
+    kept: list[Step] = []
+    *searches, answer = _right_path(prediction, question, bench.options)
+    for step in searches:
+        new = {passage.id for passage in step.passages}
+        if _is_useful(new, found, question, bench.options):
+            kept.append(step if prediction.paths else step.model_copy(update={"action": "decompose" if kept else "rewrite"}))
+        found |= new
+    if bench.has_room(f"{len(kept)} searches"):
+        yield Trajectory(question_id=question.id, question=question.text, steps=[*kept, answer], provenance=bench.provenance())
+
+
+def _right_path(prediction: Prediction, question: Question, options: Options) -> list[Step]:
+    """What led to the right answer: of a tree the path that its generator finds likeliest, and of other decoders all searches in order."""
+    if prediction.paths:
+        right = set(_right_answers(prediction, question, options))
+        return likeliest((path for path in prediction.paths if path.answer in right), id)[0].steps
+    searched = [step for step in prediction.trace if step.name == "retrieve"]
+    return [
+        *(
+            Step(
+                action="rewrite",
+                text=step.question,
+                passages=[Passage(id=p.id, title=p.title, text=p.text) for p in step.passages or []],
+            )
+            for step in searched
+        ),
+        Step(action="answer", text=prediction.answer),
+    ]

@@ -9,10 +9,12 @@ import pytest
 from distill.recipe import DistillRecipe
 from distill.teacher import RejectedRow
 from distill.workbench import Workbench
-from infer.decoders import migres, rag, re_thinking
+from infer.decoders import migres, rag, re_thinking, rq_rag
 from infer.tools import Tools
 from refinery.errors import RecipeError, RunDirError
 from refinery.llms.fake import FakeLLM
+from refinery.llms.huggingface import HuggingFaceLLM
+from refinery.metrics.squad import normalize_answer
 from refinery.modules import LeafReply
 from refinery.plugins import load
 from refinery.prompts.render import render_prompt
@@ -53,7 +55,8 @@ def play_re_thinking(text: str) -> str:
 def decoded(decoder, script, *, finds=None, keep_prompts=True, **options):
     found = {WHOLE: [FILM, OTHER], BORN: [PERSON, OTHER]} | (finds or {})
     retriever = FakeRetriever(lambda query: found.get(query, []))
-    tools = Tools(question=QUESTION, llm=FakeLLM(script), retriever=retriever, passages_per_query=5, keep_prompts=keep_prompts)
+    llm = FakeLLM(script) if callable(script) else script
+    tools = Tools(question=QUESTION, llm=llm, retriever=retriever, passages_per_query=5, keep_prompts=keep_prompts)
     return asyncio.run(decoder.decode(QUESTION, tools, decoder.Options(**options)))
 
 
@@ -186,6 +189,63 @@ def test_the_searches_and_the_answer_are_one_trajectory(rows):
     (row,) = rows(decoded(migres, play_migres, **LOOSE), form="trajectories")
     assert [(step.action, step.text) for step in row.steps] == [("rewrite", WHOLE), ("decompose", BORN), ("answer", "Lyon")]
     assert row.steps[1].passages[0] == PERSON
+
+
+def play_rq_rag(text: str) -> str:
+    """Rewrites to the question, decomposes to its second half, and answers right only once that was searched for."""
+    if text.endswith("[A_Response]"):
+        return " Lyon" if "born in Lyon" in text else " Oslo"
+    return {"Rewritten": f" {WHOLE}", "Decomposed": f" {BORN}"}.get(text.rpartition("[S_")[2].partition("_")[0], " Oslo")
+
+
+def read_steps(trajectory):
+    return [(step.action, step.text, [passage.id for passage in step.passages]) for step in trajectory.steps]
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_of_a_tree_the_likeliest_right_path_is_one_trajectory(rows, depth):
+    tree = decoded(rq_rag, play_rq_rag, max_depth=depth)
+    question = QUESTION.model_copy(update={"supporting": None})
+    (row,) = rows(tree, question=question, form="trajectories")
+    assert len(tree.paths) == (3 ** (depth + 1) - 1) // 2
+    assert read_steps(row) == [("decompose", BORN, ["person", "other"]), ("answer", "Lyon", [])]
+
+
+def test_a_longer_path_of_a_tree_keeps_its_own_searches_in_order(rows):
+    def play(text: str) -> str:
+        in_order = -1 < text.find("directed by Maria") < text.find("born in Lyon")
+        return (" Lyon" if in_order else " Oslo") if text.endswith("[A_Response]") else play_rq_rag(text)
+
+    (row,) = rows(decoded(rq_rag, play, actions=["rewrite", "decompose"]), form="trajectories")
+    assert read_steps(row) == [
+        ("rewrite", WHOLE, ["film", "other"]),
+        ("decompose", BORN, ["person", "other"]),
+        ("answer", "Lyon", []),
+    ]
+
+
+@pytest.mark.parametrize("selection", ["ppl", "confidence", "ensemble"])
+def test_a_tree_counts_by_its_paths_and_not_by_the_answer_that_was_selected(rows, selection):
+    tree = decoded(rq_rag, play_rq_rag, selection=selection).model_copy(update={"answer": "Oslo"})
+    assert [row.answer for row in rows(tree, form="trajectories")] == ["Lyon"]
+
+
+def test_a_tree_without_a_right_path_is_rejected_with_a_reason(rows):
+    tree = decoded(rq_rag, play_rq_rag).model_copy(update={"answer": "Paris"})
+    with pytest.raises(RejectedRow, match="no run answers question q right by em.squad") as error:
+        rows(tree, question=QUESTION.model_copy(update={"answers": ["Paris"]}), form="trajectories")
+    assert error.value.reason == "wrong_answer"
+
+
+def test_a_tree_of_a_real_model_gives_the_path_that_the_model_finds_likeliest(rows, tiny_model, control_tokenizer):
+    tree = decoded(rq_rag, HuggingFaceLLM(tiny_model, control_tokenizer), max_query_tokens=6)
+    answer = next(path.answer for path in reversed(tree.paths) if normalize_answer(path.answer))
+    question = QUESTION.model_copy(update={"answers": [answer], "supporting": None})
+    (row,) = rows(tree, question=question, form="trajectories")
+    right = [path for path in tree.paths if normalize_answer(path.answer) == normalize_answer(answer)]
+    likeliest = max(right, key=lambda path: sum(logprob for step in path.steps for logprob in step.logprobs))
+    useful = [step for step in read_steps(likeliest) if step[2] or step[0] == "answer"]
+    assert read_steps(row) == useful
 
 
 def test_traces_without_prompts_are_refused_with_what_to_do(rows):
