@@ -104,7 +104,12 @@ class EffectStore:
 
     def batches(self) -> dict[str, list[str]]:
         """Batch jobs that were sent and not collected: their ids, and the keys (hex) they hold."""
-        return {row[0].decode(): json.loads(row[1]) for row in self._database.execute("SELECT id, keys FROM batches")}
+        try:
+            return {row[0].decode(): from_json(row[1]) for row in self._database.execute("SELECT id, keys FROM batches")}
+        except sqlite3.Error as error:
+            raise self._unusable(error) from None
+        except ValueError as error:
+            raise RunDirError(f"{self.path}: its list of batch jobs is damaged ({error}). Restore a copy of the file.") from None
 
     async def put_batch(self, batch_id: str, keys: list[str]) -> None:
         """Remember a batch job that was sent."""

@@ -79,7 +79,8 @@ def jobs_kept(store: Path) -> int:
 
 def test_a_run_that_went_away_collects_its_jobs_when_it_comes_back(mock_recipe, tmp_path, read_metrics):
     with endpoint(Settings(latency_seconds=3.0)) as url:
-        path = mock_recipe(url, batch=QUICK)
+        price = {"prompt": 0, "completion": 1000}  # 20 tokens a reply
+        path = mock_recipe(url, batch=QUICK, teacher={"price": price}, max_cost_usd=20)
         process = subprocess.Popen([sys.executable, "-m", "distill", str(path), "transport=batch"], cwd=PROJECT, stderr=subprocess.DEVNULL)
         while not jobs_kept(tmp_path / "run" / "effects.sqlite"):
             assert process.poll() is None, "the run ended before it could be killed"
@@ -89,6 +90,7 @@ def test_a_run_that_went_away_collects_its_jobs_when_it_comes_back(mock_recipe, 
         assert main([str(path), "transport=batch", "--resume"]) == 0
         assert (stats(url)["batches"], stats(url)["requests"]) == (1, 40)
     assert read_metrics()["questions_labelled"] == 40
+    assert read_metrics()["teacher"]["cost_usd"] == 40 * 0.02 / 2  # each reply once, whichever attempt has sent it
 
 
 @pytest.mark.parametrize("words", ["response_format is not supported", "Structured output is not enabled"])
