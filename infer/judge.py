@@ -18,7 +18,6 @@ from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest
 from refinery.llms.openai import ChatEndpoint
 from refinery.progress import Progress
 from refinery.prompts.render import prompt_hash, render_prompt
-from refinery.questions.base import read_questions
 from refinery.records import Question
 from refinery.trace import Prediction
 
@@ -30,8 +29,7 @@ def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
     until then is kept.
     """
     stored = open_stored(run)
-    recipe = stored.recipe
-    questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    questions = stored.questions()
     known = read_judgements(run)
     _check_same_judge(run, known.values(), config)
     asked = [

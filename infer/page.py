@@ -14,7 +14,6 @@ from infer.stored import StoredRun, stored_runs
 from refinery.metrics.registry import metrics_of, score_all
 from refinery.pages.content import Cell, Detail, Leaf, Passages, Row, Run, RunDetail, Selection
 from refinery.pages.write import write_page
-from refinery.questions.base import read_questions
 from refinery.records import Question, parse_record
 from refinery.trace import PREDICTIONS_FILE, Prediction
 
@@ -53,7 +52,7 @@ class _ShownRun:
         self.stored = stored
         self.predictions = _Predictions(stored.path / PREDICTIONS_FILE)
         self.views = self._views() if self.predictions.strategies else [_View("answer", None, None)]
-        self.token_text = _token_text(stored.recipe.tokenizer) if stored.recipe.tokenizer else str
+        self.token_text = _token_text(stored.find(stored.recipe.tokenizer)) if stored.recipe.tokenizer else str
         self.head: Run = {
             "name": stored.recipe.name or stored.recipe.decoder,
             "views": [view.name for view in self.views],
@@ -62,8 +61,7 @@ class _ShownRun:
 
     def questions(self) -> list[Question]:
         """Those of its recipe."""
-        recipe = self.stored.recipe
-        return read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+        return self.stored.questions()
 
     def _views(self) -> list["_View"]:
         options = self.stored.recipe.decoder_options(str(self.stored.path))
@@ -183,8 +181,8 @@ def _selection(prediction: Prediction, view: _View, scores: Sequence[float | Non
     return {"by": "lowest" if strategy == "ppl" else "highest", "values": values, "keys": None}
 
 
-def _token_text(base: str) -> TokenText:
-    """What a token id stands for, from the tokenizer of a checkpoint on this machine; without one the id itself."""
+def _token_text(base: Path) -> TokenText:
+    """What a token id stands for, from the tokenizer of a checkpoint on this machine; where it has moved, the id itself."""
     path = _tokenizer_file(base)
     if path is None:
         return str
@@ -195,10 +193,14 @@ def _token_text(base: str) -> TokenText:
     return decode
 
 
-def _tokenizer_file(base: str) -> Path | None:
-    if Path(base).is_dir():
-        return found if (found := Path(base) / "tokenizer.json").exists() else None
+def _tokenizer_file(base: Path) -> Path | None:
+    if base.is_dir():
+        return found if (found := base / "tokenizer.json").exists() else None
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
-    cached = try_to_load_from_cache(base, "tokenizer.json")
+    try:
+        cached = try_to_load_from_cache(str(base), "tokenizer.json")
+    except HFValidationError:  # a folder that is gone, and no name of a hub
+        return None
     return Path(cached) if isinstance(cached, str) else None

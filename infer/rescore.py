@@ -10,7 +10,6 @@ from infer.scores import SCORES_FILE, read_judgements, score
 from infer.selection import LEARNED, Definition, Fidelity, select_all, selectable, strategies_of
 from infer.stored import open_stored
 from refinery.errors import RunDirError
-from refinery.questions.base import read_questions
 from refinery.records import Question, write_records
 from refinery.run_dir import RunDir, locked_run
 from refinery.trace import PREDICTIONS_FILE, Prediction
@@ -30,7 +29,7 @@ def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | Non
 def _rescore(run: Path, selection: str | None, fidelity: Fidelity | None) -> dict[str, Any]:
     stored = open_stored(run)
     recipe, seconds = stored.recipe, stored.metrics["cost"]["seconds"]
-    questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    questions = stored.questions()
     predictions = answered_in_order(stored.predictions(), questions, run)
     changed = {name: value for name, value in (("selection", selection), ("fidelity", fidelity)) if value}
     if any(prediction and prediction.paths for prediction in predictions):

@@ -8,8 +8,9 @@ from typing import Any
 from infer.recipe import InferRecipe
 from infer.scores import SCORES_FILE, QuestionScores
 from refinery.errors import RunDirError
+from refinery.questions.base import read_questions
 from refinery.recipe import build_recipe
-from refinery.records import read_records
+from refinery.records import Question, read_records
 from refinery.run_dir import read_run
 from refinery.trace import PREDICTIONS_FILE, Prediction
 
@@ -28,6 +29,17 @@ class StoredRun:
         options = self.recipe.decoder_options(str(self.path))
         chosen = {"selection": options.selection, "fidelity": options.fidelity} | self.metrics.get("rescored_with", {})
         return chosen["selection"], chosen["fidelity"]
+
+    def questions(self) -> list[Question]:
+        """Those of its recipe. Raises RecordError when they are gone."""
+        recipe = self.recipe
+        return read_questions([self.find(path) for path in recipe.questions], reader=recipe.reader, limit=recipe.limit)
+
+    def find(self, name: str | Path) -> Path:
+        """A path that the recipe names, from where the run was started: it may be looked at from another folder."""
+        parts, here = self.recipe.output_dir.parts, self.path.resolve()
+        start = Path(*here.parts[: -len(parts)]) if here.parts[-len(parts) :] == parts else Path()
+        return start / name if (start / name).exists() else Path(name)
 
     def predictions(self) -> list[Prediction]:
         """The answers with their traces."""

@@ -17,6 +17,7 @@ from refinery.records import Passage, Question, Reading, Step, Trajectory
 from refinery.trace import Cost, Prediction, ScoredPassage, TraceStep
 
 QUESTIONS = [Question(id=f"q{n}", text=f"Who is {n}?", answers=["Torvel"], supporting=["1"], type="rare") for n in range(12)]
+COST = Cost(calls=1, retrievals=0, prefill_tokens=1, decode_tokens=1)
 VIEWS = list(product(STRATEGIES, selectable("paper")))
 
 
@@ -208,3 +209,25 @@ def test_every_step_of_a_trace_is_shown_once(steps):
 def plain_trace(trace: list[TraceStep]) -> Prediction:
     cost = Cost(calls=1, retrievals=0, prefill_tokens=1, decode_tokens=1)
     return Prediction(question_id="q", question="Q", answer="", trace=trace, cost=cost)
+
+
+@pytest.mark.parametrize("command", [["view", "--output", "page.html"], ["rescore"]], ids=lambda command: command[0])
+def test_a_run_is_looked_at_from_another_folder_and_without_its_checkpoint(stored_run, tmp_path, monkeypatch, capsys, command):
+    """It was started in `work`, by paths from there, with a checkpoint that is gone."""
+    question = Question(id="a", text="Who made it?", answers=["Lyon"])
+    run = stored_run("work/runs/demo", [question], ["Lyon"], llm={"base": "BASE"})
+    record = run / "run.json"
+    record.write_text(record.read_text().replace("BASE", "/gone/away/model").replace(f"{tmp_path / 'work'}/", ""))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main([command[0], str(run), *command[1:]]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("base", ["/gone/away/model", "gone/away/model", "gone/model", "gone"])
+def test_tokens_of_a_checkpoint_that_has_moved_are_shown_by_their_ids(page, stored_run, base):
+    step = TraceStep(name="answer", depth=0, question="Who?", text="Lyon", token_ids=[7], logprobs=[-0.1])
+    prediction = Prediction(question_id="a", question="Who?", answer="Lyon", trace=[step], cost=COST)
+    run = stored_run("moved", [Question(id="a", text="Who?", answers=["Lyon"])], [prediction], llm={"base": "BASE"})
+    (run / "run.json").write_text((run / "run.json").read_text().replace("BASE", base))
+    _, [detail] = page(run)
+    assert detail["runs"][0]["nodes"][0]["children"][0]["tokens"] == ["7"]
