@@ -10,6 +10,8 @@ from infer.decoders import ra_isf
 from infer.tools import Tools
 from refinery.llms.fake import FakeLLM
 from refinery.metrics.squad import exact_match
+from refinery.prompts.render import render_prompt
+from refinery.prompts.stops import split_reply
 from refinery.records import KnowledgeLabel, Passage, Question, write_records
 from refinery.retrievers.fake import FakeRetriever
 from refinery.sub_models import KNOW, RELEVANT, UNKNOW, knowledge_prompt
@@ -60,7 +62,7 @@ def test_what_a_model_goes_on_with_is_neither_answer_nor_query_nor_prompt(decode
     assert (prediction.answer, len(searched.calls)) == ("Lyon", searches)
     assert not [text for text in (*searched.calls, *(call.text for call in llm.calls)) if "Zork" in text]
     assert [step.name for step in prediction.trace if step.name == "fault"] == []
-    assert all(step.cut.startswith("Question: Who made Zork?") for step in prediction.trace if step.text in said)
+    assert all(step.cut.startswith("Question:") for step in prediction.trace if step.text in said)
 
 
 @pytest.mark.parametrize("decoder", [name for name in SAID if name != "skr"])
@@ -110,7 +112,7 @@ def test_migres_reads_the_first_of_two_json_replies():
 @pytest.mark.parametrize(
     ("decoder", "reply"),
     [
-        ("chain_of_thought", f"Question: {QUERY}\nShe was born in Lyon.\nQuestion: {QUERY}\nThe answer is Lyon."),
+        ("chain_of_thought", f"Question: {QUERY}\nShe was born in Lyon.\nThe answer is Lyon."),
         ("chain_of_note", "Passage 1: Dune: it names her.\nPassage 2: nothing.\nThe answer is Lyon."),
         ("react", "I think.\nThought: I know.\nAction: Finish[Lyon]"),
         ("self_ask", "No.\nIntermediate answer: Lyon.\nSo the final answer is: Lyon"),
@@ -121,6 +123,13 @@ def test_migres_reads_the_first_of_two_json_replies():
 def test_markers_that_belong_to_a_reply_are_no_end_of_it(decoder, reply):
     prediction, _, _ = decode(decoder, [reply])
     assert (prediction.answer, [step.cut for step in prediction.trace if step.cut]) == ("Lyon", [])
+
+
+def test_a_reply_that_repeats_its_prompt_before_it_answers_is_cut_at_another_question_only():
+    prompt = render_prompt("chain_of_thought", question=QUERY, passages=[])
+    repeats = f"Question: {QUERY}\nStep 1.\nQuestion: {QUERY}\nThe answer is Lyon."
+    assert split_reply(repeats, prompt) == (repeats, "")
+    assert split_reply(f"{repeats}\nQuestion: Who made Zork?", prompt) == (repeats, "Question: Who made Zork?")
 
 
 def test_a_question_in_place_of_an_answer_is_no_answer():
