@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from refinery.errors import RecipeError
+from refinery.secret_shapes import secret_fault
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BODY_SECONDS = 30.0
@@ -87,6 +88,8 @@ def _name(host: str) -> str:
 def _read_key(name: str | None) -> str | None:
     if name is None:
         return None
+    if fault := secret_fault("api_key_env", name):
+        raise RecipeError(f"--api-key-env: {fault}")
     key = os.environ.get(name)
     if not key:
         raise RecipeError(f"--api-key-env {name}: this variable is not set. Set it to the key that clients have to send.")

@@ -231,10 +231,11 @@ def test_a_server_keeps_its_searches_where_it_was_told_to(tmp_path, passages):
     [
         (["--host", "0.0.0.0"], "others can reach this"),
         (["--api-key-env", "NOT_SET_ANYWHERE"], "this variable is not set"),
+        (["--api-key-env", "sk-abcdefgh12345678"], "--api-key-env: is not the name of an environment variable"),
         (["--port", "taken"], "cannot be listened on"),
         (["--port", "99999"], "cannot be listened on"),
     ],
-    ids=["host", "key", "taken port", "no port"],
+    ids=["host", "variable", "key", "taken port", "no port"],
 )
 def test_what_cannot_be_served_is_one_line(tmp_path, capsys, passages, arguments, message):
     write_records(tmp_path / "passages.jsonl", passages)
