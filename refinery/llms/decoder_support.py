@@ -11,8 +11,9 @@ from refinery.errors import CheckpointError
 
 # What transformers calls the kinds of layers that keep one key and one value a token, which is what a tree of prefixes is made of.
 FULL, SLIDING = "full_attention", "sliding_attention"
-# Families whose classes fail or differ for reasons that their configuration does not show.
-_OTHERS = ("bloom", "cpmant", "hrm_text", "moshi", "trocr", "xlm", "xmod")
+# Families whose classes fail or differ for reasons that their configuration does not show; then decoders cut out of encoder-decoders.
+_OTHERS = ("bloom", "cpmant", "hrm_text", "moshi", "xlm", "xmod")
+_HALVES = ("bart", "bigbird_pegasus", "marian", "mbart", "mvp", "pegasus", "trocr")
 # Rotary scalings that turn every position by another angle once a text is longer than the model was pretrained on.
 _BY_LENGTH = ("dynamic", "longrope")
 
@@ -62,6 +63,6 @@ def _why_not(config: Any) -> str | None:
         return "reads in both directions"
     if hasattr(text, "add_cross_attention") and not getattr(text, "is_decoder", True):
         return "is an encoder, which reads in both directions"
-    if config.model_type in _OTHERS or getattr(text, "alibi", False):
+    if config.model_type in (*_OTHERS, *_HALVES) or getattr(text, "alibi", False):
         return "computes attention in a way of its own"
     return None
