@@ -1,7 +1,7 @@
 """Ask the model that plays a role for a reply; one of known shape that stays unusable leaves a fault in the trace."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -67,6 +67,16 @@ async def ask_student(name: str, prompt: str, schema: type[R], question: str, to
     except _Fault as error:
         note_fault(tools, question, error.reason, f"{name}: {error.detail}", depth=depth)
         return None
+
+
+async def read_label(
+    role: str, context: Context, labels: Sequence[str], question: str, tools: Tools, *, depth: int = 0
+) -> dict[str, float]:
+    """The probability of each label; all zero, with a `fault`, where the model that plays the role named none of them."""
+    shares = await context.choose(labels, adapter=tools.adapter(role))
+    if not any(shares.values()):
+        note_fault(tools, question, "unparsed", f"{role}: no label of {', '.join(label.strip() for label in labels)}", depth=depth)
+    return shares
 
 
 def note_fault(tools: Tools, question: str, reason: str, detail: str, *, depth: int) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from infer.ask import read_label
 from infer.fitting import fit_passages
 from infer.tools import Tools
 from refinery.chat_template import frame_tokens
@@ -24,7 +25,7 @@ async def judged(paths: Sequence[Trajectory], tools: Tools) -> list[Trajectory]:
 
 
 async def _right_share(prompt: str, tools: Tools) -> float:
-    return (await tools.ask(_ROLE, prompt).choose(JUDGE_LABELS[_ROLE], adapter=tools.adapter(_ROLE)))[RIGHT]
+    return (await read_label(_ROLE, tools.ask(_ROLE, prompt), JUDGE_LABELS[_ROLE], tools.question.text, tools))[RIGHT]
 
 
 def _fitting_prompt(path: Trajectory, tools: Tools) -> str:

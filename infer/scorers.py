@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from infer.ask import ask_json
+from infer.ask import ask_json, read_label
 from infer.fitting import count_shortened, fit_passages, fit_text
 from infer.tools import Tools
 from refinery.chat_template import frame_tokens
@@ -84,7 +84,7 @@ class LabelScorer:
     async def _probability(self, prompt: str) -> float:
         usage = Usage()
         context = self._llm.context(prompt, usage=usage)
-        shares = await context.choose(self.labels, adapter=self.tools.adapter(self.role))
+        shares = await read_label(self.role, context, self.labels, self.tools.question.text, self.tools, depth=self.depth)
         self.tools.usage.prefill_tokens += usage.prefill_tokens
         return shares[self.labels[1]]
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from infer.ask import reply_to
+from infer.ask import read_label, reply_to
 from infer.reasoning import reason, spoken
 from infer.tools import Tools
 from refinery.llms.capabilities import Need
@@ -120,7 +120,7 @@ async def _knows(solver: _Solver, question: str, depth: int) -> bool:
     """M_know(q)."""
     tools = solver.tools
     context = tools.ask("self_knowledge", knowledge_prompt(question))
-    shares = await context.choose((KNOW, UNKNOW), adapter=tools.adapter("self_knowledge"))
+    shares = await read_label("self_knowledge", context, (KNOW, UNKNOW), question, tools, depth=depth)
     tools.note("self_knowledge", question, depth=depth, probabilities=shares)
     return shares[KNOW] >= solver.options.know_threshold
 
@@ -139,7 +139,7 @@ async def _relevant(solver: _Solver, question: str, depth: int) -> list[Passage]
 
     async def judge(passage: Passage) -> bool:
         context = tools.ask("relevance", tools.fitted_prompt("relevance", relevance_prompt(question, passage), to_write=1))
-        shares = await context.choose((RELEVANT, IRRELEVANT), adapter=tools.adapter("relevance"))
+        shares = await read_label("relevance", context, (RELEVANT, IRRELEVANT), question, tools, depth=depth)
         tools.note("relevance", question, depth=depth, text=passage.title, probabilities=shares)
         return shares[RELEVANT] >= solver.options.relevance_threshold
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from infer.ask import read_label
 from infer.reasoning import answered
 from infer.tools import Tools
 from refinery.llms.capabilities import Need
@@ -57,7 +58,7 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
 async def _share_known(question: str, tools: Tools, options: Options) -> float:
     if options.judge == "trained":
         context = tools.context(knowledge_prompt(question))
-        shares = await context.choose((KNOW, UNKNOW), adapter=tools.adapter("self_knowledge"))
+        shares = await read_label("self_knowledge", context, (KNOW, UNKNOW), question, tools)
     else:
         assert options.labels is not None, "the options ask for them"
         index, labels = _labelled(options.labels)

@@ -40,7 +40,9 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
         from refinery.llms.context_limit import served_context_limit
         from refinery.llms.remote import RemoteLLM
 
-        return RemoteLLM(config, asyncio.run(served_context_limit(config)) if isinstance(config, ServedModelConfig) else None)
+        if not isinstance(config, ServedModelConfig):
+            return RemoteLLM(config)
+        return RemoteLLM(config, asyncio.run(served_context_limit(config)), label_samples=config.label_samples)
     from refinery.llms.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
     from refinery.llms.embeddings import check_bundle
 

@@ -49,7 +49,7 @@ class Capabilities:
     """What was proved. `label_reads` and `text_scores` name the dialect that works; `raw_label_reads`: labels are not normalised.
 
     `bos_in_text`: a prompt sent as text needs its BOS written out, since the server adds none. `context_limit`: tokens of prompt and
-    reply together, None where the server does not say.
+    reply together, None where the server does not say. `chat_labels`: a label is read of a chat's reply.
     """
 
     token_id_prompts: bool = False
@@ -64,6 +64,7 @@ class Capabilities:
     cached_tokens: bool = False
     adapters: tuple[str, ...] = ()
     context_limit: int | None = None
+    chat_labels: bool = False
 
     def lacking(self, needs: Iterable[Need]) -> list[str]:
         """The words for what is needed and not there."""
@@ -72,7 +73,7 @@ class Capabilities:
             "control_tokens": self.control_tokens,
             "stop_token_ids": self.stop_token_ids,
             "logprobs": self.logprobs,
-            "label_reads": self.label_reads is not None,
+            "label_reads": self.label_reads is not None or self.chat_labels,
             "token_scores": self.text_scores is not None or self.raw_label_reads,
             "scores": self.text_scores is not None,
         }

@@ -75,7 +75,15 @@ class ServedModelConfig(EndpointConfig):
         None, description="hub name or folder of the served model's tokenizer: the endpoint is asked for completions; None asks by chat"
     )
     chat_template: str = CHAT_TEMPLATE
+    label_samples: int = Field(1, description="by chat: replies that a label is the share of; more than one needs a `temperature`", ge=1)
     adapters: dict[str, str] = Field(default={}, description="model names by role, as the endpoint serves its adapters; needs `tokenizer`")
+
+    @field_validator("label_samples")
+    @classmethod
+    def _differ(cls, samples: int, info: ValidationInfo) -> int:
+        if samples > 1 and not info.data.get("temperature"):
+            raise ValueError("greedy replies are all alike; set a `temperature` above 0 too")
+        return samples
 
     @field_validator("adapters")
     @classmethod

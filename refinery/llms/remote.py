@@ -1,7 +1,7 @@
 """An LLM behind a chat endpoint: contexts are messages, and what comes back is text.
 
-For decoders that only prompt. A chat gives no token ids and no log-probabilities; whatever needs them (`choose`, `score`, control
-tokens) is refused with a line that says which kind of model has them.
+For decoders that only prompt. A chat gives no token ids and no log-probabilities of given text; whatever needs them (`score`, control
+tokens) is refused with a line that says which kind of model has them. A label is read by chat_labels.py.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from typing import Any
 
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
-from refinery.llms.capabilities import NO_CAPABILITIES, Need
+from refinery.llms.capabilities import Capabilities, Need
+from refinery.llms.chat_labels import TOP_LOGPROBS, LabelReply, label_shares, mean_shares
 from refinery.llms.context_limit import ByteTokens
 from refinery.llms.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
 from refinery.llms.openai import ChatEndpoint
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 # What a chat template writes around a message, its own system prompt included.
 _TEMPLATE_TOKENS = 64
+_LABEL_TOKENS = 16  # a short sentence that names the label
+_CHAT = Capabilities(chat_labels=True)
 Messages = tuple[tuple[str, str], ...]  # (role, content)
 
 
@@ -38,10 +41,11 @@ class RemoteLLM:
 
     token_counter = ByteTokens()
 
-    def __init__(self, config: EndpointConfig, served_limit: int | None = None) -> None:
-        self.config, self.served_limit = config, served_limit
+    def __init__(self, config: EndpointConfig, served_limit: int | None = None, *, label_samples: int = 1) -> None:
+        self.config, self.served_limit, self.label_samples = config, served_limit, label_samples
         self.context_limit = None if served_limit is None else max(served_limit - _TEMPLATE_TOKENS, 1)
         self.counters = Counters()
+        self.label_logprobs: bool | None = None  # not known before the first label
         self._endpoint = ChatEndpoint(config)
         self._in_flight: dict[bytes, asyncio.Task[Reply]] = {}
 
@@ -79,6 +83,18 @@ class RemoteLLM:
         self.counters.decode_tokens += reply.num_completion_tokens
         return reply
 
+    async def label_reply(self, messages: Messages) -> LabelReply:
+        """A reply that a label is read of. An endpoint that refuses to give log-probabilities is not asked for them again."""
+        if self.label_logprobs is not False:
+            reply = await self.reply(LabelRequest.of(messages, _LABEL_TOKENS, 0.0, ()))
+            if isinstance(reply, LabelReply):
+                self.label_logprobs = self.label_logprobs or reply.first_logprobs is not None
+                return reply
+            if self.label_logprobs:
+                return LabelReply.of(reply, None)
+            self.label_logprobs = False
+        return LabelReply.of(await self.reply(GenerationRequest.of(messages, _LABEL_TOKENS, 0.0, ())), None)
+
     def _landed(self, key: bytes, task: asyncio.Task[Reply]) -> None:
         del self._in_flight[key]
         # Looked at here, so that asyncio does not report an error whose questions have all been cancelled.
@@ -94,12 +110,12 @@ class RemoteLLM:
 
     def require(self, decoder: str, needs: frozenset[Need]) -> None:
         """Raises LLMError when the decoder needs what no chat gives."""
-        if lacking := NO_CAPABILITIES.lacking(needs):
+        if lacking := _CHAT.lacking(needs):
             raise self.lacks(" and no ".join(lacking), for_whom=f"Decoder '{decoder}'")
 
     def record(self) -> dict[str, Any]:
         """What the endpoint can do, for the run's record."""
-        return dataclasses.asdict(NO_CAPABILITIES) | {"context_limit": self.served_limit}
+        return dataclasses.asdict(_CHAT) | {"context_limit": self.served_limit, "label_logprobs": self.label_logprobs}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -167,8 +183,19 @@ class RemoteContext:
         )
 
     async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """Raises LLMError: a chat has no probabilities to read."""
-        raise self._llm.lacks("label probabilities")
+        """See `Context.choose`: the probabilities that the endpoint gives of its first token, else the label that the reply names.
+
+        With `label_samples` the mean over as many replies. All shares are zero where no reply names a label.
+        """
+        assert adapter is None, "an endpoint serves no adapters by role"
+        return mean_shares(await asyncio.gather(*(self._label(labels) for _ in range(self._llm.label_samples))))
+
+    async def _label(self, labels: Sequence[str]) -> dict[str, float]:
+        self._usage.calls += 1
+        reply = await self._llm.label_reply(self.messages)
+        self._usage.prefill_tokens += reply.num_prompt_tokens
+        self._usage.decode_tokens += reply.num_completion_tokens
+        return label_shares(reply, labels)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """Raises LLMError: a chat has no log-probabilities of given text."""
@@ -200,6 +227,26 @@ class GenerationRequest(ChatRequest):
             config.max_tokens_name: min(self.max_new_tokens, config.max_tokens),
         }
         return ChatRequest.body(self, config, send_schema=send_schema) | own | ({"stop": list(self.stop)} if self.stop else {})
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequest(GenerationRequest):
+    """A chat whose first token's alternatives are asked for."""
+
+    @classmethod
+    def of(cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...]) -> "LabelRequest":
+        """The request, under a key of its own."""
+        content = json.dumps(["label", messages, max_new_tokens, temperature])
+        key = hashlib.blake2b(content.encode(), digest_size=16).digest()
+        return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
+
+    def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
+        """See `ChatRequest.body`."""
+        return GenerationRequest.body(self, config, send_schema=send_schema) | {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
+
+    def parse(self, reply: Any, *, max_tokens: int, unseen_tries: int) -> Reply:
+        """See `ChatRequest.parse`."""
+        return LabelReply.of(GenerationRequest.parse(self, reply, max_tokens=max_tokens, unseen_tries=unseen_tries), reply)
 
 
 def _before(text: str, stop: Sequence[str]) -> str:

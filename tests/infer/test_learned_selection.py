@@ -19,6 +19,7 @@ from infer.rescore import rescore
 from infer.selection import LEARNED, STRATEGIES, Definition, path_values, select, select_all, strategies_of
 from infer.tools import Tools
 from refinery.control_tokens import RQ_RAG, write_manifest
+from refinery.demo.teacher_server import serving
 from refinery.errors import RunDirError
 from refinery.llms.fake import FakeLLM
 from refinery.llms.huggingface import HuggingFaceLLM
@@ -260,10 +261,12 @@ def test_a_selector_over_a_completions_server_gives_the_same(answer, checkpoint,
     assert shares(over_http) == pytest.approx(shares(here), abs=1e-4)
 
 
-def test_a_chat_cannot_be_a_selector(answer, checkpoint, capsys):
-    code, _ = answer("answers", llm={"base": checkpoint}, sub_models={"selection": {"base_url": "http://127.0.0.1:9/v1", "model": "chat"}})
-    assert code == 2
-    assert "in role 'selection'" in capsys.readouterr().err
+def test_a_chat_endpoint_may_be_a_selector(answer, checkpoint):
+    with serving(lambda prompt: "This answer is wrong.") as server:
+        chat = {"base_url": server.base_url, "model": "chat"}
+        code, folder = answer("answers", llm={"base": checkpoint}, sub_models={"selection": chat})
+    assert code == 0
+    assert set(shares(folder)) == {0.0}
 
 
 def test_a_generator_behind_an_endpoint_reads_labels_only_as_a_selector(checkpoint):

@@ -128,7 +128,6 @@ def test_an_endpoint_that_fails_every_try_ends_the_run(chat):
 @pytest.mark.parametrize(
     ("use", "what"),
     [
-        (lambda llm: asyncio.run(llm.context("a").choose([" yes", " no"])), "label probabilities"),
         (lambda llm: asyncio.run(llm.context("a").score([Segment("b", "prompt")])), "log-probabilities"),
         (lambda llm: llm.context([Segment("[A_Response]", "control_token")]), "control tokens"),
         (lambda llm: llm.tokenizer, "control tokens"),
