@@ -59,10 +59,10 @@ REFUSALS = (
         lambda recipe: recipe.strategy == "alora" and recipe.task == "refinement",
     ),
     Refusal(
-        "`strategy: alora` with `task: decomposition`",
+        "`strategy: alora` with `task: decomposition` or `traces`",
         "its reply is decoded token by token, and the inference engine acts on the pass that reads the invocation only",
         "`strategy: lora`, and `alora` for the two judges, whose label is read from that pass",
-        lambda recipe: recipe.strategy == "alora" and recipe.task == "decomposition",
+        lambda recipe: recipe.strategy == "alora" and recipe.task in ("decomposition", "traces"),
     ),
     Refusal(
         "`strategy: dora` with a sub-model's task",

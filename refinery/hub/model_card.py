@@ -18,6 +18,7 @@ _PURPOSE = {
     "selection": "Judges whether a path of an RQ-RAG tree ends in a right answer (the open problem of RQ-RAG's Sec. 4.3).",
     "decomposition": "Breaks a question into sub-questions (RA-ISF, M_decom).",
     "refinement": "Refines its own search queries by control tokens (rewrite, decompose, disambiguate), searches, and answers (RQ-RAG).",
+    "traces": "Answers the prompts of a prompt-only method (MIGRES, re-thinking or a baseline) as its teacher did.",
     "preference": "Refines its own search queries by control tokens, searches and answers (RQ-RAG); tuned by DPO on its paths.",
 }
 _SETTINGS = (

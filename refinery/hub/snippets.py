@@ -51,6 +51,10 @@ _READS = {
         'context = llm.context(decomposition_prompt("Is Lyon in the country that won the 2018 World Cup?"))\n'
         "print(asyncio.run(context.generate(max_new_tokens=64)).text)"
     ),
+    "traces": (
+        'context = llm.context("Question: Which country is Lyon in?\\nAnswer:")  # in training, a prompt of the method that was distilled\n'
+        "print(asyncio.run(context.generate(max_new_tokens=64)).text)"
+    ),
 }
 
 
@@ -61,7 +65,7 @@ def loop_snippet(recipe: dict[str, Any], repository: str) -> Iterable[str]:
         model = f"decoder: rq_rag\nllm: {{base: {repository}}}\noptions: {options}"
         yield from _bash(f"{_SETUP}\n{model}\n{_LOOP.format(passages=3)}")
         return
-    yield "The sub-model alone:"
+    yield "The student alone:" if recipe["task"] == "traces" else "The sub-model alone:"
     yield ""
     yield from _bash(_JUDGE.format(repository=repository, read=_READS[recipe["task"]]))
     if recipe["task"] == "selection":
@@ -70,6 +74,9 @@ def loop_snippet(recipe: dict[str, Any], repository: str) -> Iterable[str]:
         roles = f"sub_models: {{selection: {{base: {repository}}}}}\noptions: {{selection: learned}}"
         model = f"decoder: rq_rag\nllm: {{base: {_GENERATOR}}}\n{roles}"
         yield from _bash(f"{_SETUP}\n{model}\n{_LOOP.format(passages=3)}")
+    elif recipe["task"] == "traces":
+        yield "In its method's loop it takes the teacher's place: `llm: {base: " + repository + "}` beside the method's own `decoder`."
+        yield ""
     elif recipe["strategy"] != "full" and recipe["family"] == "causal":
         yield "In RA-ISF's loop. The base model plays the roles without an adapter; add yours beside this one:"
         yield ""

@@ -4,12 +4,15 @@ import json
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 
+from refinery.hub.push import card as printed_card
 from refinery.records import Passage, Step, Trajectory, write_records
+from train.recipe import TaskName, TrainRecipe
 
 REPOSITORY = "me/refiner"
 NAMES = ("Dune", "Golden Harbor", "The Iron Raven", "Silent Valley")
@@ -62,6 +65,17 @@ def trained(hub, tiny_bases, tmp_path_factory):
     done = hub.run("refinery", "train", str(folder / "recipe.yaml"))
     assert done.returncode == 0, done.stderr[-3000:]
     return folder, done
+
+
+@pytest.mark.parametrize("task", get_args(TaskName))
+def test_a_run_of_every_task_has_a_card(tmp_path, task):
+    """`push` writes it after training, when it is late for a surprise."""
+    values = {"task": task, "base": "owner/base", "data": ["x"], "output_dir": str(tmp_path), "learning_rate": 1e-4}
+    recipe = TrainRecipe.model_validate(values).model_dump(mode="json")
+    run = {"stage": "train", "recipe": recipe, "commit": "c0ffee", "versions": {"refinery": "1"}}
+    for name, content in {"run.json": run, "metrics.json": {"rows": 4}}.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    assert task in printed_card(tmp_path, REPOSITORY)
 
 
 def card(hub):

@@ -24,6 +24,7 @@ def values(**changes) -> dict:
         ({"strategy": "dora", "family": "classifier", "task": "relevance"}, "Use strategy: lora"),
         ({"strategy": "alora"}, "strategy: alora with task: refinement: refused"),
         ({"strategy": "alora", "task": "decomposition"}, "decoded token by token"),
+        ({"strategy": "alora", "task": "traces"}, "decoded token by token"),
         ({"strategy": "dora", "task": "relevance"}, "PEFT refuses DoRA adapters in a mixed batch. Use strategy: lora or alora"),
         ({"strategy": "alora", "task": "relevance", "packing": True}, "activated once a row"),
         ({"packing": True, "family": "seq2seq"}, "Use train_sampling_strategy: group_by_length"),
