@@ -74,7 +74,7 @@ class ClassifierLLM:
         import torch
 
         inputs = self.tokenizer.pad(list(rows), return_tensors="pt").to(self._device)
-        with torch.inference_mode():
+        with torch.no_grad():  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
             logits = self._model(**inputs).logits  # (rows, labels)
         self.counters.forwards += 1
         self.counters.batch_sizes.append(len(rows))

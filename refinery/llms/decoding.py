@@ -60,7 +60,7 @@ class Branch:
         return self.node.parent
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
 def decode(model: KvModel, branches: Sequence[Branch], *, room: int) -> None:
     """Write on at every branch, to its end or until few others of its batch are left, so that these need not wait for it.
 

@@ -92,7 +92,7 @@ class KvModel:
     def _keep_hidden(self, module: Any, arguments: Any, output: Any) -> None:
         self._hidden, self._output_type = output.last_hidden_state, type(output)
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
     def compute(self, wanted: Sequence[Wanted], *, room: int) -> None:
         """Compute every node that the wanted chains miss, each once, parents first; no batch takes more than `room` tokens."""
         while runs := _next_runs(wanted):
@@ -142,7 +142,7 @@ class KvModel:
         layers = [(layer.keys[row, :, span].clone(), layer.values[row, :, span].clone()) for layer in cache.layers]
         return NodeState(layers, hidden, self.tree.ledger)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def read(self, hidden: Sequence[torch.Tensor], targets: Sequence[Sequence[int]], adapters: Sequence[Adapter]) -> list[list[float]]:
         """Log-probabilities of tokens after the given hidden states: `targets[i][j]` after `hidden[i][j]`, or all after one state."""
         flat = torch.cat([states.expand(len(ids), -1) for states, ids in zip(hidden, targets, strict=True)])  # (tokens, hidden)

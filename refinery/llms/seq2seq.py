@@ -64,7 +64,7 @@ class Seq2SeqLLM:
         from refinery.llms.out_of_memory import in_halves
 
         results: list[Any] = [None] * len(batch)
-        with torch.inference_mode():
+        with torch.no_grad():  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
             for adapter, *kind in dict.fromkeys(map(_kind, batch)):
                 rows = [i for i, request in enumerate(batch) if _kind(request) == (adapter, *kind)]
                 lengths = [len(batch[i].input_ids) + len(batch[i].decoder_ids) + batch[i].max_new_tokens for i in rows]

@@ -106,6 +106,22 @@ def test_evaluating_a_model_in_training_changes_nothing_of_it(recipe, task, chec
     assert {f"eval_{name}" for name in SCORES[task]} <= {key for log in trainer.state.log_history for key in log}
 
 
+@pytest.mark.parametrize(
+    ("family", "task"), [("causal", "self_knowledge"), ("causal", "refinement"), ("seq2seq", "refinement"), ("classifier", "relevance")]
+)
+def test_evaluating_leaves_no_tensor_that_training_could_not_save(recipe, tiny_t5s, tiny_encoder, family, task):
+    """ZeRO-3 keeps the weights that a forward pass gathers, for the step that follows; made under inference_mode they stop that step."""
+    base = {"seq2seq": {"base": str(tiny_t5s["tied"])}, "classifier": {"base": str(tiny_encoder), "max_length": 128}}.get(family, {})
+    settings = recipe(task, family=family, eval_steps=1, **base)
+    model, tokenizer = load_family(settings).build_model(settings)
+    seen: list[bool] = []
+    for module in model.modules():
+        module.register_forward_hook(lambda module, given, output: seen.append(torch.empty(0).is_inference()))
+    evaluate_model(model, tokenizer, settings)
+    assert seen
+    assert not any(seen)
+
+
 def test_the_generators_best_checkpoint_is_chosen_by_generation(recipe):
     settings = recipe("refinement", strategy="full", max_steps=30, eval_steps=15, metric_for_best_model="answer_exact_match")
     metrics = run(settings, resume=False)

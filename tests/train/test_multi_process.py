@@ -114,7 +114,7 @@ def recipe_file(bases, tmp_path):
     ]
     write_records(tmp_path / "rows.jsonl", rows)
 
-    def write(name: str, base: str, strategy: str, batch: int) -> Path:
+    def write(name: str, base: str, strategy: str, batch: int, **changes) -> Path:
         values = {
             "task": "refinement",
             "base": str(bases / base),
@@ -130,7 +130,7 @@ def recipe_file(bases, tmp_path):
             "max_steps": 3,
             "logging_steps": 1,
         }
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values))
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values | changes))
         return tmp_path / f"{name}.yaml"
 
     return write
@@ -173,8 +173,8 @@ def assert_same_training(one: Path, other: Path) -> None:
         torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-4)
 
 
-def alone(recipe_file, base: str, strategy: str) -> Path:
-    recipe = TrainRecipe.model_validate(yaml.safe_load(recipe_file("alone", base, strategy, batch=8).read_text()))
+def alone(recipe_file, base: str, strategy: str, batch: int = 8, **changes) -> Path:
+    recipe = TrainRecipe.model_validate(yaml.safe_load(recipe_file("alone", base, strategy, batch, **changes).read_text()))
     run(recipe, resume=False)
     return recipe.output_dir
 
@@ -202,6 +202,19 @@ def test_two_processes_train_what_one_trains(recipe_file, tmp_path, split, base,
     expected = alone(recipe_file, base, strategy)
     in_two_processes(TRAIN.format(recipe=str(recipe_file("two", base, strategy, batch=4))), tmp_path, ENVIRONMENTS[split])
     assert_same_training(tmp_path / "two", expected)
+
+
+@DEEPSPEED
+@pytest.mark.slow
+@pytest.mark.parametrize(("split", "strategy"), [("zero3", "lora"), ("zero3", "full"), ("zero2", "lora"), ("ddp", "lora")])
+def test_two_processes_accumulate_evaluate_and_keep_the_best_as_one_does(recipe_file, tmp_path, split, strategy):
+    changes = {"gradient_accumulation_steps": 2, "eval_steps": 1, "validation": [str(tmp_path / "rows.jsonl")]}
+    changes["metric_for_best_model"] = "action_validity"
+    expected = alone(recipe_file, "untied", strategy, 4, **changes)
+    in_two_processes(TRAIN.format(recipe=str(recipe_file("two", "untied", strategy, 2, **changes))), tmp_path, ENVIRONMENTS[split])
+    assert_same_training(tmp_path / "two", expected)
+    metrics, wanted = (json.loads((folder / "metrics.json").read_text()) for folder in (tmp_path / "two", expected))
+    assert (metrics["best_step"], metrics["best_score"]) == (wanted["best_step"], wanted["best_score"])
 
 
 @pytest.mark.parametrize("strategy", ["lora", pytest.param("full", marks=pytest.mark.slow)])
