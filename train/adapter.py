@@ -42,6 +42,8 @@ def with_adapter(model: Any, tokenizer: Any, recipe: TrainRecipe, token_rows: li
         task_type=_TASK_TYPES[recipe.family],
     )
     model = get_peft_model(model, config)
+    # PEFT makes a set of it, which would be written in another order by each process.
+    config.target_modules = sorted(config.target_modules or ())
     # After a resize PEFT would write both whole embeddings into every checkpoint; the trained rows are all that differs from the base.
     model.save_pretrained = partial(model.save_pretrained, save_embedding_layers=False)
     if recipe.family == "seq2seq":

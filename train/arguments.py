@@ -28,7 +28,7 @@ def trainer_arguments(recipe: TrainRecipe) -> dict[str, Any]:
         "logging_steps": recipe.logging_steps,
         "logging_nan_inf_filter": False,  # it would hide what train/callbacks.py stops at
         "save_steps": recipe.save_steps,
-        "save_total_limit": 1,
+        "save_total_limit": recipe.save_total_limit,
         **_evaluation(recipe),
         "report_to": "none",
         "seed": recipe.seed,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.chat_template import reply_end, reply_text, user_turn
+from refinery.errors import RecordError
 from refinery.formats import train_evidence, trajectory_segments
 from refinery.messages import read_trajectories
 from refinery.prompts.render import render_prompt
@@ -23,6 +24,7 @@ from refinery.records import (
 )
 from refinery.rows import prompt_and_reply
 from refinery.segments import EncodedRow, Segment, SegmentKind, encode
+from refinery.sub_models import JUDGE_LABELS
 from train.overlong import fit_rows
 from train.recipe import TrainRecipe
 
@@ -47,6 +49,18 @@ def training_records(recipe: TrainRecipe) -> list[Any]:
     """The training records in the order they are given to the trainer, balanced by label where the recipe says so."""
     records = read_rows(recipe.data, recipe)[: recipe.limit]
     return _balanced(records, random.Random(recipe.seed)) if recipe.label_balance else records
+
+
+def check_labels(records: Sequence[Any], recipe: TrainRecipe) -> None:
+    """Raise RecordError for a judge's rows that all have one label: it would learn to give it whatever it reads, with a fine loss."""
+    labels = {label.strip() for label in JUDGE_LABELS.get(recipe.task, ())}
+    found = {record.label for record in records} if labels else set()
+    if len(found) == 1:
+        (only,), (missing,) = found, labels - found
+        raise RecordError(
+            f"{recipe.data[0]}: all {len(records):,} rows are labelled {only!r}, so there is nothing to tell apart. Distil questions that "
+            f"give {missing!r} too (harder or easier ones, or other passages), or name their file in `data`."
+        )
 
 
 def held_out_records(recipe: TrainRecipe) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from refinery.errors import CheckpointError
 from refinery.llms.checkpoint import load_tokenizer
 from refinery.segments import IGNORED_LABEL
-from train.data import training_records
+from train.data import check_labels, training_records
 from train.launch import Launch
 from train.memory import Memory, Parameters, estimate
 from train.overlong import num_tokens
@@ -52,6 +52,7 @@ def plan_lines(recipe: TrainRecipe, launch: Launch) -> list[str]:
 def plan_work(recipe: TrainRecipe, launch: Launch) -> Work:
     """Read and encode the data as training would, and count its steps under a launch."""
     records = training_records(recipe)
+    check_labels(records, recipe)
     try:
         tokenizer, _ = extend_tokenizer(load_tokenizer(recipe.base, recipe.chat_template), control_tokens_of(recipe))
     except CheckpointError:

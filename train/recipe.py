@@ -98,7 +98,10 @@ class TrainRecipe(Recipe):
     gradient_checkpointing: bool = True
     attn_implementation: str = Field("sdpa", description="as transformers names them")
     kernels: bool = Field(False, description="the Hub's fused GPU kernels for norm, rotary embedding and MLP (package `kernels`)")
-    save_steps: int = Field(200, description="steps between checkpoints that --resume can go on from; the newest is kept", ge=1)
+    save_steps: int = Field(200, description="steps between checkpoints that --resume can go on from", ge=1)
+    save_total_limit: int = Field(
+        2, description="checkpoints kept; where the newest is damaged, --resume goes on from the one before", ge=1
+    )
     eval_steps: int | None = Field(None, description="steps between evaluations on the validation files; None: once, at the end", ge=1)
     eval_rows: int = Field(200, description="validation rows that the model answers at each of them; all of them at the end", ge=1)
     metric_for_best_model: str | None = Field(None, description="keep the checkpoint that is best by this score, not the last one")

@@ -12,7 +12,8 @@ from typing import Any, Protocol, cast
 from refinery.hub.push import open_repository, push
 from refinery.run_dir import RunDir, check_run, locked_run, open_run
 from refinery.segments import EncodedRow
-from train.data import training_records
+from train.checkpoints import last_checkpoint
+from train.data import check_labels, training_records
 from train.evaluate import evaluate
 from train.gather import whole_weights
 from train.launch import Launch, asked, check_started, on_its_own, prepare
@@ -66,6 +67,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     prepare(launch)
     family = load_family(recipe)
     records = training_records(recipe)
+    check_labels(records, recipe)
     model, tokenizer = family.build_model(recipe)
     rows, overlong = family.encode_rows(records, recipe, tokenizer)
     output = RunDir(recipe.output_dir)
@@ -79,7 +81,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     check_started(trainer)
     save = partial(_save, family, trainer, tokenizer, recipe)
     result = train(trainer, rows, recipe, save=save, resume=resume)
-    train_loss = _mean_over_processes(trainer.accelerator, result.training_loss)
+    train_loss = _mean_over_processes(trainer.accelerator, result.metrics["train_loss"])
     save(recipe.output_dir)
     if not main_process:
         return {}
@@ -111,15 +113,25 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     loss that is no number.
     """
     from train.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
+    from train.sums import RestoreSums
 
     signals = SaveOnSignal(trainer.accelerator)
-    for callback in (BeginRun(recipe), CheckFirstSave(recipe, save), PushCheckpoints(recipe, save), signals):
+    checkpoint = _agreed_checkpoint(trainer, recipe) if resume else None
+    restored = (RestoreSums(trainer, checkpoint),) if checkpoint else ()
+    for callback in (*restored, BeginRun(recipe), CheckFirstSave(recipe, save), PushCheckpoints(recipe, save), signals):
         trainer.add_callback(callback)
     watch_loss(trainer, rows, recipe)
     with signals.listening():
-        result = trainer.train(resume_from_checkpoint=_last_checkpoint(recipe) if resume else None)
+        result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     signals.raise_if_stopped(recipe, trainer.state)
     return result
+
+
+def _agreed_checkpoint(trainer: Any, recipe: TrainRecipe) -> Path | None:
+    """Collective: what the first process finds, which alone reads all files."""
+    from accelerate.utils import broadcast_object_list
+
+    return broadcast_object_list([last_checkpoint(recipe) if trainer.is_world_process_zero() else None])[0]
 
 
 def _save(family: Family, trainer: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path) -> dict[str, Any]:
@@ -143,10 +155,3 @@ def _mean_over_processes(accelerator: Any, loss: float) -> float:
     import torch
 
     return float(accelerator.reduce(torch.tensor(loss, device=accelerator.device), reduction="mean"))
-
-
-def _last_checkpoint(recipe: TrainRecipe) -> str | None:
-    """The newest whole checkpoint: the trainer writes trainer_state.json last, so one that lacks it or its end was cut short."""
-    states = (recipe.output_dir / "checkpoints").glob("checkpoint-*/trainer_state.json")
-    whole = [state.parent for state in states if state.read_bytes().endswith(b"}\n")]
-    return str(max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]))) if whole else None

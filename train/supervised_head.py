@@ -21,7 +21,7 @@ class SupervisedHeadTrainer(ScoredByUse, SFTTrainer):
 
     The loss is the mean over the supervised tokens of all processes and accumulated batches, in training weighted where `loss_weights`
     (kind to weight, 1 where not named) says so. Logs hold the unweighted mean of each kind as `loss_<kind>` since the last log, and the
-    result's metrics as `train_loss_<kind>` since training started or resumed.
+    result's metrics as `train_loss_<kind>` since training started.
     """
 
     def __init__(self, *, loss_weights: Mapping[SegmentKind, float], **arguments: Any) -> None:

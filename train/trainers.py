@@ -9,9 +9,10 @@ from transformers import Seq2SeqTrainer, Trainer
 from refinery.segments import IGNORED_LABEL
 from train.evaluate import evaluate_model
 from train.recipe import TrainRecipe
+from train.sums import KeepsSums
 
 
-class ScoredByUse:
+class ScoredByUse(KeepsSums):
     """Adds the scores of train/evaluate.py to a Trainer's evaluation as `eval_<name>`, from which the best checkpoint is chosen.
 
     Every process answers all rows: it takes no longer than one process answering them, and a model that is split over processes

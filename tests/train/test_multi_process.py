@@ -204,19 +204,6 @@ def test_two_processes_train_what_one_trains(recipe_file, tmp_path, split, base,
     assert_same_training(tmp_path / "two", expected)
 
 
-@DEEPSPEED
-@pytest.mark.slow
-@pytest.mark.parametrize(("split", "strategy"), [("zero3", "lora"), ("zero3", "full"), ("zero2", "lora"), ("ddp", "lora")])
-def test_two_processes_accumulate_evaluate_and_keep_the_best_as_one_does(recipe_file, tmp_path, split, strategy):
-    changes = {"gradient_accumulation_steps": 2, "eval_steps": 1, "validation": [str(tmp_path / "rows.jsonl")]}
-    changes["metric_for_best_model"] = "action_validity"
-    expected = alone(recipe_file, "untied", strategy, 4, **changes)
-    in_two_processes(TRAIN.format(recipe=str(recipe_file("two", "untied", strategy, 2, **changes))), tmp_path, ENVIRONMENTS[split])
-    assert_same_training(tmp_path / "two", expected)
-    metrics, wanted = (json.loads((folder / "metrics.json").read_text()) for folder in (tmp_path / "two", expected))
-    assert (metrics["best_step"], metrics["best_score"]) == (wanted["best_step"], wanted["best_score"])
-
-
 @pytest.mark.parametrize("strategy", ["lora", pytest.param("full", marks=pytest.mark.slow)])
 def test_two_processes_under_fsdp2_train_what_one_trains(recipe_file, tmp_path, strategy):
     expected = alone(recipe_file, "untied", strategy)
@@ -229,14 +216,32 @@ def test_two_processes_under_fsdp2_train_what_one_trains(recipe_file, tmp_path, 
     assert_same_training(tmp_path / "two", expected)
 
 
+def launched(name: str, recipe: Path) -> None:
+    """Train in two processes by the launcher and a file that ships."""
+    command = ["-m", "accelerate.commands.launch", "--config_file", f"accelerate_configs/{name}.yaml", "--main_process_port", free_port()]
+    # The file is for 8 GPUs in bfloat16; this machine may have neither.
+    command += ["--num_processes", "2", "--mixed_precision", "no", "-m", "train", str(recipe)]
+    done = subprocess.run([sys.executable, *command], cwd=PROJECT, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 @DEEPSPEED
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["zero2", "zero3"])
 def test_a_shipped_file_launches_what_it_says(recipe_file, tmp_path, name):
     expected = alone(recipe_file, "untied", "lora")
-    launch = ["-m", "accelerate.commands.launch", "--config_file", f"accelerate_configs/{name}.yaml", "--main_process_port", free_port()]
-    # The file is for 8 GPUs in bfloat16; this machine may have neither.
-    launch += ["--num_processes", "2", "--mixed_precision", "no", "-m", "train", str(recipe_file("two", "untied", "lora", batch=4))]
-    done = subprocess.run([sys.executable, *launch], cwd=PROJECT, env=os.environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    launched(name, recipe_file("two", "untied", "lora", batch=4))
     assert_same_training(tmp_path / "two", expected)
+
+
+@DEEPSPEED
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "strategy"), [("zero3", "lora"), ("zero3", "full"), ("zero2", "lora"), ("ddp_cpu", "lora")])
+def test_two_processes_accumulate_evaluate_and_keep_the_best_as_one_does(recipe_file, tmp_path, name, strategy):
+    changes = {"gradient_accumulation_steps": 2, "eval_steps": 1, "validation": [str(tmp_path / "rows.jsonl")]}
+    changes["metric_for_best_model"] = "action_validity"
+    expected = alone(recipe_file, "untied", strategy, 4, **changes)
+    launched(name, recipe_file("two", "untied", strategy, 2, **changes))
+    assert_same_training(tmp_path / "two", expected)
+    metrics, wanted = (json.loads((folder / "metrics.json").read_text()) for folder in (tmp_path / "two", expected))
+    assert (metrics["best_step"], metrics["best_score"]) == (wanted["best_step"], wanted["best_score"])

@@ -1,5 +1,6 @@
 """A run that was killed, or told to stop, ends with the very weights of one that went straight through: bit for bit, on one process."""
 
+import json
 import os
 import random
 import signal
@@ -17,8 +18,9 @@ from safetensors.torch import load_file
 
 from refinery.llms.checkpoint import load_checkpoint
 from refinery.records import Passage, Step, Trajectory, write_records
+from train.checkpoints import last_checkpoint
 from train.recipe import TrainRecipe
-from train.run import _last_checkpoint, run
+from train.run import run
 
 PROJECT = Path(__file__).parents[2]
 STEPS = 12
@@ -54,6 +56,7 @@ def recipe_of(tiny_bases, tmp_path):
             "gradient_accumulation_steps": 2,
             "max_steps": STEPS,
             "save_steps": 1,
+            "logging_steps": 5,
             "dtype": "float32",
             "gradient_checkpointing": False,
         }
@@ -81,6 +84,13 @@ def assert_equal_weights(one: TrainRecipe, other: TrainRecipe, note: str) -> Non
         assert torch.equal(ours, theirs), f"{name}, {note}"
 
 
+def numbers(recipe: TrainRecipe) -> list[dict]:
+    """What a run tells of itself, but for how long it took: the rows of its history, then its metrics."""
+    files = [*(recipe.output_dir / "history.jsonl").read_text().splitlines(), (recipe.output_dir / "metrics.json").read_text()]
+    timings = ("train_runtime", "train_samples_per_second", "train_steps_per_second")
+    return [{name: value for name, value in json.loads(text).items() if name not in timings} for text in files]
+
+
 @pytest.mark.parametrize("strategy", ["lora", pytest.param("full", marks=pytest.mark.slow)])
 def test_a_run_killed_at_any_step_and_resumed_ends_with_the_weights_of_a_straight_one(recipe_of, strategy):
     straight, killed, step = recipe_of(strategy, "straight"), recipe_of(strategy, "killed"), random.randint(1, STEPS - 1)
@@ -89,6 +99,7 @@ def test_a_run_killed_at_any_step_and_resumed_ends_with_the_weights_of_a_straigh
     assert not (killed.output_dir / "metrics.json").exists()
     assert run(killed, resume=True)["steps"] == run(straight, resume=False)["steps"] == STEPS
     assert_equal_weights(straight, killed, f"killed at step {step}")
+    assert numbers(killed) == numbers(straight), f"killed at step {step}"
 
 
 @pytest.mark.parametrize(("base", "task"), [("t5", "refinement"), ("encoder", "relevance")])
@@ -104,6 +115,7 @@ def test_so_does_one_of_another_family(tiny_t5s, tiny_encoder, tmp_path, base, t
             lora_dropout=0.2,
             max_steps=STEPS,
             save_steps=1,
+            logging_steps=5,
         )
         recipes.append(TrainRecipe.model_validate(values))
         recipes[-1].output_dir.with_suffix(".yaml").write_text(yaml.safe_dump(values))
@@ -114,6 +126,7 @@ def test_so_does_one_of_another_family(tiny_t5s, tiny_encoder, tmp_path, base, t
     weights = [{path.name: load_file(path) for path in recipe.output_dir.glob("*.safetensors")} for recipe in recipes]
     assert weights[0]
     torch.testing.assert_close(*weights, rtol=0, atol=0, msg=lambda told: f"killed at step {step}: {told}")
+    assert numbers(killed) == numbers(straight), f"killed at step {step}"
 
 
 def test_sigterm_saves_a_checkpoint_and_says_how_to_go_on(recipe_of):
@@ -126,7 +139,7 @@ def test_sigterm_saves_a_checkpoint_and_says_how_to_go_on(recipe_of):
     assert "Traceback" not in done.stderr
     reached = int(last_line.split("after step ")[1].split()[0])
     assert step <= reached < STEPS
-    assert Path(_last_checkpoint(stopped)).name == f"checkpoint-{reached}"
+    assert last_checkpoint(stopped).name == f"checkpoint-{reached}"
 
 
 @pytest.mark.slow
@@ -140,15 +153,48 @@ def test_two_processes_stop_at_the_same_step(recipe_of):
     said = [line for line in done.stderr.splitlines() if "stopped by SIGTERM after step" in line]
     assert len(said) == 1, done.stderr[-3000:]
     reached = int(said[0].split("after step ")[1].split()[0])
-    assert Path(_last_checkpoint(stopped)).name == f"checkpoint-{reached}"
+    assert last_checkpoint(stopped).name == f"checkpoint-{reached}"
     assert done.returncode != 0
-    assert {path.name for path in Path(_last_checkpoint(stopped)).glob("rng_state*")} == {"rng_state_0.pth", "rng_state_1.pth"}
+    assert {path.name for path in last_checkpoint(stopped).glob("rng_state*")} == {"rng_state_0.pth", "rng_state_1.pth"}
 
 
-def test_a_checkpoint_whose_last_file_was_cut_short_is_not_resumed_from(recipe_of):
-    recipe = recipe_of("lora", "run")
-    for step, state in {3: '{"global_step": 3}\n', 4: '{"global_step'}.items():
-        folder = recipe.output_dir / "checkpoints" / f"checkpoint-{step}"
-        folder.mkdir(parents=True)
-        (folder / "trainer_state.json").write_text(state)
-    assert Path(_last_checkpoint(recipe)).name == "checkpoint-3"
+def damaged(path: Path, kind: str) -> None:
+    content = path.read_bytes()
+    path.write_bytes({"cut": content[: len(content) // 2], "emptied": b"", "overwritten": bytes(len(content))}[kind])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("trainer_state.json", "cut"),
+        ("optimizer.pt", "cut"),
+        ("optimizer.pt", "overwritten"),
+        ("adapter_model.safetensors", "cut"),
+        ("rng_state.pth", "emptied"),
+    ],
+)
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(recipe_of, caplog, name, kind):
+    recipe = recipe_of("lora", "run").model_copy(update={"max_steps": 3})
+    run(recipe, resume=False)
+    (recipe.output_dir / "metrics.json").unlink()  # as if it had been killed at its end
+    damaged(recipe.output_dir / "checkpoints" / "checkpoint-3" / name, kind)
+    assert run(recipe, resume=True)["steps"] == 3
+    told = [record.getMessage() for record in caplog.records if "cannot be resumed from" in record.getMessage()]
+    assert len(told) == 1
+    assert "checkpoint-3: cannot be resumed from (" in told[0]
+    assert told[0].endswith("). Going on from step 2 instead.")
+
+
+def test_two_checkpoints_are_kept(recipe_of):
+    recipe = recipe_of("lora", "run").model_copy(update={"max_steps": 4})
+    run(recipe, resume=False)
+    assert {path.name for path in (recipe.output_dir / "checkpoints").glob("checkpoint-*")} == {"checkpoint-3", "checkpoint-4"}
+
+
+def test_a_saved_adapters_configuration_is_the_same_in_every_process(recipe_of):
+    """PEFT writes a set, in whose order no two processes agree."""
+    recipe = recipe_of("lora", "run").model_copy(update={"max_steps": 1})
+    run(recipe, resume=False)
+    for folder in (recipe.output_dir, recipe.output_dir / "checkpoints" / "checkpoint-1"):
+        modules = json.loads((folder / "adapter_config.json").read_text())["target_modules"]
+        assert modules == sorted(modules)
