@@ -29,14 +29,15 @@ def checkout(tmp_path_factory) -> Path:
         (folder / name).symlink_to(PROJECT / name)
     write_demo_data(0, folder / "runs" / "demo" / "data")
     passage = Passage(id="p", title="Lyon", text="Lyon is a city in France.")
-    rows = {
-        "relevance": RelevanceLabel(question_id="q", question="Where is Lyon?", passage=passage, label="relevant"),
-        "refinement": Trajectory(question_id="q", question="Where is Lyon?", steps=[{"action": "answer", "text": "France"}]),
+    relevant = RelevanceLabel(question_id="q", question="Where is Lyon?", passage=passage, label="relevant")
+    records = {
+        "relevance": [relevant, relevant.model_copy(update={"question": "Where is Oslo?", "label": "irrelevant"})],
+        "refinement": [Trajectory(question_id="q", question="Where is Lyon?", steps=[{"action": "answer", "text": "France"}])],
     }
-    for task, row in rows.items():
+    for task, rows in records.items():
         labels = folder / "runs" / "demo" / "labels" / task
         labels.mkdir(parents=True)
-        write_records(labels / "train.jsonl", [row])
+        write_records(labels / "train.jsonl", rows)
     return folder
 
 
