@@ -194,7 +194,7 @@ class Budget:
 
     def worst(self, request: ChatRequest) -> int:
         """The most that one try can cost, in billionths of a dollar; 0 where the price is unknown."""
-        return self._nano(request.most_prompt_tokens(), self.config.max_tokens)
+        return 0 if self.price is None else self._nano(request.most_prompt_tokens(), self.config.max_tokens)
 
     def enter(self, key: bytes, reply: Reply) -> None:
         """Enter a reply in the turn in which it is kept, so that both are on disk or neither; it may be of an earlier attempt's job."""
@@ -238,6 +238,8 @@ class Budget:
 
     def _counted(self, reply: Reply) -> int | None:
         """By the tokens that the server counted; None where it counted none (no prompt is empty), and may charge the worst case."""
+        if self.price is None:
+            return 0
         if reply.num_prompt_tokens <= 0 or (reply.num_completion_tokens <= 0 and reply.text):
             return None
         return self._nano(reply.num_prompt_tokens, reply.num_completion_tokens)
