@@ -236,14 +236,21 @@ def test_a_shipped_file_launches_what_it_says(recipe_file, tmp_path, name):
 
 @DEEPSPEED
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "strategy", "accumulated"), [("zero3", "lora", 1), ("zero3", "full", 2), ("zero2", "lora", 2), ("ddp_cpu", "lora", 2)]
-)
-def test_two_processes_accumulate_evaluate_and_keep_the_best_as_one_does(recipe_file, tmp_path, name, strategy, accumulated):
-    changes = {"gradient_accumulation_steps": accumulated, "eval_steps": 1, "validation": [str(tmp_path / "rows.jsonl")]}
+def test_zero3_trains_on_after_an_evaluation_that_nothing_is_saved_after(recipe_file, tmp_path):
+    changes = {"eval_steps": 1, "validation": [str(tmp_path / "rows.jsonl")]}
+    expected = alone(recipe_file, "untied", "lora", 8, **changes)
+    launched("zero3", recipe_file("two", "untied", "lora", 4, **changes))
+    assert_same_training(tmp_path / "two", expected)
+
+
+@DEEPSPEED
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "strategy"), [("zero3", "lora"), ("zero3", "full"), ("zero2", "lora"), ("ddp_cpu", "lora")])
+def test_two_processes_accumulate_evaluate_and_keep_the_best_as_one_does(recipe_file, tmp_path, name, strategy):
+    changes = {"gradient_accumulation_steps": 2, "eval_steps": 1, "validation": [str(tmp_path / "rows.jsonl")]}
     changes["metric_for_best_model"] = "action_validity"
-    expected = alone(recipe_file, "untied", strategy, 8 // accumulated, **changes)
-    launched(name, recipe_file("two", "untied", strategy, 4 // accumulated, **changes))
+    expected = alone(recipe_file, "untied", strategy, 4, **changes)
+    launched(name, recipe_file("two", "untied", strategy, 2, **changes))
     assert_same_training(tmp_path / "two", expected)
     metrics, wanted = (json.loads((folder / "metrics.json").read_text()) for folder in (tmp_path / "two", expected))
     assert (metrics["best_step"], metrics["best_score"]) == (wanted["best_step"], wanted["best_score"])
