@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infer.ask import note_fault
-from infer.fitting import fit_text, valid_text
+from infer.fitting import fit_text, token_counter, valid_text
 from infer.reasoning import reason
 from infer.tools import Tools
 from refinery.prompts.render import render_prompt
@@ -46,8 +46,8 @@ def joined(before: Tools, prediction: Prediction) -> Prediction:
 
 def _fitted(text: str, llm: Any) -> str:
     """As much of a turn as leaves room for the others, in half of the model's context."""
-    limit, tokenizer = getattr(llm, "context_limit", None), getattr(llm, "token_counter", None) or getattr(llm, "tokenizer", None)
+    limit = getattr(llm, "context_limit", None)
     text = valid_text(text)
-    if limit is None or tokenizer is None:
+    if limit is None:
         return text[:_MOST_CHARACTERS]
-    return fit_text(text, limit // (2 * (_MOST_TURNS + 1)), tokenizer)
+    return fit_text(text, limit // (2 * (_MOST_TURNS + 1)), token_counter(llm))

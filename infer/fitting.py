@@ -14,6 +14,11 @@ _TITLE_TOKENS = 32
 _TOKENS_BESIDE = 8
 
 
+def token_counter(llm: Any) -> Any:
+    """What tells how many tokens a text has: the model's tokenizer, or what counts for a model behind a chat, which shows none."""
+    return getattr(llm, "token_counter", None) or llm.tokenizer
+
+
 def valid_text(text: str) -> str:
     """The text with `?` for lone surrogates: bytes that were not UTF-8 where they came from, which neither tokenizers nor JSON take."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infer.ask import read_label
-from infer.fitting import fit_passages
+from infer.fitting import fit_passages, token_counter
 from infer.tools import Tools
 from refinery.chat_template import frame_tokens
 from refinery.formats import evidence_text
@@ -34,11 +34,12 @@ def _fitting_prompt(path: Trajectory, tools: Tools) -> str:
     prompt, limit = selection_prompt(path), getattr(selector, "context_limit", None)
     if limit is None:
         return prompt
-    excess = len(encode_text(prompt, selector.tokenizer)) + frame_tokens(selector.tokenizer) + 1 - limit  # the label
+    tokenizer = token_counter(selector)
+    excess = len(encode_text(prompt, tokenizer)) + frame_tokens(tokenizer) + 1 - limit  # the label
     if excess <= 0:
         return prompt
     found = [passage for step in path.steps for passage in step.passages]
-    room = len(encode_text(evidence_text(found), selector.tokenizer)) - excess
-    short = iter(fit_passages(found, room, selector.tokenizer))
+    room = len(encode_text(evidence_text(found), tokenizer)) - excess
+    short = iter(fit_passages(found, room, tokenizer))
     steps = [step.model_copy(update={"passages": [next(short) for _ in step.passages]}) for step in path.steps]
     return selection_prompt(path.model_copy(update={"steps": steps}))

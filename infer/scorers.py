@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from infer.ask import ask_json, read_label
-from infer.fitting import count_shortened, fit_passages, fit_text
+from infer.fitting import count_shortened, fit_passages, fit_text, token_counter
 from infer.tools import Tools
 from refinery.chat_template import frame_tokens
 from refinery.llms.base import Usage
@@ -97,7 +97,7 @@ class LabelScorer:
         limits = [limit for limit in (self.most_tokens, getattr(self._llm, "context_limit", None)) if limit is not None]
         if not limits:
             return statement, passages
-        tokenizer = self._llm.tokenizer
+        tokenizer = token_counter(self._llm)
         statement = fit_text(statement, min(limits) // 2, tokenizer)
         bare = self.prompt(statement, Passage(id="", text=""))
         room = min(limits) - _BESIDE_PROMPT - frame_tokens(tokenizer) - len(encode_text(bare, tokenizer))

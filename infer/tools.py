@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, valid_text
+from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, token_counter, valid_text
 from infer.outcomes import SearchHealth
 from infer.recipe import AnswerStyle
 from refinery.chat_template import frame_tokens
@@ -61,7 +61,7 @@ class Tools:
         limit = getattr(llm, "context_limit", None)
         if limit is None or not isinstance(prompt, Prompt):
             return prompt
-        fitted = fit_prompt(prompt, limit - to_write - frame_tokens(_counter(llm)), _counter(llm))
+        fitted = fit_prompt(prompt, limit - to_write - frame_tokens(token_counter(llm)), token_counter(llm))
         if fitted is not prompt:
             self.note("shortened", self.question.text, depth=0, text=f"the passages in the prompt {prompt.name}")
         return fitted
@@ -127,7 +127,7 @@ class Tools:
 
     @property
     def _tokenizer(self) -> Any:
-        return _counter(self.llm)
+        return token_counter(self.llm)
 
     def note(
         self, name: str, question: str, *, depth: int, passages: Sequence[Hit] | None = None, prompt: str | None = None, **values: Any
@@ -170,8 +170,3 @@ class Tools:
             selected=selected or {},
             failed=self.failed,
         )
-
-
-def _counter(llm: Any) -> Any:
-    """What tells how many tokens a text has: the model's tokenizer, or what counts for a model that shows none."""
-    return getattr(llm, "token_counter", None) or llm.tokenizer

@@ -216,7 +216,7 @@ def test_a_missing_corpus_leaves_nothing_that_looks_whole(recipe, tmp_path, caps
 
 def test_self_knowledge_compares_the_targets_own_answer_with_gold(recipe, tmp_path, tiny_bases):
     values = {"task": "self_knowledge", "target": {"base": str(tiny_bases["tied"])}, "max_new_tokens": 4, "limit": 2}
-    path, output = recipe("", **values), tmp_path / "run" / "test.jsonl"
+    path, output = recipe("http://127.0.0.1:9/v1", **values), tmp_path / "run" / "test.jsonl"
     assert main([str(path)]) == 0
     replies = [row.replies[0] for row in read_records(output, KnowledgeLabel)]
     assert [row.label for row in read_records(output, KnowledgeLabel)] == ["unknow", "unknow"]
@@ -229,7 +229,7 @@ def test_self_knowledge_compares_the_targets_own_answer_with_gold(recipe, tmp_pa
 
 def test_a_question_without_gold_answers_gets_no_self_knowledge_label(recipe, tmp_path, tiny_bases):
     values = {"task": "self_knowledge", "target": {"base": str(tiny_bases["tied"])}, "max_failure_share": 1.0}
-    path = recipe("", **values)
+    path = recipe("http://127.0.0.1:9/v1", **values)
     write_records(tmp_path / "questions.jsonl", [Question(id="a", text="Who?", split="test")])
     assert main([str(path)]) == 0
     assert read_json(tmp_path / "run" / "metrics.json")["rejected_by_reason"] == {"no_gold_answer": 1}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 from servers.completions import CompletionsServer
 
+from infer.scorers import relevance_judge
 from infer.tools import Tools
 from refinery import plugins
 from refinery.demo.teacher_server import ChatServer, serving
@@ -17,6 +18,8 @@ from refinery.llms.endpoint import ServedModelConfig
 from refinery.llms.remote import RemoteLLM
 from refinery.records import Passage, Question
 from refinery.retrievers.fake import FakeRetriever
+
+LONG = Passage(id="long", title="Lyon", text="Lyon is a city in France. " * 200)
 
 
 @contextmanager
@@ -56,7 +59,7 @@ def test_a_prompt_for_a_chat_is_fitted_by_its_bytes():
 
     async def decode(server: ChatServer):
         llm = RemoteLLM(ServedModelConfig(base_url=server.base_url, model="scripted"), 600)
-        long = [Passage(id=str(i), title="film", text="Lyon is a city in France. " * 200) for i in range(3)]
+        long = [LONG.model_copy(update={"id": str(i)}) for i in range(3)]
         question = Question(id="q", text="Where is Lyon?")
         tools = Tools(question, llm, FakeRetriever(lambda query: long), passages_per_query=3)
         decoder = plugins.load("infer.decoders", "rag")
@@ -70,6 +73,22 @@ def test_a_prompt_for_a_chat_is_fitted_by_its_bytes():
     assert prediction.answer == "France"
     assert 600 < len(prompts[0]) < 3 * 600
     assert prediction.trace[0].shortened == 3
+
+
+def test_a_judge_behind_a_chat_reads_what_fits():
+    prompts: list[str] = []
+
+    async def judge(server: ChatServer):
+        llm = RemoteLLM(ServedModelConfig(base_url=server.base_url, model="scripted"), 600)
+        tools = Tools(Question(id="q", text="Where is Lyon?"), llm, None, passages_per_query=1)
+        try:
+            return await relevance_judge("relevance", tools, depth=0).score("Where is Lyon?", [LONG])
+        finally:
+            await llm.close()
+
+    with serving(lambda prompt: prompts.append(prompt) or "relevant") as server:
+        assert asyncio.run(judge(server)) == [1.0]
+    assert 600 < len(prompts[0]) < 3 * 600
 
 
 @pytest.mark.parametrize("text", ["", "Lyon", "où", "日本の首都はどこですか"])
