@@ -189,7 +189,7 @@ def test_adapters_without_a_tokenizer_are_refused_with_the_recipe(answer, capsys
     assert "adapters are asked for completions; name the model's `tokenizer` too" in capsys.readouterr().err
 
 
-CALLS = [(r"\.choose\(", '"label_reads"'), (r"(?<!scorer)(?<!judge)\.score\(", 'scores"')]  # `scores`, or `token_scores` for one token
+CALLS = [(r"\bread_label\(", '"label_reads"'), (r"(?<!scorer)(?<!judge)\.score\(", 'scores"')]  # `scores`, or `token_scores` for one token
 
 
 @pytest.mark.parametrize(("call", "need"), CALLS, ids=["choose", "score"])
