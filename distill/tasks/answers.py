@@ -1,0 +1,68 @@
+"""Answers: what a reader is asked with its passages, and the gold answer. RQ-RAG's baseline "SFT on no augmented set" learns from these.
+
+The prompt is the one that the decoders `rag` and `direct` render, so a model that learned it (train, `task: traces`) answers by them.
+"""
+
+import random
+from typing import Literal
+
+from pydantic import Field
+
+from distill.gold import search_own
+from distill.teacher import RejectedRow
+from distill.workbench import Workbench
+from refinery.prompts.render import render_prompt
+from refinery.recipe import Recipe
+from refinery.records import Exchange, Passage, Question
+
+
+class Options(Recipe):
+    """What the reader is shown, and in which style it answers."""
+
+    passages: Literal["none", "found", "supporting"] = Field(
+        "supporting",
+        description="none: closed-book; found: what the search finds; supporting: the annotated passages, then what the search finds, "
+        "`passages_per_query` in all, in random order",
+    )
+    answer_style: Literal["paper", "short"] = Field("short", description="as the inference recipe will have it")
+    seed: int = Field(0, description="of the passages' order")
+
+
+def needs(options: Options) -> tuple[str, ...]:
+    """Parts of the recipe that must be there."""
+    return () if options.passages == "none" else ("retriever",)
+
+
+async def label(question: Question, bench: Workbench) -> list[Exchange]:
+    """One prompt with the first gold answer. Raises RejectedRow for a question without one, or without the passages asked for."""
+    options: Options = bench.options
+    if not question.answers:
+        raise RejectedRow("no_answer", f"question {question.id} has no gold answer")
+    values = {"question": question.text, "answer_style": options.answer_style}
+    if options.passages == "none":
+        name = "answer_direct"
+    else:
+        name, values["passages"] = "answer_with_passages", await _shown(question, bench, options)
+    row = Exchange(
+        question_id=question.id,
+        question=question.text,
+        step=name,
+        prompt=render_prompt(name, **values),
+        reply=f" {question.answers[0]}",
+        provenance=bench.provenance(name),
+    )
+    return [row]
+
+
+async def _shown(question: Question, bench: Workbench, options: Options) -> list[Passage]:
+    found = await search_own(question.text, question, bench)
+    if options.passages == "found":
+        return found
+    by_id = {passage.id: passage for passage in [*(question.passages or []), *found]}
+    supporting = [by_id[name] for name in dict.fromkeys(question.supporting or []) if name in by_id]
+    if len(supporting) < len(set(question.supporting or [])) or not supporting:
+        raise RejectedRow("missed_support", f"question {question.id} brings {len(supporting)} of its supporting passages")
+    others = [passage for passage in found if passage not in supporting]
+    shown = [*supporting, *others][: max(bench.recipe.passages_per_query, len(supporting))]
+    random.Random(f"{options.seed} {question.id}").shuffle(shown)  # noqa: S311  an order, not a secret
+    return shown
