@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from refinery.errors import (
     CheckpointError,
+    IncapableModelError,
     LLMError,
     PluginError,
     RecipeError,
@@ -21,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 # Searches, or questions with an error that nobody foresaw, that fail in a row before the run stops.
 MOST_IN_A_ROW = 10
-# A wrong key, a server that is gone, a checkpoint, recipe or folder that cannot be used: no question is at fault.
-_EVERYONES = (UnusableEndpoint, CheckpointError, RecipeError, PluginError, RunDirError)
+# A wrong key, a server that is gone, a model that cannot do what it is asked, a checkpoint or folder that cannot be used.
+_EVERYONES = (UnusableEndpoint, IncapableModelError, CheckpointError, RecipeError, PluginError, RunDirError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (RecordError, "unusable_question"),

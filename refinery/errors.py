@@ -29,6 +29,10 @@ class LLMError(RefineryError, RuntimeError):
     """A model or endpoint that did not answer as it must."""
 
 
+class IncapableModelError(LLMError):
+    """A model, or an endpoint, that cannot do what a decoder asks of it, whatever the question."""
+
+
 class RetrievalError(RefineryError, RuntimeError):
     """A search that could not be made, or an index that is not what it was."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from refinery.batching import Batcher, chunks, in_thread
-from refinery.errors import LLMError
+from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Usage
 from refinery.plain_text import plain_text_tokenizer
 from refinery.segments import Segment
@@ -91,8 +91,8 @@ class ClassifierLLM:
         return encode_pair(request.question, request.passage, self.tokenizer, max_length=self.tokenizer.model_max_length)
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise LLMError for what an encoder cannot do."""
-        raise LLMError(
+        """Raise IncapableModelError for what an encoder cannot do."""
+        raise IncapableModelError(
             f"{self.name}: is an encoder that tells {' from '.join(self.labels)}; it cannot {what}. "
             "Give this role a causal or T5 checkpoint, or an endpoint."
         )
@@ -114,7 +114,10 @@ class ClassifierContext:
         return ClassifierContext(self._llm, self._text + "".join(segment.text for segment in segments), self._usage)
 
     async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.choose`. Raises LLMError for labels that the encoder was not trained on, and for a prompt that is not a judge's."""
+        """See `Context.choose`.
+
+        Raises IncapableModelError for labels that the encoder was not trained on, and for a prompt that is not a judge's.
+        """
         assert adapter is None, "an encoder has no adapters by role"
         question, passage = self._parts()
         if unknown := [label.strip() for label in labels if label.strip() not in self._llm.labels]:
@@ -124,11 +127,11 @@ class ClassifierContext:
         return {label: shares[label.strip()] / total for label in labels}
 
     async def generate(self, **options: Any) -> NoReturn:
-        """Raises LLMError: an encoder writes nothing."""
+        """Raises IncapableModelError: an encoder writes nothing."""
         self._llm.refuse("write text")
 
     async def score(self, segments: Sequence[Segment], **options: Any) -> NoReturn:
-        """Raises LLMError: an encoder has no probabilities of text."""
+        """Raises IncapableModelError: an encoder has no probabilities of text."""
         self._llm.refuse("score text")
 
     def _parts(self) -> tuple[str, str]:

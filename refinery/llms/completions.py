@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refinery.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
-from refinery.errors import LLMError
+from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.capabilities import Capabilities, Need
 from refinery.llms.completion_api import (
@@ -56,9 +56,9 @@ class CompletionsLLM:
         return self.capabilities.context_limit
 
     def require(self, decoder: str, needs: frozenset[Need]) -> None:
-        """Raises LLMError when the endpoint lacks what the decoder needs."""
+        """Raises IncapableModelError when the endpoint lacks what the decoder needs."""
         if lacking := self.capabilities.lacking(needs):
-            raise LLMError(
+            raise IncapableModelError(
                 f"endpoint {self.config.base_url} (model '{self.config.model}') gives no {', no '.join(lacking)}, which decoder '{decoder}'"
                 " needs. Serve the model with vLLM, or name it by `llm` in the recipe, in place of `endpoint`."
             )
@@ -188,7 +188,9 @@ class CompletionsContext:
         if len(token_ids) == 1 and able.raw_label_reads:
             return await self._read(token_ids, adapter)
         if able.text_scores is None:
-            raise LLMError(f"endpoint model '{self._llm.config.model}' gives no log-probabilities of given text, which labels need here.")
+            raise IncapableModelError(
+                f"endpoint model '{self._llm.config.model}' gives no log-probabilities of given text, which labels need here."
+            )
         reply = await self._llm.send(score_request(able.text_scores, self._model(adapter), child.token_ids), self._usage)
         return prompt_scores(able.text_scores, reply, child.token_ids)[-len(token_ids) :]
 
@@ -196,7 +198,9 @@ class CompletionsContext:
         """Log-probabilities of tokens as what comes next."""
         dialect = self._llm.capabilities.label_reads
         if dialect is None:
-            raise LLMError(f"endpoint model '{self._llm.config.model}' gives no label reads. Serve it with vLLM, or name it by `llm`.")
+            raise IncapableModelError(
+                f"endpoint model '{self._llm.config.model}' gives no label reads. Serve it with vLLM, or name it by `llm`."
+            )
         requests = label_requests(dialect, self._model(adapter), self._prompt(), tokens)
         replies = await asyncio.gather(*(self._llm.send(request, self._usage) for request in requests))
         return label_logprobs(dialect, replies, tokens, self._llm.tokenizer)
@@ -208,7 +212,7 @@ class CompletionsContext:
         if self._llm.capabilities.token_id_prompts:
             return self._token_ids
         if self._text is None:
-            raise LLMError(
+            raise IncapableModelError(
                 f"endpoint model '{self._llm.config.model}' takes text only, and what a model wrote is not put into text again. "
                 "Ask it by chat (leave out `tokenizer`), serve it with vLLM, or name it by `llm`."
             )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refinery.errors import LLMError
+from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.capabilities import Capabilities, Need
 from refinery.llms.chat_labels import TOP_LOGPROBS, LabelReply, label_shares, mean_shares
@@ -51,11 +51,11 @@ class RemoteLLM:
 
     @property
     def tokenizer(self) -> Any:
-        """An endpoint shows none. Raises LLMError."""
+        """An endpoint shows none. Raises IncapableModelError."""
         raise self.lacks("control tokens")
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "RemoteContext":
-        """A chat whose first message is `prompt`. Raises LLMError for a control token."""
+        """A chat whose first message is `prompt`. Raises IncapableModelError for a control token."""
         segments = [Segment(prompt, "prompt")] if isinstance(prompt, str) else prompt
         return RemoteContext(self, (), usage or Usage()).extend(segments)
 
@@ -101,15 +101,15 @@ class RemoteLLM:
         if not task.cancelled():
             task.exception()
 
-    def lacks(self, what: str, *, for_whom: str = "This decoder") -> LLMError:
+    def lacks(self, what: str, *, for_whom: str = "This decoder") -> IncapableModelError:
         """The error for what a chat cannot give."""
-        return LLMError(
+        return IncapableModelError(
             f"endpoint model '{self.config.model}' is asked by chat, which has no {what}. {for_whom} needs a causal model on this machine,"
             " named by `llm` in place of `endpoint`, or behind a completions server (vLLM): then name its `tokenizer` in `endpoint`."
         )
 
     def require(self, decoder: str, needs: frozenset[Need]) -> None:
-        """Raises LLMError when the decoder needs what no chat gives."""
+        """Raises IncapableModelError when the decoder needs what no chat gives."""
         if lacking := _CHAT.lacking(needs):
             raise self.lacks(" and no ".join(lacking), for_whom=f"Decoder '{decoder}'")
 
@@ -130,11 +130,11 @@ class RemoteContext:
 
     @property
     def token_ids(self) -> list[int]:
-        """A chat shows none. Raises LLMError."""
+        """A chat shows none. Raises IncapableModelError."""
         raise self._llm.lacks("token ids")
 
     def extend(self, segments: Sequence[Segment]) -> "RemoteContext":
-        """More of the user's message, or the user's next one after a reply. Raises LLMError for a control token."""
+        """More of the user's message, or the user's next one after a reply. Raises IncapableModelError for a control token."""
         if any(segment.kind == "control_token" for segment in segments):
             raise self._llm.lacks("control tokens")
         text = "".join(segment.text for segment in segments)
@@ -162,7 +162,7 @@ class RemoteContext:
     ) -> Generation:
         """The endpoint's reply up to the first of the `stop_texts`, without ids and log-probabilities.
 
-        Raises LLMError for a `stop` token.
+        Raises IncapableModelError for a `stop` token.
         """
         if stop:
             raise self._llm.lacks("control tokens")
@@ -198,7 +198,7 @@ class RemoteContext:
         return label_shares(reply, labels)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
-        """Raises LLMError: a chat has no log-probabilities of given text."""
+        """Raises IncapableModelError: a chat has no log-probabilities of given text."""
         raise self._llm.lacks("log-probabilities")
 
     def _continued(self, messages: Messages) -> "RemoteContext":

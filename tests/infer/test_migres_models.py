@@ -106,7 +106,6 @@ def test_an_nli_model_lets_through_what_it_finds_entailed(run, models):
 
 
 JUDGE = {"reranker": "judge", "relevance_threshold": 0.5}
-CHAT = {"base_url": "http://127.0.0.1:9/v1", "model": "chat"}
 
 
 @pytest.mark.parametrize(
@@ -118,8 +117,6 @@ CHAT = {"base_url": "http://127.0.0.1:9/v1", "model": "chat"}
         ({"options": {}, "sub_models": {"reranker": {"base": "x"}}}, "has no role 'reranker'. Roles: leaf, main, queries."),
         ({"options": {"reranker": "judge"}}, "such as 0.5 (got 4.0)"),
         ({"options": {"reranker": "cross_encoder", "cross_encoder": {"model": "no/such"}}}, "cross-encoder 'no/such': cannot be loaded"),
-        ({"options": JUDGE, "sub_models": {"reranker": CHAT}}, "in role 'reranker'"),
-        ({"options": {"entailment": "nli"}, "sub_models": {"entailment": CHAT}}, "in role 'entailment'"),
     ],
 )
 def test_what_a_recipe_lacks_is_one_line_before_anything_is_asked(run, tmp_path, capsys, values, message):

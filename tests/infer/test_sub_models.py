@@ -62,9 +62,3 @@ def test_an_unknown_role_is_one_line(recipe, tmp_path, capsys, values, message):
     assert main([recipe(**values)]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def test_a_chat_cannot_play_a_role_whose_labels_are_read(recipe, capsys):
-    chat = {"base_url": "http://127.0.0.1:9/v1", "model": "chat"}
-    assert main([recipe(sub_models={"relevance": chat})]) == 2
-    assert "in role 'relevance'" in capsys.readouterr().err

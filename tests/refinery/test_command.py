@@ -43,6 +43,9 @@ LABELS = {
 }
 
 
+OTHER = {"know": "unknow", "relevant": "irrelevant", "right": "wrong"}
+
+
 @pytest.fixture
 def refinery(capsys):
     """Run the command in this process: exit code, stdout, stderr."""
@@ -60,11 +63,12 @@ def refinery(capsys):
 
 @pytest.fixture(scope="module")
 def demo_data(tmp_path_factory):
-    """The demo's questions and passages, and one label row per task."""
+    """The demo's questions and passages, and one row per task, of a judge's labels one of each."""
     folder = tmp_path_factory.mktemp("demo")
     write_demo_data(0, folder)
     for task, row in LABELS.items():
-        write_records(folder / f"{task}.jsonl", [row])
+        other = [row.model_copy(update={"label": OTHER[row.label]})] if hasattr(row, "label") else []
+        write_records(folder / f"{task}.jsonl", [row, *other])
     write_finished_run(folder / "traces", read_records(folder / "test.jsonl", Question)[:3])
     return folder
 
