@@ -1,4 +1,4 @@
-"""The shapes of the papers' base models, so that training on them can be planned before 13 GB are downloaded.
+"""The shapes of the papers' and of recipes/instruct's base models, so that training on them can be planned before they are downloaded.
 
 From each model's published config.json. Any other base is read from its own.
 """
@@ -7,6 +7,23 @@ from typing import Any
 
 _LLAMA_2 = {"model_type": "llama", "vocab_size": 32000, "tie_word_embeddings": False}
 _LLAMA_3 = {"model_type": "llama", "vocab_size": 128256, "tie_word_embeddings": False}
+_LLAMA_3_8B = {
+    **_LLAMA_3,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+}
+_LLAMA_3_SMALL = {**_LLAMA_3, "tie_word_embeddings": True, "num_key_value_heads": 8, "intermediate_size": 8192}
+_QWEN_3 = {
+    "model_type": "qwen3",
+    "vocab_size": 151936,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+}
 _T5 = {"model_type": "t5", "vocab_size": 32128, "d_kv": 64}
 _LARGE = {"d_model": 1024, "num_layers": 24, "num_heads": 16}
 
@@ -25,20 +42,48 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 40,
         "intermediate_size": 13824,
     },
-    "meta-llama/Meta-Llama-3-8B": {
-        **_LLAMA_3,
-        "hidden_size": 4096,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 14336,
+    "meta-llama/Meta-Llama-3-8B": _LLAMA_3_8B,
+    "meta-llama/Llama-3.1-8B-Instruct": _LLAMA_3_8B,
+    "meta-llama/Llama-3.2-1B-Instruct": {**_LLAMA_3_SMALL, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32},
+    "meta-llama/Llama-3.2-3B-Instruct": {**_LLAMA_3_SMALL, "hidden_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 24},
+    "Qwen/Qwen2.5-7B-Instruct": {
+        "model_type": "qwen2",
+        "vocab_size": 152064,
+        "tie_word_embeddings": False,
+        "hidden_size": 3584,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "intermediate_size": 18944,
+    },
+    "Qwen/Qwen3-4B": {**_QWEN_3, "tie_word_embeddings": True, "hidden_size": 2560, "intermediate_size": 9728},
+    "Qwen/Qwen3-8B": {**_QWEN_3, "tie_word_embeddings": False, "hidden_size": 4096, "intermediate_size": 12288},
+    "mistralai/Mistral-7B-Instruct-v0.3": {
+        **_LLAMA_3_8B,
+        "model_type": "mistral",
+        "vocab_size": 32768,
+        "sliding_window": None,
+    },
+    "google/gemma-3-4b-it": {  # its text model; the vision tower is not trained
+        "model_type": "gemma3_text",
+        "vocab_size": 262208,
+        "tie_word_embeddings": True,
+        "hidden_size": 2560,
+        "num_hidden_layers": 34,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "intermediate_size": 10240,
     },
     "google-t5/t5-base": {**_T5, "d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 3072},
     "google-t5/t5-large": {**_T5, **_LARGE, "d_ff": 4096},
     "google/flan-t5-large": {**_T5, **_LARGE, "d_ff": 2816, "feed_forward_proj": "gated-gelu"},
 }
 # How many ids the base keeps free under a name of its own; elsewhere control tokens are new rows.
-RESERVED = {"meta-llama/Meta-Llama-3-8B": 250}
+RESERVED = {
+    "meta-llama/Meta-Llama-3-8B": 250,
+    **dict.fromkeys((f"meta-llama/Llama-{name}-Instruct" for name in ("3.1-8B", "3.2-1B", "3.2-3B")), 247),
+}
 
 
 def config_of(base: str) -> Any:
