@@ -83,7 +83,16 @@ class ServedModelConfig(EndpointConfig):
     def _differ(cls, samples: int, info: ValidationInfo) -> int:
         if samples > 1 and not info.data.get("temperature"):
             raise ValueError("greedy replies are all alike; set a `temperature` above 0 too")
+        if samples > 1 and info.data.get("tokenizer"):
+            raise ValueError("labels are read of log-probabilities where `tokenizer` is named; leave one of the two out")
         return samples
+
+    @field_validator("chat_template")
+    @classmethod
+    def _of_a_tokenizer(cls, choice: str, info: ValidationInfo) -> str:
+        if choice != AUTO and info.data.get("tokenizer") is None:
+            raise ValueError("by chat the endpoint applies its model's own template; name the model's `tokenizer` too")
+        return choice
 
     @field_validator("adapters")
     @classmethod

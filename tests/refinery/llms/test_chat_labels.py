@@ -125,9 +125,17 @@ def test_a_label_may_be_the_share_of_samples():
     assert [body["temperature"] for body in server.bodies] == [0.7] * 3
 
 
-def test_greedy_samples_are_refused():
-    with pytest.raises(ValueError, match="greedy replies are all alike"):
-        ServedModelConfig(model="m", label_samples=3)
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"label_samples": 3}, "greedy replies are all alike"),
+        ({"label_samples": 3, "temperature": 0.7, "tokenizer": "t"}, "leave one of the two out"),
+        ({"chat_template": "none"}, "applies its model's own template"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(values, told):
+    with pytest.raises(ValueError, match=told):
+        ServedModelConfig(model="m", **values)
 
 
 def test_ra_isf_runs_with_a_chat_model_in_every_role():
