@@ -8,6 +8,7 @@ from typing import Any
 
 from infer.evaluate import evaluate, total_cost
 from infer.fitting import valid_text
+from infer.known_model import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
 from infer.provenance import fingerprints, prompts_now, provenance
 from infer.recipe import InferRecipe
@@ -143,6 +144,7 @@ class InferBench:
             self.llm.require(self.recipe.decoder, self._llm_needs())
         if tokenizer := self.recipe.tokenizer:
             check_manifest(tokenizer, self.llm.tokenizer, needed=getattr(self.decoder, "CONTROL_TOKENS", ()))
+        warn_of_another_models_labels(self.recipe)
 
     def _llm_needs(self) -> frozenset[Need]:
         """What the model must be able to do for its own part and for the roles that it plays, bare or by an adapter."""

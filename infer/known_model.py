@@ -1,0 +1,46 @@
+"""Whose knowledge a self-knowledge judge was trained to judge: RA-ISF labels what the answering model itself knows (App. A.1)."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from infer.recipe import InferRecipe
+from refinery.hub.model_card import DATA_FILE
+from refinery.llms.build import ModelConfig
+from refinery.llms.checkpoint import read_adapter_config
+from refinery.llms.hub_files import small_files
+
+logger = logging.getLogger(__name__)
+
+_ROLE = "self_knowledge"
+
+
+def warn_of_another_models_labels(recipe: InferRecipe) -> None:
+    """Log a warning where the judge of self-knowledge was trained on labels of another model than the one that answers here."""
+    judge = recipe.sub_models.get(_ROLE)
+    path = judge.base if isinstance(judge, ModelConfig) else recipe.llm.adapters.get(_ROLE) if recipe.llm and judge is None else None
+    labelled = _labelled_models(path) if path else set()
+    answering = _names_of_answering_model(recipe)
+    if labelled and not labelled & answering:
+        logger.warning(
+            "sub-model '%s' was trained on labels of what %s knows, but %s answers here. Label with the answering model as `target`.",
+            path,
+            " and ".join(sorted(labelled)),
+            min(answering),
+        )
+
+
+def _labelled_models(path: str) -> set[str]:
+    """The models that the labels' questions were put to; none for a checkpoint that says nothing of its data."""
+    file = Path(small_files(path)) / DATA_FILE
+    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    models = [(made.get("made_by") or {}).get("models", {}) for made in data.get("files", [])]
+    return {name for of in models for name in (of.get("target") or of.get("target_endpoint") or of.get("teacher") or [])}
+
+
+def _names_of_answering_model(recipe: InferRecipe) -> set[str]:
+    if recipe.llm is None:
+        return {recipe.endpoint.model} if recipe.endpoint else set()
+    adapter = read_adapter_config(recipe.llm.base) or {}
+    return {recipe.llm.base, adapter.get("base_model_name_or_path", recipe.llm.base)}
