@@ -15,7 +15,9 @@ from refinery.prompts.render import render_prompt
 from refinery.rows import prompt_and_reply
 from refinery.segments import IGNORED_LABEL, encode
 from train.data import row_segments
+from train.merge import merge
 from train.recipe import TrainRecipe
+from train.run import run
 
 TASKS = ("self_knowledge", "relevance", "selection", "decomposition", "traces", "refinement")
 
@@ -26,15 +28,20 @@ def llm(request):
     return HuggingFaceLLM(tiny_llama(tokenizer), tokenizer)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_row_begins_with_the_context_that_inference_opens(llm, task, tmp_path):
-    recipe, record = TrainRecipe(**recipe_values(tmp_path, task=task, base=tmp_path)), ROWS[task][0]
-    row = encode(row_segments(record, recipe, llm.tokenizer), llm.tokenizer)
-    if task == "refinement":
+def opening(llm, recipe):
+    """A row of the recipe's task, and the token ids of the context that inference opens for it."""
+    record = ROWS[recipe.task][0]
+    if recipe.task == "refinement":
         prompt = prompt_segments(record.question, render_prompt(recipe.system_prompt), llm.tokenizer, format="consistent")
     else:
         prompt = prompt_and_reply(record)[0]
-    opened = llm.context(prompt).token_ids
+    return encode(row_segments(record, recipe, llm.tokenizer), llm.tokenizer), llm.context(prompt).token_ids
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_row_begins_with_the_context_that_inference_opens(llm, task, tmp_path):
+    recipe = TrainRecipe(**recipe_values(tmp_path, task=task, base=tmp_path))
+    row, opened = opening(llm, recipe)
     assert row.input_ids[: len(opened)] == opened
     assert row.labels[: len(opened) + 1] == [*[IGNORED_LABEL] * len(opened), row.input_ids[len(opened)]]
 
@@ -63,3 +70,17 @@ def test_a_trained_checkpoint_keeps_its_template(trained):
 def test_a_trained_checkpoint_refuses_another_way_to_be_prompted(trained):
     with pytest.raises(CheckpointError, match=r"was trained with the chat template \w+, and would be prompted with no chat template"):
         build_llm(ModelConfig(base=str(trained), chat_template="none"))
+
+
+@pytest.mark.parametrize("task", ["refinement", "relevance"])
+def test_an_adapter_is_trained_evaluated_loaded_and_merged_under_the_template_of_its_base(task, tmp_path):
+    base = saved_llama(tmp_path / "base", chat_tokenizer("qwen_3"), max_position_embeddings=512, tie_word_embeddings=True)
+    values = recipe_values(tmp_path, task=task, base=base, max_length=400)
+    recipe = TrainRecipe(**(values | {"validation": values["data"]}))
+    assert run(recipe, resume=False)["validation_rows"] > 0
+    whole = merge(recipe.output_dir, tmp_path / "merged", dtype="float32")
+    for config in (ModelConfig(base=str(base), adapters={task: str(recipe.output_dir)}), ModelConfig(base=str(whole))):
+        llm = build_llm(config)
+        row, opened = opening(llm, recipe)
+        assert row.input_ids[: len(opened)] == opened
+        assert llm.tokenizer.decode(opened).startswith("<|im_start|>")
