@@ -4,7 +4,7 @@ The prompt is the one that the decoders `rag` and `direct` render, so a model th
 """
 
 import random
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -38,7 +38,7 @@ async def label(question: Question, bench: Workbench) -> list[Exchange]:
     options: Options = bench.options
     if not question.answers:
         raise RejectedRow("no_answer", f"question {question.id} has no gold answer")
-    values = {"question": question.text, "answer_style": options.answer_style}
+    values: dict[str, Any] = {"question": question.text, "answer_style": options.answer_style}
     if options.passages == "none":
         name = "answer_direct"
     else:

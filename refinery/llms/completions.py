@@ -141,7 +141,8 @@ class CompletionsContext:
 
     def _generation_values(self, stop_ids: list[int], stop_texts: Sequence[str]) -> dict[str, Any]:
         """Only what the server was seen to understand: some refuse a request for one unknown name."""
-        able, values = self._llm.capabilities, {"stop": list(stop_texts[:_STOP_TEXTS])} if stop_texts else {}
+        able = self._llm.capabilities
+        values: dict[str, Any] = {"stop": list(stop_texts[:_STOP_TEXTS])} if stop_texts else {}
         if able.token_ids_returned:
             # Servers that trim the token they stopped at are told not to, each by its own name for it.
             values |= {"return_token_ids": True, "skip_special_tokens": False, "include_stop_str_in_output": True, "no_stop_trim": True}
