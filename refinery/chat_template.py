@@ -57,6 +57,7 @@ def use_template(tokenizer: Any, choice: str) -> None:
             ) from None
     if has_template(tokenizer):
         _frame(("user",), tokenizer)
+        _frame(("user", "assistant"), tokenizer)
 
 
 def template_fingerprint(tokenizer: Any) -> str | None:
@@ -150,7 +151,10 @@ def _frame(roles: tuple[Role, ...], tokenizer: Any) -> tuple[_Piece, ...]:
     known = _frames.setdefault(tokenizer, {})
     key = (tokenizer.get_chat_template(), roles)
     if key not in known:
-        known[key] = tuple(_pieces(_rendered(roles, tokenizer), len(roles), tokenizer))
+        pieces = tuple(_pieces(_rendered(roles, tokenizer), len(roles), tokenizer))
+        if lost := next((role for number, role in enumerate(roles) if role != "system" and number not in pieces), None):
+            raise _unusable(roles, f"the {lost}'s message is not in what it renders", tokenizer)
+        known[key] = pieces
     return known[key]
 
 
@@ -166,12 +170,15 @@ def _rendered(roles: tuple[Role, ...], tokenizer: Any) -> str:
             enable_thinking=False,
             chat_template=_on_one_day(tokenizer.get_chat_template()),
         )
-    except TemplateError as error:
-        reason = str(error).strip().split("\n")[0]
-        raise CheckpointError(
-            f"{tokenizer.name_or_path}: its chat template does not take a conversation of {', '.join(roles)} ({reason}). "
-            "Name another by chat_template: FILE, or set chat_template: none."
-        ) from None
+    except (TemplateError, TypeError, ValueError) as error:  # one that wants other messages than texts, or several without a default
+        raise _unusable(roles, str(error).strip().split("\n")[0], tokenizer) from None
+
+
+def _unusable(roles: tuple[Role, ...], reason: str, tokenizer: Any) -> CheckpointError:
+    return CheckpointError(
+        f"{tokenizer.name_or_path}: its chat template does not take a conversation of {', '.join(roles)} ({reason}). "
+        "Name another by chat_template: FILE, or set chat_template: none."
+    )
 
 
 def _on_one_day(template: str) -> str:
