@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from distill.recipe import DistillRecipe
-from refinery.printable import printable
-from refinery.stage import guarded, run_stage
+from refinery.runtime.stage import guarded, run_stage
+from refinery.text import printable
 
 DESCRIPTION = "Label questions with a teacher: self-knowledge, relevance, decompositions, control-token trajectories."
 
@@ -30,7 +30,7 @@ def _run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _preview(recipe: DistillRecipe) -> None:
-    from distill.preview import estimate, first_prompts
+    from distill.viewing.preview import estimate, first_prompts
 
     for number, prompt in enumerate(asyncio.run(first_prompts(recipe, 3)), 1):
         print(printable(f"--- example {number}\n{prompt}\n"))
@@ -44,7 +44,7 @@ def _merge(arguments: Sequence[str]) -> int:
     parsed = parser.parse_args(arguments)
 
     def go() -> None:
-        from distill.merge import merge
+        from distill.output.merge import merge
 
         _report(merge(parsed.out, parsed.runs))
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refinery.formats import SEARCH_ACTIONS, trajectory_segments
-from refinery.metrics.squad import normalize_answer
+from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
+from refinery.contract.records import Preference, Question, Record, Trajectory
 from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions
-from refinery.records import Preference, Question, Record, Trajectory
-from refinery.rows import PromptedRecord, prompt_and_reply
-from refinery.sub_models import Judgement
+from refinery.tasks.rows import PromptedRecord, prompt_and_reply
+from refinery.tasks.sub_models import Judgement
+from refinery.text import normalize_answer
 
 EXAMPLES = 5
 _LENGTHS_KEPT = 10_000

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from distill.budget import BudgetExhausted
-from distill.output import InOrder, LabelWriter, Outcome
-from distill.teacher import RejectedRow, Teacher
-from distill.workbench import Workbench
+from distill.label_context import Workbench
+from distill.output.rows import InOrder, LabelWriter, Outcome
+from distill.teacher.budget import BudgetExhausted
+from distill.teacher.teacher import RejectedRow, Teacher
 from refinery.errors import LLMError
-from refinery.progress import Progress
+from refinery.runtime.progress import Progress
 
 # A slow question holds back the writing of those behind it, and not their work, until this many times `rows_in_flight` are done.
 _HELD_BACK = 16

@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from distill.batch import BatchConfig
-from refinery import plugins
+from distill.teacher.batch import BatchConfig
 from refinery.llms.build import ModelConfig
-from refinery.llms.endpoint import EndpointConfig
-from refinery.recipe import Recipe, build_recipe
+from refinery.llms.served.endpoint import EndpointConfig
 from refinery.retrievers.base import RetrieverConfig
+from refinery.runtime import plugins
+from refinery.runtime.recipe import Recipe, build_recipe
 
 
 class DistillRecipe(Recipe):

@@ -17,25 +17,25 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from distill.batch import BatchTransport
-from distill.budget import Budget, Spending
 from distill.guards import Guards
+from distill.label_context import Workbench
 from distill.labelling import label_all
-from distill.output import LabelWriter, lasting_failures
+from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
-from distill.store import EffectStore
-from distill.teacher import RejectedRow, Teacher, keep_in
-from distill.workbench import Workbench
-from refinery import plugins
+from distill.teacher.batch import BatchTransport
+from distill.teacher.budget import Budget, Spending
+from distill.teacher.store import EffectStore
+from distill.teacher.teacher import RejectedRow, Teacher, keep_in
 from refinery.errors import RecipeError, RunDirError
-from refinery.fingerprint import file_fingerprint
 from refinery.hub.dataset_card import dataset_card
-from refinery.llms.endpoint import EndpointConfig
-from refinery.llms.openai import ChatEndpoint
+from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.openai import ChatEndpoint
 from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import build_retriever
 from refinery.retrievers.supporting import check_supporting
-from refinery.run_dir import check_run, locked_run, open_run, read_run, write_json
+from refinery.runtime import plugins
+from refinery.runtime.fingerprint import file_fingerprint
+from refinery.runtime.run_dir import check_run, locked_run, open_run, read_run, write_json
 
 # A full disk, a quota, a limit on files, a folder that takes none.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -220,7 +220,7 @@ def _tokenizer(recipe: DistillRecipe) -> Any:
     """The student's tokenizer, for the guard of length."""
     if recipe.student is None:
         return None
-    from refinery.llms.checkpoint import load_tokenizer
+    from refinery.llms.weights.checkpoint import load_tokenizer
 
     return load_tokenizer(recipe.student)
 

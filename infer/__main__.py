@@ -6,8 +6,8 @@ from typing import Any
 
 from infer.recipe import InferRecipe
 from refinery.errors import LLMError
-from refinery.printable import printable
-from refinery.stage import run_stage
+from refinery.runtime.stage import run_stage
+from refinery.text import printable
 
 DESCRIPTION = "Answer questions with a decoder and trained checkpoints, and score the answers."
 
@@ -38,7 +38,7 @@ def _preview(recipe: InferRecipe) -> None:
 def _report(metrics: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from infer.report import results_table
+    from refinery.reporting.results import results_table
 
     unscored = metrics.get("questions_without_gold_answers", 0)
     title = f"{metrics['questions']} questions" + (f", {unscored} of them without gold answers and not scored" if unscored else "")

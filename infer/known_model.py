@@ -8,8 +8,8 @@ from typing import Any
 from infer.recipe import InferRecipe
 from refinery.hub.model_card import DATA_FILE
 from refinery.llms.build import ModelConfig
-from refinery.llms.checkpoint import read_adapter_config
-from refinery.llms.hub_files import small_files
+from refinery.llms.weights.checkpoint import read_adapter_config
+from refinery.llms.weights.hub_files import small_files
 
 logger = logging.getLogger(__name__)
 

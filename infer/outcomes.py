@@ -4,6 +4,7 @@ import errno
 import logging
 from typing import NoReturn
 
+from refinery.contract.trace import Prediction
 from refinery.errors import (
     CheckpointError,
     IncapableModelError,
@@ -15,8 +16,7 @@ from refinery.errors import (
     RetrievalError,
     RunDirError,
 )
-from refinery.llms.endpoint import RefusedRequest, UnusableEndpoint
-from refinery.trace import Prediction
+from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
 
 logger = logging.getLogger(__name__)
 

@@ -7,18 +7,18 @@ from typing import Any
 from pydantic import BaseModel
 
 from infer.recipe import InferRecipe
+from refinery.contract.records import Question
 from refinery.errors import RecordError
-from refinery.fingerprint import file_fingerprint, text_fingerprint
 from refinery.llms.build import ModelConfig
-from refinery.llms.hub_files import checkpoint_revision, whole_revision
+from refinery.llms.weights.hub_files import checkpoint_revision, whole_revision
 from refinery.passages.corpus import corpus_hash as passages_hash
 from refinery.passages.sources import iter_passages
 from refinery.prompts.render import has_prompt, prompt_hash, rendered_prompts
-from refinery.records import Question
 from refinery.retrievers.base import Retriever, RetrieverConfig, read_passages, retriever_options
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig
 from refinery.retrievers.search.encoder import EncoderConfig
-from refinery.run_dir import Fingerprints
+from refinery.runtime.fingerprint import file_fingerprint, text_fingerprint
+from refinery.runtime.run_dir import Fingerprints
 
 
 def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Retriever | None) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from refinery import plugins
 from refinery.llms.build import ModelConfig, Role
-from refinery.llms.endpoint import ServedModelConfig
-from refinery.recipe import Recipe, build_recipe
+from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import RetrieverConfig
+from refinery.runtime import plugins
+from refinery.runtime.recipe import Recipe, build_recipe
 
 AnswerStyle = Literal["paper", "short"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from infer.evaluate import evaluate, total_cost
-from infer.fitting import valid_text
+from infer.evaluation.evaluate import evaluate, total_cost
+from infer.evaluation.scores import SCORES_FILE, has_gold, score
 from infer.known_model import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
 from infer.provenance import fingerprints, prompts_now, provenance
 from infer.recipe import InferRecipe
-from infer.scores import SCORES_FILE, has_gold, score
+from infer.session import Tools
 from infer.shards import (
     Ledger,
     Processes,
@@ -23,20 +23,20 @@ from infer.shards import (
     read_ledgers,
     wall_seconds,
 )
-from infer.tools import Tools
-from refinery import plugins
-from refinery.choices import choice_question
-from refinery.control_tokens import check_manifest
+from infer.steps.fitting import valid_text
+from refinery.contract.choices import choice_question
+from refinery.contract.control_tokens import check_manifest
+from refinery.contract.records import Question, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import RecipeError
-from refinery.llms.capabilities import Need
-from refinery.llms.endpoint import ServedModelConfig
-from refinery.progress import Progress
+from refinery.llms.served.capabilities import Need
+from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.questions.base import read_questions
-from refinery.records import Question, write_records
 from refinery.retrievers.base import Retriever, build_retriever
 from refinery.retrievers.supporting import check_supporting
-from refinery.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
-from refinery.trace import PREDICTIONS_FILE, Prediction
+from refinery.runtime import plugins
+from refinery.runtime.progress import Progress
+from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
 
 
 def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self, TextIO, TypeVar
 
+from refinery.contract.records import Record, parse_record
+from refinery.contract.trace import Prediction
 from refinery.errors import RunDirError
 from refinery.prompts.render import rendered_prompts
-from refinery.records import Record, parse_record
-from refinery.run_dir import RunDir
-from refinery.trace import Prediction
+from refinery.runtime.run_dir import RunDir
 
 logger = logging.getLogger(__name__)
 

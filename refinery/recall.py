@@ -9,9 +9,9 @@ from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
 
+from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import json_rows, parse_row
-from refinery.records import Question
 from refinery.retrievers.base import Retriever
 
 

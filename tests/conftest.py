@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from tiny_llama import saved_llama, tiny_llama
 
-from refinery.control_tokens import RQ_RAG
+from refinery.contract.control_tokens import RQ_RAG
 
 settings.register_profile("refinery", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("refinery")
@@ -45,7 +45,7 @@ def _reaches_the_hub() -> bool:
 @pytest.fixture(scope="session")
 def tiny_tokenizer():
     """The demo's tokenizer as the base checkpoint has it: no control tokens."""
-    from refinery.demo.tokenizer import build_tokenizer
+    from refinery.demo.base_model.tokenizer import build_tokenizer
 
     return build_tokenizer(1856)
 

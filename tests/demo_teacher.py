@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from distill.budget import Budget
-from distill.store import EffectStore
 from distill.tasks.decomposition import Reply as Decomposition
-from distill.teacher import Asked, RejectedRow, Teacher, keep_in
-from refinery.demo.questions import QUESTION_TYPES, draw_questions
-from refinery.demo.teacher_server import MODEL, ChatServer
-from refinery.demo.world import demo_worlds
-from refinery.llms.endpoint import EndpointConfig
-from refinery.llms.openai import ChatEndpoint
+from distill.teacher.budget import Budget
+from distill.teacher.store import EffectStore
+from distill.teacher.teacher import Asked, RejectedRow, Teacher, keep_in
+from refinery.contract.records import Question
+from refinery.demo.teacher.server import MODEL, ChatServer
+from refinery.demo.world.entities import demo_worlds
+from refinery.demo.world.questions import QUESTION_TYPES, draw_questions
+from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.openai import ChatEndpoint
 from refinery.prompts.render import render_prompt
-from refinery.records import Question
 
 T = TypeVar("T")
 

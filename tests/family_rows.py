@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from refinery.records import (
+from refinery.contract.records import (
     Decomposition,
     Exchange,
     KnowledgeLabel,

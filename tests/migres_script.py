@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 
 from infer.decoders.migres import Options, decode
-from infer.tools import Tools
+from infer.session import Tools
+from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
-from refinery.records import Passage, Question
 from refinery.retrievers.fake import FakeRetriever
 
 WHOLE = "Where was the director of Dune born?"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from train.launch import read_accelerate_config
+from train.launch.launch import read_accelerate_config
 
 FOLDER = Path(__file__).parent.parent / "accelerate_configs"
 CONFIGS = sorted(FOLDER.glob("*.yaml"))

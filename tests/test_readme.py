@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from refinery.command import build_parser
-from refinery.demo.data import write_demo_data
-from refinery.records import Passage, RelevanceLabel, Trajectory, write_records
+from refinery.cli import build_parser
+from refinery.contract.records import Passage, RelevanceLabel, Trajectory, write_records
+from refinery.demo.world.data import write_demo_data
 
 PROJECT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"```bash\n(.*?)```", (PROJECT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -50,14 +50,14 @@ def run(command: list[str], checkout: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("command", STAGES, ids=" ".join)
 def test_a_stage_command_runs_dry(command, checkout):
     arguments = [argument for argument in command[1:] if argument != "--dry-run"]
-    done = run([sys.executable, "-m", "refinery.command", *arguments, "--dry-run"], checkout)
+    done = run([sys.executable, "-m", "refinery.cli", *arguments, "--dry-run"], checkout)
     assert done.returncode == 0, done.stderr
     assert "---" in done.stdout
 
 
 @pytest.mark.parametrize("command", MERGES, ids=" ".join)
 def test_a_merge_command_asks_for_its_runs(command, checkout):
-    done = run([sys.executable, "-m", "refinery.command", *command[1:]], checkout)
+    done = run([sys.executable, "-m", "refinery.cli", *command[1:]], checkout)
     assert "runs/shard_0: holds no run.json" in done.stderr
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from refinery.control_tokens import RQ_RAG
+from refinery.contract.control_tokens import RQ_RAG
 
 CONTROL_TOKENS = [token.token for token in RQ_RAG]
 _TEXT = [

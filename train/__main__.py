@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from refinery.errors import CheckpointError
-from refinery.printable import printable
-from refinery.stage import run_stage
+from refinery.runtime.stage import run_stage
+from refinery.text import printable
 from train.recipe import TrainRecipe
 
 DESCRIPTION = "Fine-tune a model on what distill wrote: an adapter or a whole checkpoint."
@@ -28,8 +28,8 @@ def _run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
 
 def _preview(recipe: TrainRecipe) -> None:
     """The first rows as segments; what is trained stands between ⟦ and ⟧. Loads the tokenizer only; without it the plan must do."""
-    from refinery.llms.checkpoint import load_tokenizer
-    from train.data import row_segments, training_records
+    from refinery.llms.weights.checkpoint import load_tokenizer
+    from train.rows.data import row_segments, training_records
 
     try:
         tokenizer = load_tokenizer(recipe.base, recipe.chat_template)
@@ -41,8 +41,8 @@ def _preview(recipe: TrainRecipe) -> None:
 
 
 def _plan(recipe: TrainRecipe, config_file: str | None, num_processes: int | None) -> None:
-    from train.launch import asked, launch_of, read_accelerate_config
-    from train.plan import plan_lines
+    from train.launch.launch import asked, launch_of, read_accelerate_config
+    from train.planning.plan import plan_lines
 
     named = config_file and launch_of(read_accelerate_config(config_file), source=config_file, processes=num_processes)
     print(printable("\n".join(plan_lines(recipe, named or asked()))))
@@ -51,7 +51,7 @@ def _plan(recipe: TrainRecipe, config_file: str | None, num_processes: int | Non
 def _show_rows(recipe: TrainRecipe, count: int) -> None:
     from rich.console import Console
 
-    from train.preview import preview
+    from train.planning.preview import preview
 
     preview(recipe, count, Console())
 

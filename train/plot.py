@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.errors import RunDirError
-from refinery.figures import Panel, draw_lines
+from refinery.reporting.figures import Panel, draw_lines
 
 _Curve = list[tuple[float, float]]
 # What an evaluation reports about itself, and not about the model.

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from refinery.fingerprint import file_fingerprint
+from refinery.contract.segments import IGNORED_LABEL, EncodedRow
 from refinery.hub.model_card import DATA_FILE
 from refinery.hub.reproduce import EXAMPLES_FILE, NUM_EXAMPLES
-from refinery.llms.hub_files import whole_revision
+from refinery.llms.weights.hub_files import whole_revision
 from refinery.prompts.render import rendered_prompts
-from refinery.run_dir import Fingerprints, write_json
-from refinery.segments import IGNORED_LABEL, EncodedRow
+from refinery.runtime.fingerprint import file_fingerprint
+from refinery.runtime.run_dir import Fingerprints, write_json
 from train.recipe import TrainRecipe
 
 

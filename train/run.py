@@ -9,28 +9,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from refinery.contract.segments import EncodedRow
 from refinery.hub.push import open_repository, push
-from refinery.run_dir import RunDir, check_run, locked_run, open_run
-from refinery.segments import EncodedRow
-from train.checkpoints import last_checkpoint
-from train.data import check_labels, training_records
-from train.evaluate import evaluate
-from train.gather import whole_weights
-from train.launch import Launch, asked, check_started, on_its_own, prepare
+from refinery.runtime.run_dir import RunDir, check_run, locked_run, open_run
+from train.launch.checkpoints import last_checkpoint
+from train.launch.gather import whole_weights
+from train.launch.launch import Launch, asked, check_started, on_its_own, prepare
+from train.methods.evaluate import evaluate
+from train.planning.support import check_support
 from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
-from train.support import check_support
+from train.rows.data import check_labels, training_records
 
 
 class Family(Protocol):
-    """What train/causal.py, train/seq2seq.py, train/classifier.py and train/preference.py each give."""
+    """What train/families/causal.py, train/families/seq2seq.py, train/families/classifier.py and train/methods/dpo.py each give."""
 
     def build_model(self, recipe: TrainRecipe) -> tuple[Any, Any]:
         """(model, tokenizer) ready for the trainer."""
         ...
 
     def encode_rows(self, records: Any, recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, Any]]:
-        """The rows to train on, and what was done with the others (train/overlong.py)."""
+        """The rows to train on, and what was done with the others (train/rows/length_filter.py)."""
         ...
 
     def build_trainer(self, model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
@@ -44,7 +44,8 @@ class Family(Protocol):
 
 def load_family(recipe: TrainRecipe) -> Family:
     """The module of the recipe's model family, or of DPO, whose rows are pairs."""
-    return cast(Family, importlib.import_module("train.preference" if recipe.task == "preference" else f"train.{recipe.family}"))
+    module = "train.methods.dpo" if recipe.task == "preference" else f"train.families.{recipe.family}"
+    return cast(Family, importlib.import_module(module))
 
 
 def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
@@ -112,8 +113,8 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     `save` writes the model in training to a folder. Raises Stopped after a SIGTERM, and TrainingError for a save that is broken or a
     loss that is no number.
     """
-    from train.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
-    from train.sums import RestoreSums
+    from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
+    from train.methods.sums import RestoreSums
 
     signals = SaveOnSignal(trainer.accelerator)
     checkpoint = _agreed_checkpoint(trainer, recipe) if resume else None

@@ -21,13 +21,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from distill.benchmark.endpoint import Settings
+from distill.label_context import Workbench
 from distill.recipe import DistillRecipe
-from distill.teacher import Asked
-from distill.workbench import Workbench
+from distill.teacher.teacher import Asked
+from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Decomposition, Question
-from refinery.run_dir import write_json
+from refinery.runtime.recipe import Recipe
+from refinery.runtime.run_dir import write_json
 
 _LATENCY = 0.2
 _WORDS = "the a of in was is film city born country director year first capital who where when which".split()
@@ -184,7 +184,7 @@ def stats(url: str) -> dict[str, Any]:
 def _timed_run(recipe: str, overrides: list[str]) -> dict[str, float]:
     """Run the stage here, and say what it took."""
     from distill.run import run
-    from refinery.recipe import load_recipe
+    from refinery.runtime.recipe import load_recipe
 
     loaded = load_recipe(recipe, DistillRecipe, overrides)
     with tempfile.TemporaryDirectory() as folder:  # one row first: what a run imports is not what is measured

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from distill.gold import search_own
-from distill.teacher import RejectedRow
-from distill.workbench import Workbench
+from distill.label_context import Workbench
+from distill.steps.gold import search_own
+from distill.teacher.teacher import RejectedRow
+from refinery.contract.records import Exchange, Passage, Question
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Exchange, Passage, Question
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

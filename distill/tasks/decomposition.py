@@ -8,13 +8,13 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from distill.gold import resolved_step
-from distill.teacher import Asked, RejectedRow
-from distill.workbench import Workbench
-from refinery.metrics.squad import normalize_answer
+from distill.label_context import Workbench
+from distill.steps.gold import resolved_step
+from distill.teacher.teacher import Asked, RejectedRow
+from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Decomposition, Question
+from refinery.runtime.recipe import Recipe
+from refinery.text import normalize_answer
 
 
 class Options(Recipe):

@@ -6,10 +6,10 @@ over training questions (`runs`).
 
 from pydantic import Field
 
-from distill.tree_paths import AnswerMetric, labelled_trees, likeliest
-from distill.workbench import Workbench
-from refinery.recipe import Recipe
-from refinery.records import Preference, Question, Trajectory
+from distill.label_context import Workbench
+from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
+from refinery.contract.records import Preference, Question, Trajectory
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

@@ -12,17 +12,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from distill.linked_passages import linked_pairs
+from distill.label_context import Workbench
 from distill.recipe import DistillRecipe
-from distill.teacher import Asked, RejectedRow, Teacher
-from distill.workbench import Workbench
+from distill.steps.linked_passages import linked_pairs
+from distill.teacher.teacher import Asked, RejectedRow, Teacher
+from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RecipeError
-from refinery.metrics.squad import normalize_answer, token_f1
+from refinery.metrics.squad import token_f1
 from refinery.passages.corpus import corpus_hash
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question, write_records
 from refinery.retrievers.base import read_passages
+from refinery.runtime.recipe import Recipe
+from refinery.text import normalize_answer
 
 _NAMES_ITS_PASSAGE = re.compile(r"\b(?:the|this|these|above|given) (?:passages?|paragraphs?|excerpts?)\b", re.IGNORECASE)
 

@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from distill.refinement_kinds import KINDS, turns
-from distill.refinement_row import Row
-from distill.workbench import Workbench
-from refinery.choices import choice_question
+from distill.label_context import Workbench
+from distill.steps.refinement_kinds import KINDS, turns
+from distill.steps.refinement_row import Row
+from refinery.contract.choices import choice_question
+from refinery.contract.records import Question, Trajectory
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Question, Trajectory
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

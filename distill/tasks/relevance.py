@@ -14,12 +14,12 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
-from distill.gold import search_own, searchable_steps
-from distill.teacher import Asked, RejectedRow
-from distill.workbench import Workbench
+from distill.label_context import Workbench
+from distill.steps.gold import search_own, searchable_steps
+from distill.teacher.teacher import Asked, RejectedRow
+from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Passage, Provenance, Question, RelevanceLabel
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

@@ -9,11 +9,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from distill.tree_paths import AnswerMetric, labelled_trees, likeliest
-from distill.workbench import Workbench
-from refinery.recipe import Recipe
-from refinery.records import Question, SelectionLabel, Trajectory
-from refinery.sub_models import selection_prompt
+from distill.label_context import Workbench
+from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
+from refinery.contract.records import Question, SelectionLabel, Trajectory
+from refinery.runtime.recipe import Recipe
+from refinery.tasks.sub_models import selection_prompt
 
 
 class Options(Recipe):

@@ -10,13 +10,13 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from distill.teacher import Asked, RejectedRow
-from distill.workbench import Workbench
+from distill.label_context import Workbench
+from distill.teacher.teacher import Asked, RejectedRow
+from refinery.contract.records import KnowledgeLabel, Question
 from refinery.errors import RecipeError
 from refinery.metrics.squad import exact_match, token_f1
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import KnowledgeLabel, Question
+from refinery.runtime.recipe import Recipe
 
 METRICS = {"em.squad": exact_match, "f1.squad": token_f1}
 

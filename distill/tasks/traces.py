@@ -2,8 +2,8 @@
 
 Kept are the calls of questions that were answered right, and of those the calls that passed the method's own checks: a reply that the
 decoder could use, all of whose citations hold; a search that found a supporting passage that was not found before. `form: steps` gives a
-row per call, with the student's prompt and reply of refinery/modules.py; `form: trajectories` gives the searches and the answer as one
-trajectory with control tokens, so that one generator learns the method's way through a question and RQ-RAG's decoder runs it. Of a tree
+row per call, with the student's prompt and reply of refinery/tasks/replies.py; `form: trajectories` gives the searches and the answer as
+one trajectory with control tokens, so that one generator learns the method's way through a question and RQ-RAG's decoder runs it. Of a tree
 this is its likeliest path with a right answer, with the searches on that path alone.
 
 The infer run must have kept its prompts (`keep_prompts: true`) for `form: steps`.
@@ -14,18 +14,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from distill.teacher import RejectedRow
-from distill.tree_paths import AnswerMetric, likeliest
-from distill.workbench import Workbench
+from distill.label_context import Workbench
+from distill.steps.tree_paths import AnswerMetric, likeliest
+from distill.teacher.teacher import RejectedRow
+from refinery.contract.records import Exchange, Passage, Question, Step, Trajectory
+from refinery.contract.trace import Prediction, TraceStep
 from refinery.errors import RecipeError
-from refinery.llms.json_reply import parse_json_reply
+from refinery.llms.served.json_reply import parse_json_reply
 from refinery.metrics.registry import score_all
-from refinery.modules import REPLIES, MainReply, student_prompt
-from refinery.recipe import Recipe
-from refinery.records import Exchange, Passage, Question, Step, Trajectory
-from refinery.trace import Prediction, TraceStep
+from refinery.runtime.recipe import Recipe
+from refinery.tasks.replies import REPLIES, MainReply, student_prompt
 
-# Notes of a decoder's own checks that a reply did not pass: infer/ask.py's faults, and MIGRES' entailment check.
+# Notes of a decoder's own checks that a reply did not pass: infer/steps/ask.py's faults, and MIGRES' entailment check.
 _FAILED = ("fault", "not_entailed")
 _CHECK = "entailment"  # a call that checks the one before it, of which a student has no part
 

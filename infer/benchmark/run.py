@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import infer
 from infer.benchmark.world import Shape, build_model, build_tokenizer, draw_questions, find_passages
 from infer.decoders import ra_isf, rq_rag
-from infer.tools import Tools
+from infer.session import Tools
+from refinery.contract.records import Question, Trajectory
+from refinery.contract.trace import Prediction
 from refinery.errors import RefineryError
 from refinery.llms.fake import FakeLLM
-from refinery.records import Question, Trajectory
 from refinery.retrievers.fake import FakeRetriever
-from refinery.trace import Prediction
 
 LARGE = Shape(hidden_size=384, intermediate_size=1344, layers=2, heads=4, vocabulary=49_152, question_words=90, passage_words=145)
 SMALL = Shape(hidden_size=128, intermediate_size=384, layers=2, heads=4, vocabulary=2_048, question_words=30, passage_words=20)
@@ -142,7 +142,7 @@ class _World:
         return find_passages(query, self.shape)
 
     def engine(self, *, kv_tokens: int) -> Any:
-        from refinery.llms.huggingface import HuggingFaceLLM
+        from refinery.llms.engine.huggingface import HuggingFaceLLM
 
         return HuggingFaceLLM(self.model, self.tokenizer, kv_tokens=kv_tokens)
 

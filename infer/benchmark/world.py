@@ -7,10 +7,10 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from refinery.control_tokens import RQ_RAG
-from refinery.fingerprint import text_fingerprint
-from refinery.records import Passage, Question
-from refinery.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW
+from refinery.contract.control_tokens import RQ_RAG
+from refinery.contract.records import Passage, Question
+from refinery.runtime.fingerprint import text_fingerprint
+from refinery.tasks.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW
 
 _PASSAGES_PER_QUERY = 3  # RQ-RAG Sec. 3.3
 

@@ -11,17 +11,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from infer.ask import note_fault
-from infer.condense import condense
-from infer.demonstrations import Examples, reason_with
-from infer.knowledge_filter import KnowledgeFilter
-from infer.reasoning import concluded
-from infer.scorers import LexicalScorer, PromptedEntailment, Scorer
-from infer.sentences import split_sentences
-from infer.tools import Tools
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
-from refinery.trace import Prediction
+from infer.session import Tools
+from infer.steps.ask import note_fault
+from infer.steps.condense import condense
+from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.knowledge_filter import KnowledgeFilter
+from infer.steps.reasoning import concluded
+from infer.steps.scorers import LexicalScorer, PromptedEntailment, Scorer
+from infer.steps.sentences import split_sentences
+from refinery.contract.records import Passage, Question
+from refinery.contract.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = True
 

@@ -7,13 +7,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from infer.parts import two_parts
-from infer.reasoning import concluded, reason
-from infer.tools import Tools
+from infer.session import Tools
+from infer.steps.least_to_most import two_parts
+from infer.steps.reasoning import concluded, reason
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
 from refinery.prompts.render import Prompt, render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Question
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = True
 

@@ -7,13 +7,13 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from infer.demonstrations import Examples, reason_with
-from infer.parts import two_parts
-from infer.reasoning import concluded
-from infer.tools import Tools
-from refinery.recipe import Recipe
-from refinery.records import Question
-from refinery.trace import Prediction
+from infer.session import Tools
+from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.least_to_most import two_parts
+from infer.steps.reasoning import concluded
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = False  # one in the recipe is searched once with the question
 

@@ -1,11 +1,11 @@
 """Answer closed-book, without retrieval: the first baseline of both papers."""
 
-from infer.reasoning import answered
-from infer.tools import Tools
+from infer.session import Tools
+from infer.steps.reasoning import answered
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Question
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = False
 

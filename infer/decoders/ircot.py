@@ -5,14 +5,14 @@ Bounds are those of the authors' code (StonyBrookNLP/ircot): 15 paragraphs in th
 
 from pydantic import Field
 
-from infer.ask import note_fault
-from infer.demonstrations import Examples, reason_with
-from infer.reasoning import UNKNOWN, concluded, final_answer
-from infer.sentences import split_sentences
-from infer.tools import Tools
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
-from refinery.trace import Prediction
+from infer.session import Tools
+from infer.steps.ask import note_fault
+from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.reasoning import UNKNOWN, concluded, final_answer
+from infer.steps.sentences import split_sentences
+from refinery.contract.records import Passage, Question
+from refinery.contract.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = True
 

@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
-from infer.demonstrations import Examples, reason_with
-from infer.reasoning import concluded
-from infer.tools import Tools
-from refinery.recipe import Recipe
-from refinery.records import Question
-from refinery.trace import Prediction
+from infer.session import Tools
+from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.reasoning import concluded
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = True
 

@@ -2,14 +2,14 @@
 
 from pydantic import Field
 
-from infer.demonstrations import Examples, reason_with
-from infer.parts import simpler_questions
-from infer.reasoning import concluded
-from infer.tools import Tools
-from refinery.recipe import Recipe
-from refinery.records import Question
-from refinery.sub_models import fill_references
-from refinery.trace import Prediction
+from infer.session import Tools
+from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.least_to_most import simpler_questions
+from infer.steps.reasoning import concluded
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
+from refinery.runtime.recipe import Recipe
+from refinery.tasks.sub_models import fill_references
 
 NEEDS_RETRIEVER = False  # RA-ISF's Table 1 runs it without; one in the recipe is searched with each part
 

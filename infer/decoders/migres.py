@@ -12,23 +12,23 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from infer.ask import ask_json, ask_student, note_fault, reply_to
-from infer.condense import condense
-from infer.fitting import count_shortened
-from infer.knowledge_filter import KnowledgeFilter
-from infer.reasoning import UNKNOWN
-from infer.scorers import CrossEncoderScorer, LexicalScorer, PromptedEntailment, Scorer, nli_judge, relevance_judge
-from infer.tools import Tools
-from refinery.llms.capabilities import Need
-from refinery.llms.json_reply import reads_as_refusal
-from refinery.metrics.squad import normalize_answer
-from refinery.modules import LeafReply, MainReply, QueriesReply, student_prompt
+from infer.session import Tools
+from infer.steps.ask import ask_json, ask_student, note_fault, reply_to
+from infer.steps.condense import condense
+from infer.steps.fitting import count_shortened
+from infer.steps.knowledge_filter import KnowledgeFilter
+from infer.steps.reasoning import UNKNOWN
+from infer.steps.scorers import CrossEncoderScorer, LexicalScorer, PromptedEntailment, Scorer, nli_judge, relevance_judge
+from refinery.contract.records import Passage, Question
+from refinery.contract.trace import Prediction
+from refinery.llms.served.capabilities import Need
+from refinery.llms.served.json_reply import reads_as_refusal
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
+from refinery.tasks.replies import LeafReply, MainReply, QueriesReply, student_prompt
+from refinery.text import normalize_answer
 
 T = TypeVar("T", LeafReply, MainReply, QueriesReply)
 Module = Literal["leaf", "main", "queries"]

@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
-from infer.reasoning import concluded, reason
-from infer.tools import Tools
+from infer.session import Tools
+from infer.steps.reasoning import concluded, reason
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Question
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = False  # re-thinking's Table 4 retrieves first; the method itself does not
 

@@ -11,14 +11,15 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from infer.ask import read_label, reply_to
-from infer.reasoning import reason, spoken
-from infer.tools import Tools
-from refinery.llms.capabilities import Need
+from infer.session import Tools
+from infer.steps.ask import read_label, reply_to
+from infer.steps.reasoning import reason, spoken
+from refinery.contract.records import Passage, Question
+from refinery.contract.trace import Prediction
+from refinery.llms.served.capabilities import Need
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
-from refinery.sub_models import (
+from refinery.runtime.recipe import Recipe
+from refinery.tasks.sub_models import (
     IRRELEVANT,
     KNOW,
     RELEVANT,
@@ -29,7 +30,6 @@ from refinery.sub_models import (
     parse_sub_questions,
     relevance_prompt,
 )
-from refinery.trace import Prediction
 
 NEEDS_RETRIEVER = True
 UNKNOWN_ANSWER = "Unknow"

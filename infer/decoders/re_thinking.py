@@ -10,15 +10,15 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from infer.ask import note_fault
-from infer.reasoning import UNKNOWN, reason
-from infer.tools import Tools
-from refinery.llms.capabilities import Need
-from refinery.modules import student_prompt
+from infer.session import Tools
+from infer.steps.ask import note_fault
+from infer.steps.reasoning import UNKNOWN, reason
+from refinery.contract.records import Passage, Question
+from refinery.contract.trace import Prediction
+from refinery.llms.served.capabilities import Need
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
+from refinery.tasks.replies import student_prompt
 
 NEEDS_RETRIEVER = True
 Stage = Literal["relevance", "thinking", "query", "answer"]

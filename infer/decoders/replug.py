@@ -10,16 +10,16 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from infer.reasoning import UNKNOWN, answered, reason, spoken
-from infer.tools import Tools
-from refinery.chat_template import reply_text
-from refinery.llms.capabilities import Need
-from refinery.metrics.squad import normalize_answer
+from infer.session import Tools
+from infer.steps.reasoning import UNKNOWN, answered, reason, spoken
+from refinery.contract.chat_template import reply_text
+from refinery.contract.records import Question
+from refinery.contract.segments import Segment
+from refinery.contract.trace import Prediction
+from refinery.llms.served.capabilities import Need
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Question
-from refinery.segments import Segment
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
+from refinery.text import normalize_answer
 
 NEEDS_RETRIEVER = True
 

@@ -1,6 +1,6 @@
 """RQ-RAG: a tree of searches opened by control tokens, every leaf an answer (Sec. 2.3, Fig. 8).
 
-A selector, where the recipe names one, judges every path (infer/path_judge.py); `selection: learned` answers by it.
+A selector, where the recipe names one, judges every path (infer/steps/path_judge.py); `selection: learned` answers by it.
 """
 
 import asyncio
@@ -10,21 +10,21 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from infer.ask import note_fault
-from infer.path_judge import judged
-from infer.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
-from infer.tools import Tools
-from refinery.control_tokens import RQ_RAG
+from infer.session import Tools
+from infer.steps.ask import note_fault
+from infer.steps.path_judge import judged
+from infer.steps.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
+from refinery.contract.control_tokens import RQ_RAG
+from refinery.contract.formats import END, FormatName, action_segment, evidence_segments, prompt_segments
+from refinery.contract.records import Passage, Question, Reading, Step, Trajectory
+from refinery.contract.segments import Segment, control_token_id
+from refinery.contract.trace import Prediction
 from refinery.errors import RecipeError
-from refinery.formats import END, FormatName, action_segment, evidence_segments, prompt_segments
 from refinery.llms.base import Context, Generation
-from refinery.llms.capabilities import Need
-from refinery.llms.families import FamilyName
+from refinery.llms.served.capabilities import Need
+from refinery.llms.weights.families import FamilyName
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question, Reading, Step, Trajectory
-from refinery.segments import Segment, control_token_id
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = True
 CONTROL_TOKENS = RQ_RAG
@@ -45,7 +45,7 @@ class Options(Recipe):
         "ensemble", description="the paper's tables report the ensemble; learned is by a selector, a sub-model or an adapter"
     )
     fidelity: Fidelity = Field(
-        "paper", description="how selection, and under 'official' an unfinished query, is defined; infer/selection.py"
+        "paper", description="how selection, and under 'official' an unfinished query, is defined; infer/steps/selection.py"
     )
     generator_weight: float = Field(
         1.0,

@@ -8,14 +8,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from infer.ask import note_fault
-from infer.demonstrations import Examples
-from infer.reasoning import completed, concluded, reason
-from infer.tools import Tools
+from infer.session import Tools
+from infer.steps.ask import note_fault
+from infer.steps.demonstrations import Examples
+from infer.steps.reasoning import completed, concluded, reason
+from refinery.contract.records import Passage, Question
+from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = True
 

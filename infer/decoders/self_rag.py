@@ -12,17 +12,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from infer.ask import note_fault, reply_fault
-from infer.reasoning import UNKNOWN
-from infer.tools import Tools
-from refinery.control_tokens import SELF_RAG
+from infer.session import Tools
+from infer.steps.ask import note_fault, reply_fault
+from infer.steps.reasoning import UNKNOWN
+from refinery.contract.control_tokens import SELF_RAG
+from refinery.contract.records import Passage, Question
+from refinery.contract.segments import Segment, control_token_id
+from refinery.contract.trace import Prediction
 from refinery.llms.base import Context, Generation
-from refinery.llms.capabilities import Need
+from refinery.llms.served.capabilities import Need
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
-from refinery.segments import Segment, control_token_id
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
 
 NEEDS_RETRIEVER = True
 CONTROL_TOKENS = SELF_RAG

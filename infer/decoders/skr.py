@@ -10,15 +10,15 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from infer.ask import read_label
-from infer.reasoning import answered
-from infer.tools import Tools
-from refinery.llms.capabilities import Need
+from infer.session import Tools
+from infer.steps.ask import read_label
+from infer.steps.reasoning import answered
+from refinery.contract.records import KnowledgeLabel, Passage, Question, read_records
+from refinery.contract.trace import Prediction
+from refinery.llms.served.capabilities import Need
 from refinery.prompts.render import render_prompt
-from refinery.recipe import Recipe
-from refinery.records import KnowledgeLabel, Passage, Question, read_records
-from refinery.sub_models import KNOW, UNKNOW, knowledge_prompt
-from refinery.trace import Prediction
+from refinery.runtime.recipe import Recipe
+from refinery.tasks.sub_models import KNOW, UNKNOW, knowledge_prompt
 
 NEEDS_RETRIEVER = True
 

@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from refinery.errors import CheckpointError
-from refinery.run_dir import write_json
-from refinery.stage import guarded
+from refinery.runtime.run_dir import write_json
+from refinery.runtime.stage import guarded
 
 NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = Path(__file__).with_name("weights.txt")

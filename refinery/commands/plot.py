@@ -1,7 +1,6 @@
 """`refinery plot RUN... --output FILE`."""
 
 import argparse
-import importlib
 from pathlib import Path
 
 HELP = "plot runs of one stage as PNG or SVG: accuracy and cost, training curves, label balance"
@@ -20,10 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Draw the panels that the runs have."""
-    from refinery.figures import save_figure
-    from refinery.printable import printable
-    from refinery.run_dir import stage_of_runs
+    from refinery.reporting.figures import save_figure
+    from refinery.runtime.run_dir import stage_of_runs
+    from refinery.runtime.stages import stages
+    from refinery.text import printable
 
-    stage = stage_of_runs(arguments.folders)
-    drawn = save_figure(importlib.import_module(f"{stage}.plot").panels(arguments.folders), arguments.output, only=arguments.panel)
+    stage = stages()[stage_of_runs(arguments.folders)]
+    drawn = save_figure(stage.panels(arguments.folders), arguments.output, only=arguments.panel)
     print(printable(f"{arguments.output}: {', '.join(drawn)}"))

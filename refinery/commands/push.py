@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Push, or show the card that would be pushed."""
     from refinery.hub.push import card, push
-    from refinery.printable import printable
+    from refinery.text import printable
 
     if arguments.dry_run:
         print(printable(card(arguments.folder, arguments.to)))

@@ -20,10 +20,10 @@ def run(arguments: argparse.Namespace) -> None:
     """Serve until interrupted."""
     from aiohttp import web
 
-    from refinery.printable import printable
     from refinery.retrievers.base import build_retriever, load_retriever_config
     from refinery.retrievers.search.server import retrieve_app
-    from refinery.serving import Guard, listen, url_of
+    from refinery.runtime.serving import Guard, listen, url_of
+    from refinery.text import printable
 
     config = load_retriever_config(arguments.recipe, arguments.set)
     guard = Guard.of_server(arguments.host, arguments.api_key_env)

@@ -1,7 +1,6 @@
 """`refinery view RUN... [--output FILE.html]`."""
 
 import argparse
-import importlib
 from pathlib import Path
 
 from refinery.errors import RunDirError
@@ -22,15 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the run, or write the page."""
-    from refinery.run_dir import stage_of_runs
+    from refinery.reporting.runs import print_run
+    from refinery.runtime.run_dir import stage_of_runs
+    from refinery.runtime.stages import stages
 
     if arguments.output is None:
         if len(arguments.folders) > 1:
             raise RunDirError(f"{len(arguments.folders)} runs are shown side by side in a page. Pass --output FILE.html, or one run.")
-        importlib.import_module("infer.view").print_run(arguments.folders[0], question=arguments.question, limit=arguments.limit or 3)
+        print_run(arguments.folders[0], question=arguments.question, limit=arguments.limit or 3)
         return
-    stage = stage_of_runs(arguments.folders)
-    if stage == "train":
-        raise RunDirError(f"{arguments.folders[0]}: is a train run, which has no questions to look at. See its curves by `refinery plot`.")
-    count = importlib.import_module(f"{stage}.page").write(arguments.folders, arguments.output, limit=arguments.limit or _MOST_QUESTIONS)
+    stage = stages()[stage_of_runs(arguments.folders)]
+    count = stage.write_page(arguments.folders, arguments.output, limit=arguments.limit or _MOST_QUESTIONS)
     print(f"{arguments.output}: {count:,} questions, {arguments.output.stat().st_size / 1e6:.1f} MB. It opens in a browser, from disk.")

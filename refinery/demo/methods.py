@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from refinery.run_dir import write_json
+from refinery.runtime.run_dir import write_json
 
 METHODS_FILE = "methods.json"
 

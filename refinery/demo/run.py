@@ -1,7 +1,6 @@
 """The whole loop on the embedded world: teacher, labels, checkpoints, answers, table. Each stage runs as a user would run it."""
 
 import asyncio
-import importlib
 import json
 import os
 import socket
@@ -12,12 +11,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from refinery.demo.data import common_share, write_demo_data
+from refinery.contract.records import Question, read_records
 from refinery.demo.jobs import PROJECT, SUB_MODELS, Job, core_jobs, method_jobs
 from refinery.demo.methods import report_methods
+from refinery.demo.world.data import common_share, write_demo_data
 from refinery.errors import RunDirError
-from refinery.records import Question, read_records
-from refinery.run_dir import environment, write_json
+from refinery.runtime.run_dir import environment, write_json
 
 # Each job is one CPU thread: a second thread makes a model this small slower, a second job does not. The last one has both cores.
 _JOBS_AT_ONCE = 2
@@ -96,7 +95,7 @@ async def _run_job(job: Job, output: Path, resume: bool) -> float:
 @asynccontextmanager
 async def _teacher(seed: int, port: int, output: Path) -> AsyncIterator[None]:
     """The teacher's process, ready to answer."""
-    command = [sys.executable, "-m", "refinery.demo.teacher", "--seed", str(seed), "--port", str(port)]
+    command = [sys.executable, "-m", "refinery.demo.teacher.replies", "--seed", str(seed), "--port", str(port)]
     (output / "logs").mkdir(exist_ok=True)
     with (output / "logs" / "teacher.log").open("w", encoding="utf-8") as log:
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log, env=_environment(1))
@@ -148,9 +147,10 @@ def _metrics(run: Path) -> dict[str, Any]:
 def _print(metrics: dict[str, Any], output: Path, *, example: str) -> None:
     from rich.console import Console
 
-    report = importlib.import_module("infer.report")
+    from refinery.reporting.results import results_table
+
     console = Console(width=170)
-    console.print(report.results_table(metrics["results"], title=f"{metrics['questions']} held-out questions, seed {metrics['seed']}"))
+    console.print(results_table(metrics["results"], title=f"{metrics['questions']} held-out questions, seed {metrics['seed']}"))
     for task, scores in metrics["sub_models"].items():
         console.print(f"{task}: accuracy {scores['accuracy']:.3f}, F1 {scores['f1']:.3f} on {scores['validation_rows']} held-out labels")
     console.print(f"written to {output}/metrics.json. Look at one question: refinery answer '{example}' --run {output}")

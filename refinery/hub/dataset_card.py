@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from refinery.hub.markdown import front_matter, json_block, licence_values, share, table, without_secrets
+from refinery.reporting.markdown import front_matter, json_block, licence_values, share, table, without_secrets
 
 
 def dataset_card(record: dict[str, Any], metrics: dict[str, Any]) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from refinery.control_tokens import MANIFEST_FILE
-from refinery.hub.markdown import code_block, front_matter, json_block, table, without_secrets
+from refinery.contract.control_tokens import MANIFEST_FILE
 from refinery.hub.snippets import loop_snippet
+from refinery.reporting.markdown import code_block, front_matter, json_block, table, without_secrets
 
 DATA_FILE = "data.json"
 _PURPOSE = {

@@ -17,10 +17,10 @@ import yaml
 
 from refinery.errors import HubError, RunDirError
 from refinery.hub.dataset_card import dataset_card
-from refinery.hub.markdown import without_secrets
 from refinery.hub.model_card import DATA_FILE, model_card
 from refinery.hub.reproduce import EXAMPLES_FILE, outputs, read_examples
-from refinery.run_dir import read_run
+from refinery.reporting.markdown import without_secrets
+from refinery.runtime.run_dir import read_run
 
 # What is pushed, by name: a checkpoint holds safetensors only, and a run's checkpoints, ledgers and stores stay behind.
 _OF_A_MODEL = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "history.jsonl", EXAMPLES_FILE)

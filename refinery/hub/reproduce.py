@@ -25,7 +25,7 @@ def outputs(folder: Path, examples: list[dict[str, Any]]) -> list[str]:
 
     Raises CheckpointError when it cannot be loaded.
     """
-    from refinery.llms.checkpoint import load_checkpoint
+    from refinery.llms.weights.checkpoint import load_checkpoint
 
     return outputs_of(*load_checkpoint(str(folder)), examples)
 

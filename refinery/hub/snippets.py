@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from refinery.hub.markdown import code_block
+from refinery.reporting.markdown import code_block
 
 _SETUP = """\
 pip install rag-refinery
@@ -24,8 +24,8 @@ pip install rag-refinery
 python - <<'END'
 import asyncio
 from refinery.llms.build import ModelConfig, build_llm
-from refinery.records import Passage, Step, Trajectory
-from refinery.sub_models import JUDGE_LABELS, decomposition_prompt, knowledge_prompt, relevance_prompt, selection_prompt
+from refinery.contract.records import Passage, Step, Trajectory
+from refinery.tasks.sub_models import JUDGE_LABELS, decomposition_prompt, knowledge_prompt, relevance_prompt, selection_prompt
 
 llm = build_llm(ModelConfig(base="{repository}"))
 {read}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from refinery.segments import Segment
+from refinery.contract.segments import Segment
 
 
 @dataclass(slots=True)

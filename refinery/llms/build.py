@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from refinery.errors import CheckpointError
-from refinery.llms.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
-from refinery.llms.families import FamilyName, checkpoint_family
-from refinery.recipe import Recipe
+from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
+from refinery.llms.weights.families import FamilyName, checkpoint_family
+from refinery.runtime.recipe import Recipe
 
 # A role names a part of a PEFT model, which torch takes no dots in.
 Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
@@ -37,14 +37,14 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
     if isinstance(config, ServedModelConfig) and config.tokenizer:
         return _served(config, config.tokenizer)
     if isinstance(config, EndpointConfig):
-        from refinery.llms.context_limit import served_context_limit
-        from refinery.llms.remote import RemoteLLM
+        from refinery.llms.served.chat import RemoteLLM
+        from refinery.llms.served.context_limit import served_context_limit
 
         if not isinstance(config, ServedModelConfig):
             return RemoteLLM(config)
         return RemoteLLM(config, asyncio.run(served_context_limit(config)), label_samples=config.label_samples)
-    from refinery.llms.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
-    from refinery.llms.embeddings import check_bundle
+    from refinery.llms.weights.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
+    from refinery.llms.weights.embeddings import check_bundle
 
     family = model_family(config)
     if family == "classifier" and config.adapters:
@@ -68,14 +68,14 @@ def model_family(config: ModelConfig) -> FamilyName:
 def llm_over(model: Any, tokenizer: Any, family: FamilyName, **settings: Any) -> Any:
     """The engine for a model of a family that is loaded already; `settings` are the engine's own."""
     if family == "seq2seq":
-        from refinery.llms.seq2seq import Seq2SeqLLM
+        from refinery.llms.engine.seq2seq import Seq2SeqLLM
 
         return Seq2SeqLLM(model, tokenizer, **settings)
     if family == "classifier":
-        from refinery.llms.classifier import ClassifierLLM
+        from refinery.llms.engine.classifier import ClassifierLLM
 
         return ClassifierLLM(model, tokenizer, **settings)
-    from refinery.llms.huggingface import HuggingFaceLLM
+    from refinery.llms.engine.huggingface import HuggingFaceLLM
 
     return HuggingFaceLLM(model, tokenizer, **settings)
 
@@ -91,9 +91,9 @@ def _own_device() -> str:
 
 
 def _served(config: ServedModelConfig, tokenizer: str) -> Any:
-    from refinery.llms.capabilities import probe
-    from refinery.llms.checkpoint import load_tokenizer
-    from refinery.llms.completions import CompletionsLLM
+    from refinery.llms.served.capabilities import probe
+    from refinery.llms.served.completions import CompletionsLLM
+    from refinery.llms.weights.checkpoint import load_tokenizer
 
     loaded = load_tokenizer(tokenizer, config.chat_template)
     return CompletionsLLM(config, loaded, asyncio.run(probe(config, loaded)))

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from refinery.control_tokens import RQ_RAG
+from refinery.contract.control_tokens import RQ_RAG
+from refinery.contract.segments import Segment, encode_segment
 from refinery.llms.base import Generation, Usage
 from refinery.llms.thinking import split_thinking
-from refinery.segments import Segment, encode_segment
 
 Script = Callable[[str], str | Mapping[str, float]]
 

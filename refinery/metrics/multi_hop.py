@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from refinery.metrics.squad import normalize_answer, normalized_f1
+from refinery.metrics.squad import normalized_f1
+from refinery.text import normalize_answer
 
 _CLOSED = ("yes", "no", "noanswer")
 

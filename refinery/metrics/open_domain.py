@@ -6,7 +6,8 @@ from functools import lru_cache
 
 import regex
 
-from refinery.metrics.squad import ARTICLES, PUNCTUATION, exact_match, normalize_answer
+from refinery.metrics.squad import exact_match
+from refinery.text import ARTICLES, PUNCTUATION, normalize_answer
 
 _CURLY_QUOTES = str.maketrans("\u2018\u2019\u00b4", "   ")
 # In `regex`, unlike `re`, a combining accent belongs to the word before it.

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from refinery.contract.records import Question
 from refinery.errors import PluginError
 from refinery.metrics import closed, multi_hop, open_domain, retrieval, squad
-from refinery.records import Question
 
 
 def _answers(question: Question) -> list[str] | None:

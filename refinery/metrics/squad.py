@@ -1,34 +1,9 @@
 """Exact match and token F1 as SQuAD's `evaluate-v1.1.py` defines them; the best over all gold answers counts."""
 
-import re
-import string
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 
-PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
-ARTICLES = re.compile(r"\b(a|an|the)\b")
-# The same for ASCII, as bytes: lower case, white space a space, and what ends a word without being white space a 0.
-_PUNCTUATION = string.punctuation.encode()
-_SPACES = bytes(byte for byte in range(128) if chr(byte).isspace())
-_ODD = bytes(byte for byte in (*range(32), 127) if byte not in _SPACES)
-_LOWER = bytes.maketrans(
-    string.ascii_uppercase.encode() + _SPACES + _ODD, string.ascii_lowercase.encode() + b" " * len(_SPACES) + bytes(len(_ODD))
-)
-_DROPPED = (b"  ", b" a ", b" an ", b" the ")
-
-
-@lru_cache(maxsize=1 << 12)  # several metrics and checks in a row read the same text; more would keep a run's long texts
-def normalize_answer(text: str) -> str:
-    """Lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""
-    if text.isascii():
-        kept = b" %b " % text.encode().translate(_LOWER, _PUNCTUATION)
-        if 0 not in kept:  # then words end at white space only, and no expression needs to look for their ends
-            for dropped in _DROPPED:
-                while len(shorter := kept.replace(dropped, b" ")) < len(kept):  # again, because neighbours share a space
-                    kept = shorter
-            return kept[1:-1].decode()
-    return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
+from refinery.text import normalize_answer
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:

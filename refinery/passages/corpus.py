@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from refinery.contract.records import Passage, Record
 from refinery.errors import RecordError
-from refinery.progress import Progress
-from refinery.records import Passage, Record
+from refinery.runtime.progress import Progress
 
 _LINES, _OFFSETS = "passages.jsonl", "passages.offsets.npy"
 

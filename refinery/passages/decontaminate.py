@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 
-from refinery.records import Passage
+from refinery.contract.records import Passage
 
 _WORD = re.compile(r"\w+")
 _HEAD = 3  # words by which a question is looked up; most passages share none with any question

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from refinery.encoding import not_utf8, without_mark
+from refinery.contract.records import Passage, iter_records
 from refinery.errors import RecordError
 from refinery.passages.split import split_text
-from refinery.records import Passage, iter_records
+from refinery.text import not_utf8, without_mark
 
 DOCUMENT_SUFFIXES = (".md", ".txt")
 _LONGEST_FIELD = 1 << 30  # csv refuses fields over 128 KiB by default

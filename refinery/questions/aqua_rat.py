@@ -3,8 +3,8 @@
 from pathlib import Path
 from string import ascii_uppercase
 
+from refinery.contract.records import Question
 from refinery.questions.base import DatasetRow, read_dataset, right_letter
-from refinery.records import Question
 
 
 class _Row(DatasetRow):

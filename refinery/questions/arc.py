@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import AliasChoices, Field
 
+from refinery.contract.records import Question
 from refinery.questions.base import DatasetRow, read_dataset, right_letter
-from refinery.records import Question
 
 
 class _Choice(DatasetRow):

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import AliasChoices, Field, RootModel
 
+from refinery.contract.records import Disambiguation, Passage, Question
 from refinery.questions.base import DatasetRow, iter_dataset, load_json, numbered, parse_row
-from refinery.records import Disambiguation, Passage, Question
 
 _NO_CONTEXT = "No context provided"
 

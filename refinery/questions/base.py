@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from refinery import plugins
+from refinery.contract.records import Question, read_text
 from refinery.errors import RecordError
-from refinery.records import Question, read_text
+from refinery.runtime import plugins
 
 
 def read_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> list[Question]:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from refinery import plugins
+from refinery.contract.records import Question
 from refinery.errors import RecordError
-from refinery.records import Question
+from refinery.runtime import plugins
 
 
 def read(path: Path) -> list[Question]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import Field
 
+from refinery.contract.records import Disambiguation, Question
 from refinery.questions.base import DatasetRow, read_dataset
-from refinery.records import Disambiguation, Question
 
 _NUM_TITLES = 2
 

@@ -8,8 +8,8 @@ The manual rewrite is the question's one reading (`disambiguations`).
 from collections.abc import Iterator
 from pathlib import Path
 
+from refinery.contract.records import Disambiguation, Question
 from refinery.questions.base import DatasetRow, iter_dataset
-from refinery.records import Disambiguation, Question
 
 
 class _Turn(DatasetRow):

@@ -5,9 +5,9 @@ Of the metadata, only PopQA's popularity is read. Multiple choice and passages a
 
 from pathlib import Path
 
+from refinery.contract.records import Question
 from refinery.questions.base import DatasetRow, distinct, read_dataset
 from refinery.questions.popqa import popularity
-from refinery.records import Question
 
 
 class _Metadata(DatasetRow):

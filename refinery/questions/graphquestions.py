@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import AliasChoices, Field
 
+from refinery.contract.records import Question
 from refinery.questions.base import DatasetRow, distinct, read_dataset
-from refinery.records import Question
 
 
 class _Row(DatasetRow, coerce_numbers_to_str=True):

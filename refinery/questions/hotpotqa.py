@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_core import from_json
 
+from refinery.contract.records import Passage, Question
 from refinery.questions.base import DatasetRow, iter_dataset, read_dataset
-from refinery.records import Passage, Question
 
 
 class HotpotRow(DatasetRow):

@@ -16,10 +16,10 @@ from urllib.parse import parse_qsl
 
 from pydantic_core import from_json
 
-from refinery import plugins
+from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import numbered, parse_row, without_nulls
-from refinery.records import Question
+from refinery.runtime import plugins
 
 _LISTS = ("answers", "choices", "history")
 # Columns that hold more than an answer, and the reader that knows them.

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from refinery.contract.records import Passage, Question
 from refinery.questions.base import DatasetRow, distinct, read_dataset
-from refinery.records import Passage, Question
 
 
 class _Paragraph(DatasetRow):

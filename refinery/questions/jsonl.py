@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from refinery.records import Question, iter_records
+from refinery.contract.records import Question, iter_records
 
 
 def read(path: Path) -> Iterator[Question]:

@@ -5,8 +5,8 @@ A row without choices keeps its answer as text. `kqapro_open` reads every row so
 
 from pathlib import Path
 
+from refinery.contract.records import Question
 from refinery.questions.base import DatasetRow, read_dataset, right_letter
-from refinery.records import Question
 
 
 class KqaProRow(DatasetRow):

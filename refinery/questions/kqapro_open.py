@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from refinery.contract.records import Question
 from refinery.questions.base import read_dataset
 from refinery.questions.kqapro import KqaProRow, open_question
-from refinery.records import Question
 
 
 def read(path: Path) -> list[Question]:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from refinery.contract.records import Question
 from refinery.questions.base import DatasetRow, read_dataset
-from refinery.records import Question
 
 
 class _Row(DatasetRow, coerce_numbers_to_str=True):

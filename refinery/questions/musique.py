@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from refinery.contract.records import Passage, Question, SubQuestion
 from refinery.questions.base import DatasetRow, distinct, iter_dataset, read_dataset
-from refinery.records import Passage, Question, SubQuestion
 
 
 class _Paragraph(DatasetRow):

@@ -6,8 +6,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from refinery.contract.records import Question
 from refinery.questions.base import DatasetRow, iter_dataset
-from refinery.records import Question
 
 
 class _Message(DatasetRow):

@@ -5,9 +5,9 @@ The fact that a question was written from becomes its one passage. It is not mar
 
 from pathlib import Path
 
+from refinery.contract.records import Passage, Question
 from refinery.questions import arc
 from refinery.questions.base import read_dataset
-from refinery.records import Passage, Question
 
 
 class _Row(arc.ChoiceRow):

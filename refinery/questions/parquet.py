@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import parse_row, without_nulls
-from refinery.records import Question
 
 _ROWS_PER_BATCH = 2_000
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, Json
 
+from refinery.contract.records import Question, read_text
 from refinery.errors import RecordError
 from refinery.questions.base import DatasetRow, distinct, iter_dataset, read_dataset
-from refinery.records import Question, read_text
 
 # Self-RAG and RQ-RAG evaluate on the questions about subjects below this many monthly page views.
 _LONG_TAIL = 100

@@ -1,15 +1,15 @@
 """RQ-RAG's released training data (`{"id", "dataset", "messages"}`) as questions: what was asked, the dialogue before, the closing answer.
 
-Searches, evidence and system prompts are left to `refinery/messages.py`, which reads the same rows as trajectories. The choices of a
-multiple-choice question stay in its text, as the release writes them.
+Searches, evidence and system prompts are left to `refinery/contract/rq_rag_release.py`, which reads the same rows as trajectories. The
+choices of a multiple-choice question stay in its text, as the release writes them.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from refinery.messages import ReleaseRow, parse_release_row
+from refinery.contract.records import Question, Turn, iter_records
+from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row
 from refinery.questions.base import split_of
-from refinery.records import Question, Turn, iter_records
 
 
 def read(path: Path) -> Iterator[Question]:

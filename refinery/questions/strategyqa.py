@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import StrictBool, TypeAdapter, ValidationError
 
+from refinery.contract.records import Passage, Question, SubQuestion, read_text
 from refinery.errors import RecordError
 from refinery.questions.base import DatasetRow, distinct, first_fault, iter_dataset, read_dataset
-from refinery.records import Passage, Question, SubQuestion, read_text
 
 # One annotator's evidence for one step: lists of paragraph ids, and the words `operation` and `no_evidence`.
 _Evidence = list[list[str] | str]

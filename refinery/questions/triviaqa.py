@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from refinery.contract.records import Passage, Question, read_text
 from refinery.questions.base import DatasetRow, distinct, iter_dataset, load_json, numbered, parse_row
-from refinery.records import Passage, Question, read_text
 
 
 class _Release(DatasetRow):

@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import field_validator
 from pydantic_core import from_json
 
+from refinery.contract.records import Question, SubQuestion
 from refinery.questions.base import DatasetRow, distinct, iter_dataset, json_rows, parse_row, read_dataset
 from refinery.questions.hotpotqa import HotpotRow, supporting_by_title
 from refinery.questions.hotpotqa import to_question as hotpot_question
-from refinery.records import Question, SubQuestion
 
 # How many triples back the one is whose object a bridge question's triple is about, even where the two spell it differently.
 _BRIDGE = {"compositional": 1, "inference": 1, "bridge_comparison": 2}

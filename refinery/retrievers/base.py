@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from pydantic import Field, model_validator
 
-from refinery import plugins
+from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
 from refinery.passages.sources import iter_passages
-from refinery.recipe import Recipe, apply_overrides, build_recipe, load_recipe
-from refinery.records import Passage, Question
+from refinery.runtime import plugins
+from refinery.runtime.recipe import Recipe, apply_overrides, build_recipe, load_recipe
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ import numpy as np
 from bm25s.tokenization import Tokenizer as BM25sTokenizer
 from pydantic import Field
 
-from refinery.batching import Batcher, in_thread
+from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RecordError, RetrievalError
-from refinery.fingerprint import text_fingerprint
 from refinery.passages.corpus import corpus_hash, searched_text
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit, RetrieverConfig, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.postings import build_postings
+from refinery.runtime.batching import Batcher, in_thread
+from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.recipe import Recipe
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it builds, at a level of its own
 

@@ -5,15 +5,15 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from refinery.batching import Batcher, in_thread
+from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
 from refinery.passages.corpus import searched_text
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
 from refinery.retrievers import bm25
 from refinery.retrievers.base import Hit, RetrieverConfig
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 from refinery.retrievers.search.okapi import okapi_scores
+from refinery.runtime.batching import Batcher, in_thread
+from refinery.runtime.recipe import Recipe
 
 _MOST_KEPT = 1_024  # questions whose passages stay indexed
 _MOST_ENCODED = 512  # texts of one batch

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from refinery.batching import Batcher, in_thread
+from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError
-from refinery.fingerprint import text_fingerprint
 from refinery.passages.corpus import batches, corpus_hash, searched_text
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit, RetrieverConfig, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
+from refinery.runtime.batching import Batcher, in_thread
+from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.recipe import Recipe
 
 _MOST_QUERIES = 256  # encoded and searched at once
 _ENCODED_AT_ONCE = 2_048

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from refinery.records import Passage, Question
+from refinery.contract.records import Passage, Question
 from refinery.retrievers.base import Hit
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from refinery.batching import Batcher
+from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
-from refinery.fingerprint import text_fingerprint
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit, RetrieverConfig
+from refinery.runtime.batching import Batcher
+from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from refinery.fingerprint import text_fingerprint
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
+from refinery.contract.records import Passage, Question
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, build_retriever
+from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

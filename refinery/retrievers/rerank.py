@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
-from refinery.fingerprint import text_fingerprint
+from refinery.contract.records import Question
 from refinery.passages.corpus import searched_text
-from refinery.records import Question
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, build_retriever
 from refinery.retrievers.hybrid import part_of
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
+from refinery.runtime.fingerprint import text_fingerprint
 
 
 class Options(CrossEncoderConfig):

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
 from refinery.passages.corpus import Corpus, corpus_hash
 from refinery.passages.sources import iter_passages
-from refinery.records import Passage, Question
 from refinery.retrievers.base import RetrieverConfig, retriever_options
 from refinery.retrievers.hybrid import part_of
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import Field
 
-from refinery.batching import Batcher, in_thread
+from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RetrievalError
-from refinery.fingerprint import text_fingerprint
-from refinery.recipe import Recipe
-from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit, RetrieverConfig
+from refinery.runtime.batching import Batcher, in_thread
+from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.recipe import Recipe
 
 _MOST_CHARACTERS = 300  # of a query (data_curation/tools/duckduckgo_rapidapi.py)
 _NOTHING_FOUND = "No results found."  # ddgs raises it like an outage

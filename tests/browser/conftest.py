@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from infer.selection import STRATEGIES, Definition, select
-from refinery.command import main
-from refinery.records import Passage, Question, Step, Trajectory, write_records
-from refinery.run_dir import write_json
-from refinery.trace import Cost, Prediction, ScoredPassage, TraceStep
+from infer.steps.selection import STRATEGIES, Definition, select
+from refinery.cli import main
+from refinery.contract.records import Passage, Question, Step, Trajectory, write_records
+from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
+from refinery.runtime.run_dir import write_json
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 HOSTILE = '</script><script>document.title = "owned"</script><img src=x onerror="document.title=\'owned\'"> [A_Response] <b>bold</b>'

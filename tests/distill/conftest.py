@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from refinery.records import Question, write_records
+from refinery.contract.records import Question, write_records
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from itertools import combinations
 import pytest
 
 from distill.guards import Guards
-from refinery.metrics.squad import normalize_answer
-from refinery.records import (
+from refinery.contract.records import (
     Decomposition,
     KnowledgeLabel,
     Passage,
@@ -15,6 +14,7 @@ from refinery.records import (
     Trajectory,
     write_records,
 )
+from refinery.text import normalize_answer
 
 DUNE = Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed.")
 QUESTION = Question(id="q", text="Where was the director of Dune born?", answers=["Lyon"])
@@ -112,8 +112,8 @@ def test_labels_and_the_actions_of_trajectories_are_balanced():
 
 
 def test_lengths_are_those_of_training_rows(tiny_tokenizer):
-    from train.data import row_segments
     from train.recipe import TrainRecipe
+    from train.rows.data import row_segments
 
     rows = {
         "relevance": RelevanceLabel(question_id="q", question="Who?", passage=DUNE, label="relevant"),

@@ -7,8 +7,8 @@ import pytest
 from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
-from refinery.demo.teacher_server import serving
-from refinery.records import Passage, write_records
+from refinery.contract.records import Passage, write_records
+from refinery.demo.teacher.server import serving
 
 GOOD = '{"sub_questions": ["Who directed it?", "Where was #1 born?"]}'
 FEW_AT_ONCE = {"rows_in_flight": 8, "teacher": {"calls_in_flight": 4}}

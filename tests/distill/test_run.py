@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from distill.__main__ import main
-from refinery import run_dir
-from refinery.demo.questions import draw_questions
-from refinery.demo.teacher import serve
-from refinery.demo.teacher_server import MODEL, Faults
-from refinery.demo.world import demo_worlds
-from refinery.records import Decomposition, KnowledgeLabel, Question, RelevanceLabel, Trajectory, read_records, write_records
+from refinery.contract.records import Decomposition, KnowledgeLabel, Question, RelevanceLabel, Trajectory, read_records, write_records
+from refinery.demo.teacher.replies import serve
+from refinery.demo.teacher.server import MODEL, Faults
+from refinery.demo.world.entities import demo_worlds
+from refinery.demo.world.questions import draw_questions
+from refinery.runtime import run_dir
 
 PROJECT = Path(__file__).parents[2]
 WORLDS = demo_worlds(0)

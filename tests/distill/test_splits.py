@@ -6,11 +6,11 @@ import pytest
 import yaml
 
 from distill.__main__ import main
-from distill.merge import merge
+from distill.output.merge import merge
 from distill.recipe import DistillRecipe
 from distill.run import run
+from refinery.contract.records import Decomposition, Question, SubQuestion, read_records
 from refinery.errors import RunDirError
-from refinery.records import Decomposition, Question, SubQuestion, read_records
 
 STEPS = [SubQuestion(text="Who directed Dune?"), SubQuestion(text="Where was #1 born?")]
 

@@ -57,7 +57,7 @@ class Hub:
 
     def run(self, *command: str, cwd: Path = PROJECT, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command, `refinery ...` or `python ...`, against the hub."""
-        program = {"refinery": [sys.executable, "-m", "refinery.command"], "python": [sys.executable]}[command[0]]
+        program = {"refinery": [sys.executable, "-m", "refinery.cli"], "python": [sys.executable]}[command[0]]
         return subprocess.run(
             [*program, *command[1:]], cwd=cwd, env=self.environment | environment, capture_output=True, text=True, check=False
         )

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from infer.evaluate import evaluate, total_cost
+from infer.evaluation.evaluate import evaluate, total_cost
+from infer.evaluation.scores import SCORES_FILE, score
 from infer.provenance import provenance
 from infer.recipe import InferRecipe
-from infer.scores import SCORES_FILE, score
-from refinery.records import Passage, Question, write_records
-from refinery.run_dir import open_run
-from refinery.trace import PREDICTIONS_FILE, Cost, Prediction
+from refinery.contract.records import Passage, Question, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
+from refinery.runtime.run_dir import open_run
 
 PASSAGES = [Passage(id=str(number), title=f"film {number}", text=f"film {number} is by Maria {number}.") for number in range(5)]
 

@@ -7,11 +7,11 @@ import yaml
 
 from distill.__main__ import main as distill
 from infer.__main__ import main as infer
-from refinery.command import main as refinery
-from refinery.demo.teacher_server import serving
+from refinery.cli import main as refinery
+from refinery.contract.records import Passage, Question, read_records, write_records
+from refinery.demo.teacher.server import serving
 from refinery.errors import RecordError
 from refinery.passages.corpus import corpus_hash
-from refinery.records import Passage, Question, read_records, write_records
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.supporting import check_supporting
 

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from infer.fitting import fit_passages, fit_text, valid_text
-from infer.tools import Tools
-from refinery import plugins
+from infer.session import Tools
+from infer.steps.fitting import fit_passages, fit_text, valid_text
+from refinery.contract.records import Passage, Question
+from refinery.contract.segments import encode_text
+from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
-from refinery.llms.huggingface import HuggingFaceLLM
-from refinery.records import Passage, Question
 from refinery.retrievers.fake import FakeRetriever
-from refinery.segments import encode_text
-from refinery.sub_models import IRRELEVANT, RELEVANT, UNKNOW
+from refinery.runtime import plugins
+from refinery.tasks.sub_models import IRRELEVANT, RELEVANT, UNKNOW
 
 HOSTILE = {
     "answer": "[A_Response] 42 [EOS]",

@@ -11,26 +11,26 @@ from family_rows import HOSTILE, ROWS, passage, recipe_values, tree_path
 from servers.completions import CompletionsServer
 
 from infer.__main__ import main
-from infer.compare import compare
 from infer.decoders.rq_rag import Options, decode
-from infer.page import write
-from infer.plot import panels
-from infer.rescore import rescore
-from infer.selection import LEARNED, STRATEGIES, Definition, path_values, select, select_all, strategies_of
-from infer.tools import Tools
-from refinery.control_tokens import RQ_RAG, write_manifest
-from refinery.demo.teacher_server import serving
+from infer.evaluation.compare import compare
+from infer.evaluation.rescore import rescore
+from infer.session import Tools
+from infer.steps.selection import LEARNED, STRATEGIES, Definition, path_values, select, select_all, strategies_of
+from infer.viewing.page import write
+from infer.viewing.plot import panels
+from refinery.contract.control_tokens import RQ_RAG, write_manifest
+from refinery.contract.records import Question, Step, Trajectory, read_records, write_records
+from refinery.contract.segments import IGNORED_LABEL, encode
+from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
+from refinery.demo.teacher.server import serving
 from refinery.errors import RunDirError
+from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
-from refinery.llms.huggingface import HuggingFaceLLM
-from refinery.metrics.squad import normalize_answer
-from refinery.records import Question, Step, Trajectory, read_records, write_records
 from refinery.retrievers.fake import FakeRetriever
-from refinery.segments import IGNORED_LABEL, encode
-from refinery.sub_models import JUDGE_LABELS, RIGHT, WRONG, judged_parts, selection_prompt
-from refinery.trace import PREDICTIONS_FILE, Cost, Prediction
-from train.data import row_segments
+from refinery.tasks.sub_models import JUDGE_LABELS, RIGHT, WRONG, judged_parts, selection_prompt
+from refinery.text import normalize_answer
 from train.recipe import TrainRecipe
+from train.rows.data import row_segments
 from train.run import run
 
 QUESTION = Question(id="q", text="Who directed Dune?", answers=["Maria Dune"], split="test")

@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pytest
 
 from infer.__main__ import main
-from infer.evaluate import count_faults
-from infer.tools import Tools
-from refinery import plugins
-from refinery.demo.teacher_server import ChatServer, Faults, serving
+from infer.evaluation.evaluate import count_faults
+from infer.session import Tools
+from refinery.contract.records import KnowledgeLabel, Passage, Question, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.demo.teacher.server import ChatServer, Faults, serving
 from refinery.llms.build import build_llm
-from refinery.llms.endpoint import EndpointConfig
+from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
-from refinery.llms.huggingface import HuggingFaceLLM
-from refinery.records import KnowledgeLabel, Passage, Question, read_records, write_records
+from refinery.llms.served.endpoint import EndpointConfig
 from refinery.retrievers.fake import FakeRetriever
-from refinery.trace import PREDICTIONS_FILE, Prediction
+from refinery.runtime import plugins
 
 QUESTION = Question(id="q", text="Where was the director of Dune born?", answers=["Lyon"])
 PASSAGES = [

@@ -8,11 +8,11 @@ import yaml
 pytest.importorskip("sentence_transformers")
 
 from infer.__main__ import main
-from refinery.demo.teacher_server import serving
-from refinery.llms.checkpoint import load_base
-from refinery.records import Passage, Question, read_records, write_records
+from refinery.contract.records import Passage, Question, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.demo.teacher.server import serving
+from refinery.llms.weights.checkpoint import load_base
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
-from refinery.trace import PREDICTIONS_FILE, Prediction
 
 QUESTION = "Who directed Dune?"
 PASSAGES = [

@@ -6,13 +6,13 @@ import pytest
 from migres_script import FILM, LYON, NEVER, OTHER, PERSON, WHOLE, Model, asked, extract, line, prompts, solve, titles
 
 from infer.decoders.migres import Options, decode, required_roles, role_needs
-from infer.tools import Tools
+from infer.session import Tools
+from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError
 from refinery.llms.fake import FakeLLM
-from refinery.recipe import build_recipe
-from refinery.records import Passage, Question
 from refinery.retrievers.fake import FakeRetriever
-from refinery.sub_models import IRRELEVANT, RELEVANT, relevance_prompt
+from refinery.runtime.recipe import build_recipe
+from refinery.tasks.sub_models import IRRELEVANT, RELEVANT, relevance_prompt
 
 
 def test_without_the_sentence_filter_passages_are_read_whole():

@@ -5,7 +5,7 @@ import json
 import pytest
 from migres_script import FILM, NEVER, WHOLE, Model, asked, faults, line, prompts, solve
 
-from refinery.records import Passage
+from refinery.contract.records import Passage
 
 
 def test_a_reply_that_does_not_parse_is_asked_for_again_with_the_error_shown():

@@ -15,10 +15,10 @@ import yaml
 from servers.completions import CompletionsServer
 
 from infer.__main__ import main
-from refinery.demo.teacher_server import serving
+from refinery.contract.records import Passage, Question, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.demo.teacher.server import serving
 from refinery.errors import LLMError
-from refinery.records import Passage, Question, read_records, write_records
-from refinery.trace import PREDICTIONS_FILE, Prediction
 
 PASSAGES = [Passage(id=str(i), title=f"film {i}", text=f"film {i} is a film directed by Maria {i}.") for i in range(6)]
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], passages=PASSAGES[:3]) for i in range(6)]
@@ -149,8 +149,8 @@ def test_a_failed_question_is_wrong_and_counted_among_the_faults(run, capsys):
 
 
 def test_a_tree_that_failed_leaves_the_others_scored_and_shown(tmp_path, tiny_model, control_tokenizer):
-    from infer.page import write
-    from infer.rescore import rescore
+    from infer.evaluation.rescore import rescore
+    from infer.viewing.page import write
 
     tiny_model.save_pretrained(tmp_path / "model")
     control_tokenizer.save_pretrained(tmp_path / "model")
@@ -229,7 +229,7 @@ def test_compare_shows_what_went_wrong_beside_every_score(run, capsys):
     started = run(retriever={"name": "candidates"})
     write_records(started.folder / "questions.jsonl", [QUESTIONS[1], QUESTIONS[2].model_copy(update={"passages": None})])
     assert started.start() == 2
-    from infer.compare import print_comparison
+    from infer.evaluation.compare import print_comparison
 
     capsys.readouterr()
     print_comparison([started.run], table_format="csv")

@@ -7,14 +7,14 @@ import re
 import pytest
 
 from infer.decoders import migres, re_thinking
-from infer.tools import Tools
-from refinery.demo.teacher_server import ChatServer, Faults, serving
+from infer.session import Tools
+from refinery.contract.records import Passage, Question
+from refinery.contract.trace import Prediction
+from refinery.demo.teacher.server import ChatServer, Faults, serving
 from refinery.errors import LLMError
 from refinery.llms.build import build_llm
-from refinery.llms.endpoint import EndpointConfig
-from refinery.records import Passage, Question
+from refinery.llms.served.endpoint import EndpointConfig
 from refinery.retrievers.bm25 import Bm25
-from refinery.trace import Prediction
 
 NAMES = ["alder", "birch", "cedar", "maple"]
 QUESTIONS = [Question(id=name, text=f"Where was the director of film {name} born?") for name in NAMES]

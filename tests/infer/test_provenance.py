@@ -2,8 +2,8 @@ import pytest
 
 from infer.provenance import provenance, questions_hash
 from infer.recipe import InferRecipe
+from refinery.contract.records import Passage, Question, write_records
 from refinery.prompts.render import prompt_hash, render_prompt
-from refinery.records import Passage, Question, write_records
 
 QUESTIONS = [Question(id=str(number), text=f"Who is {number}?", answers=["Torvel"]) for number in range(3)]
 

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from infer.__main__ import main
-from refinery.control_tokens import RQ_RAG, write_manifest
-from refinery.records import Passage, Question, read_records, write_records
-from refinery.trace import PREDICTIONS_FILE, Prediction
+from refinery.contract.control_tokens import RQ_RAG, write_manifest
+from refinery.contract.records import Passage, Question, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], split="test") for i in range(3)]
 PASSAGES = [Passage(id=str(i), title=f"film {i}", text=f"film {i} is by Maria {i}.") for i in range(3)]

@@ -3,8 +3,8 @@ import pytest
 from infer.recipe import InferRecipe
 from refinery.errors import RecipeError
 from refinery.llms.build import ModelConfig
-from refinery.llms.endpoint import EndpointConfig
-from refinery.recipe import build_recipe
+from refinery.llms.served.endpoint import EndpointConfig
+from refinery.runtime.recipe import build_recipe
 
 REST = {"decoder": "direct", "questions": ["questions.jsonl"], "output_dir": "run"}
 LLM, ENDPOINT = {"llm": {"base": "model"}}, {"endpoint": {"model": "gpt", "base_url": "http://127.0.0.1:1/v1"}}

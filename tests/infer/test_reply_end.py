@@ -7,14 +7,14 @@ import json
 import pytest
 
 from infer.decoders import ra_isf
-from infer.tools import Tools
+from infer.session import Tools
+from refinery.contract.records import KnowledgeLabel, Passage, Question, write_records
 from refinery.llms.fake import FakeLLM
 from refinery.metrics.squad import exact_match
 from refinery.prompts.render import render_prompt
 from refinery.prompts.stops import split_reply
-from refinery.records import KnowledgeLabel, Passage, Question, write_records
 from refinery.retrievers.fake import FakeRetriever
-from refinery.sub_models import KNOW, RELEVANT, UNKNOW, knowledge_prompt
+from refinery.tasks.sub_models import KNOW, RELEVANT, UNKNOW, knowledge_prompt
 
 QUERY = "Where was the director of Dune born?"
 FILM = Passage(id="film", title="Dune", text="Dune is a film directed by Maria Torvel.")

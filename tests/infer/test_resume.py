@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from infer.__main__ import main
-from refinery.demo.teacher_server import ChatServer, Faults, serving
+from refinery.contract.records import Passage, Question, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.demo.teacher.server import ChatServer, Faults, serving
 from refinery.prompts.render import prompt_hash
-from refinery.records import Passage, Question, read_records, write_records
-from refinery.trace import PREDICTIONS_FILE, Prediction
 
 PROJECT = Path(__file__).parents[2]
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], split="test") for i in range(30)]
@@ -149,7 +149,7 @@ def test_a_run_that_lacked_only_its_scores_asks_nothing_and_keeps_prompts_and_ti
 
 STOPPING_DECODER = """
 from infer.decoders import rag
-from refinery.llms.endpoint import UnusableEndpoint
+from refinery.llms.served.endpoint import UnusableEndpoint
 
 stop_at = {"q5"}
 

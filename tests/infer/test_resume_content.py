@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from infer.__main__ import main
-from refinery.demo.teacher_server import Faults, serving
+from refinery.contract.records import Passage, Question, write_records
+from refinery.demo.teacher.server import Faults, serving
 from refinery.prompts import render
-from refinery.records import Passage, Question, write_records
 
 PROJECT = Path(__file__).parents[2]
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"]) for i in range(6)]

@@ -9,15 +9,15 @@ from family_rows import ROWS, recipe_values
 from infer.decoders.rq_rag import Options, decode
 from infer.recipe import InferRecipe
 from infer.run import InferBench
-from infer.tools import Tools
+from infer.session import Tools
+from refinery.contract.formats import action_segment
+from refinery.contract.records import Question, write_records
+from refinery.contract.segments import Segment
 from refinery.errors import RecipeError
-from refinery.formats import action_segment
-from refinery.llms.seq2seq import Seq2SeqLLM
-from refinery.records import Question, write_records
+from refinery.llms.engine.seq2seq import Seq2SeqLLM
 from refinery.retrievers.fake import FakeRetriever
-from refinery.segments import Segment
+from train.families.seq2seq import build_model, encode_rows
 from train.recipe import TrainRecipe
-from train.seq2seq import build_model, encode_rows
 
 TRAJECTORY = ROWS["refinement"][0]
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from infer.__main__ import main
-from infer.scores import SCORES_FILE, QuestionScores
+from infer.evaluation.scores import SCORES_FILE, QuestionScores
+from refinery.contract.records import Passage, Question, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.prompts.render import prompt_hash
-from refinery.records import Passage, Question, read_records, write_records
-from refinery.trace import PREDICTIONS_FILE, Prediction
 
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], split="test") for i in range(30)]
 PASSAGES = [Passage(id=str(i), title=f"film {i}", text=f"film {i} is a film directed by Maria {i}.") for i in range(30)]

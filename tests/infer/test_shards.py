@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from infer.shards import Ledger, Processes, attempts, delete_ledgers, prompts_used, read_ledgers, wall_seconds
+from refinery.contract.records import Passage, Question, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
-from refinery.records import Passage, Question, read_records, write_records
-from refinery.run_dir import RunDir
-from refinery.trace import PREDICTIONS_FILE, Cost, Prediction
+from refinery.runtime.run_dir import RunDir
 
 PROJECT = Path(__file__).parents[2]
 COST = Cost(calls=1, retrievals=0, prefill_tokens=5, decode_tokens=2)

@@ -7,10 +7,10 @@ import yaml
 
 from distill.__main__ import main as distill
 from infer.__main__ import main as infer
-from refinery.modules import student_prompt
+from refinery.contract.records import Exchange, Passage, Question, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.prompts.render import render_prompt
-from refinery.records import Exchange, Passage, Question, read_records, write_records
-from refinery.trace import PREDICTIONS_FILE, Prediction
+from refinery.tasks.replies import student_prompt
 
 STUDENTS = {"migres": ["leaf", "main", "queries"], "re_thinking": ["relevance", "thinking", "query", "answer"]}
 
@@ -54,7 +54,7 @@ def test_a_student_of_each_family_plays_every_call(run, decoder, family, tiny_ba
 
 
 def test_one_module_is_played_by_a_model_of_its_own(run, tiny_t5s, monkeypatch):
-    from refinery.llms.seq2seq import Seq2SeqLLM
+    from refinery.llms.engine.seq2seq import Seq2SeqLLM
 
     asked = []
     real = Seq2SeqLLM.context

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from infer.__main__ import main
-from refinery.records import Passage, Question, read_records, write_records
-from refinery.trace import PREDICTIONS_FILE, Prediction
+from refinery.contract.records import Passage, Question, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 
 
 @pytest.fixture

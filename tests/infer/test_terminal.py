@@ -8,12 +8,12 @@ import unicodedata
 import pytest
 import yaml
 
-from refinery.command import main
+from refinery.cli import main
+from refinery.contract.records import Passage, Question, write_records
+from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
 from refinery.errors import RecordError
-from refinery.progress import Progress
-from refinery.records import Passage, Question, write_records
-from refinery.stage import configure_logging, guarded
-from refinery.trace import Cost, Prediction, ScoredPassage, TraceStep
+from refinery.runtime.progress import Progress
+from refinery.runtime.stage import configure_logging, guarded
 
 # Sets the window's title, clears the screen, goes back to the start of the line, turns the direction; rich fails at a tag never opened.
 EVIL = "Lyon\x1b]0;owned\x07\x1b[2J\x9b1m\u202e\u2066\r[red]bold[/nope]"
@@ -84,8 +84,8 @@ def test_a_log_line_is_plain_text(monkeypatch):
     monkeypatch.setattr(sys, "stderr", written)
     monkeypatch.setattr(logging.root, "handlers", [])
     configure_logging()
-    logging.getLogger("infer.serve").warning("%s: failed", EVIL)
-    assert written.getvalue() == f"infer.serve: {SHOWN}: failed\n"
+    logging.getLogger("infer.serving.serve").warning("%s: failed", EVIL)
+    assert written.getvalue() == f"infer.serving.serve: {SHOWN}: failed\n"
 
 
 class Terminal(io.StringIO):
@@ -107,6 +107,6 @@ def test_a_progress_bar_is_plain_text(monkeypatch):
 
 @pytest.mark.parametrize("text", ["Müller", "北京\n", "क्\u200dष", "a\tb", "👩\u200d🚀 no\u00a0break"])
 def test_text_of_every_script_stays_as_it_is(text):
-    from refinery.printable import printable
+    from refinery.text import printable
 
     assert printable(text) == text

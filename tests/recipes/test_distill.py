@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from distill.recipe import DistillRecipe
-from refinery import plugins
-from refinery.recipe import load_recipe
+from refinery.runtime import plugins
+from refinery.runtime.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from distill.recipe import DistillRecipe
-from infer.paper_table import PaperTable
+from infer.evaluation.paper_table import PaperTable
 from infer.recipe import InferRecipe
-from refinery.command import build_parser
-from refinery.recipe import load_recipe
+from refinery.cli import build_parser
 from refinery.retrievers.base import retriever_options
-from refinery.stage import stage_parser
+from refinery.runtime.recipe import load_recipe
+from refinery.runtime.stage import stage_parser
 from train.recipe import TrainRecipe
 
 ROOT = Path(__file__).parents[2]

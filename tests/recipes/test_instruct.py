@@ -8,11 +8,11 @@ from chat_templates import FAMILIES
 from decoder_families import FAMILIES as DECODED
 
 from infer.recipe import InferRecipe
-from refinery.recipe import load_recipe
-from train.launch import Launch
-from train.memory import estimate
+from refinery.runtime.recipe import load_recipe
+from train.launch.launch import Launch
+from train.planning.memory import estimate
+from train.planning.shapes import config_of
 from train.recipe import TrainRecipe
-from train.shapes import config_of
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "instruct"
 ROWS = [

@@ -8,11 +8,11 @@ import pytest
 
 from infer.__main__ import main
 from infer.recipe import InferRecipe
+from refinery.contract.records import Passage, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.passages.sources import iter_passages
 from refinery.questions.base import read_named_questions
-from refinery.recipe import load_recipe
-from refinery.records import Passage, read_records, write_records
-from refinery.trace import PREDICTIONS_FILE, Prediction
+from refinery.runtime.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "recipes" / "sample" / "data"
@@ -27,7 +27,7 @@ PAPER = {
 @pytest.fixture
 def overrides(tmp_path, tiny_bases, tiny_t5s, tiny_encoder):
     """By recipe the overrides that put tiny models and the sample in place of the paper's models and data."""
-    from refinery.llms.checkpoint import load_base
+    from refinery.llms.weights.checkpoint import load_base
 
     for part in load_base(str(tiny_encoder), family="classifier", labels=["score"]):
         part.save_pretrained(tmp_path / "cross_encoder")

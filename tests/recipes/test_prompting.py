@@ -6,7 +6,7 @@ import pytest
 
 from infer.recipe import InferRecipe
 from refinery.questions.base import read_questions
-from refinery.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
 PATHS = sorted(path for system in ("re_thinking", "migres", "baselines") for path in (ROOT / "recipes" / system).glob("*.yaml"))

@@ -21,17 +21,17 @@ from distill.recipe import DistillRecipe
 from distill.run import load_task
 from infer.recipe import InferRecipe
 from infer.run import InferBench
-from refinery.chat_template import end_ids, user_turn
-from refinery.command import build_parser
+from refinery.cli import build_parser
+from refinery.contract.chat_template import end_ids, user_turn
+from refinery.contract.segments import encode
 from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions, split_of
-from refinery.recipe import load_recipe
 from refinery.retrievers.base import RetrieverConfig, read_passages
-from refinery.rows import prompt_and_reply
-from refinery.segments import encode
-from refinery.stage import stage_parser
-from train.data import row_segments
+from refinery.runtime.recipe import load_recipe
+from refinery.runtime.stage import stage_parser
+from refinery.tasks.rows import prompt_and_reply
 from train.recipe import TrainRecipe
+from train.rows.data import row_segments
 
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "recipes" / "real"
@@ -234,7 +234,7 @@ def smollm2():
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2):
-    from refinery.llms.checkpoint import load_tokenizer
+    from refinery.llms.weights.checkpoint import load_tokenizer
 
     return load_tokenizer(str(smollm2))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refinery.command import build_parser
+from refinery.cli import build_parser
 from refinery.retrievers.base import load_retriever_config, retriever_options
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "retrieval"

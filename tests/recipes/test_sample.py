@@ -13,7 +13,7 @@ GROUPS = {"bridge", "comparison", "compositional", "2hop", "3hop", "multi_hop"}
 
 def run(stage, name, *overrides):
     """Run a recipe of the sample through its stage's command; returns its exit code."""
-    from refinery.command import main
+    from refinery.cli import main
 
     return main([stage, f"recipes/sample/{stage}/{name}.yaml", *overrides])
 

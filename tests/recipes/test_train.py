@@ -8,9 +8,9 @@ import pytest
 from family_rows import ROWS
 from tiny_llama import saved_llama
 
-from refinery.recipe import load_recipe
-from refinery.records import write_records
-from train.launch import read_accelerate_config
+from refinery.contract.records import write_records
+from refinery.runtime.recipe import load_recipe
+from train.launch.launch import read_accelerate_config
 from train.recipe import TrainRecipe
 from train.run import run
 
@@ -26,10 +26,10 @@ def name_of(path):
 
 @pytest.mark.parametrize("path", ALL, ids=name_of)
 def test_a_recipe_is_read_and_known_to_the_installed_libraries(path, tmp_path):
-    """Every key that goes to a library goes there by train/arguments.py, which the installed one must take."""
+    """Every key that goes to a library goes there by train/methods/arguments.py, which the installed one must take."""
     from transformers import TrainingArguments
 
-    from train.arguments import trainer_arguments
+    from train.methods.arguments import trainer_arguments
 
     recipe = load_recipe(path, TrainRecipe, [f"output_dir={tmp_path}/run"])
     arguments = trainer_arguments(recipe) | {"bf16": False}  # a CPU may have none

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from refinery.command import main
+from refinery.cli import main
 from refinery.errors import HubError, RunDirError
 from refinery.hub.push import card, check_reproduced
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from refinery.command import main
+from refinery.cli import main
+from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RecordError
 from refinery.questions.base import read_named_questions
 from refinery.recall import Judged, judged_questions, measure
-from refinery.records import Passage, Question, write_records
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.fake import FakeRetriever
 

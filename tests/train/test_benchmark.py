@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from refinery.segments import IGNORED_LABEL
+from refinery.contract.segments import IGNORED_LABEL
 from train.benchmark.arms import compare
 from train.benchmark.mfu import build_lora_trainer, flops_per_step, measure_mfu
 from train.benchmark.rows import trajectory_rows

@@ -5,18 +5,18 @@ from chat_templates import FAMILIES, chat_tokenizer
 from family_rows import ROWS, recipe_values
 from tiny_llama import saved_llama, tiny_llama
 
-from refinery.chat_template import reply_end, template_fingerprint
-from refinery.control_tokens import write_manifest
+from refinery.contract.chat_template import reply_end, template_fingerprint
+from refinery.contract.control_tokens import write_manifest
+from refinery.contract.formats import prompt_segments
+from refinery.contract.segments import IGNORED_LABEL, encode
 from refinery.errors import CheckpointError
-from refinery.formats import prompt_segments
 from refinery.llms.build import ModelConfig, build_llm
-from refinery.llms.huggingface import HuggingFaceLLM
+from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.prompts.render import render_prompt
-from refinery.rows import prompt_and_reply
-from refinery.segments import IGNORED_LABEL, encode
-from train.data import row_segments
-from train.merge import merge
+from refinery.tasks.rows import prompt_and_reply
+from train.families.merge import merge
 from train.recipe import TrainRecipe
+from train.rows.data import row_segments
 from train.run import run
 
 TASKS = ("self_knowledge", "relevance", "selection", "decomposition", "traces", "refinement")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refinery.messages import ReleaseRow, parse_release_row
-from refinery.records import Passage, Step, Trajectory
-from refinery.segments import IGNORED_LABEL
-from train.data import encode_rows
+from refinery.contract.records import Passage, Step, Trajectory
+from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row
+from refinery.contract.segments import IGNORED_LABEL
 from train.recipe import TrainRecipe
+from train.rows.data import encode_rows
 
 SAMPLES = Path(__file__).parents[2] / "recipes" / "sample" / "data"
 SYSTEM = "Given a question that requires multi-hop reasoning, you need to decompose the question and answer based on the given context."

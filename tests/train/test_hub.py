@@ -10,8 +10,8 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
+from refinery.contract.records import Passage, Step, Trajectory, write_records
 from refinery.hub.push import card as printed_card
-from refinery.records import Passage, Step, Trajectory, write_records
 from train.recipe import TaskName, TrainRecipe
 
 REPOSITORY = "me/refiner"
@@ -144,7 +144,7 @@ def test_the_hub_reads_the_cards_front_matter(hub, trained):
 
 def test_a_stranger_runs_the_loop_with_the_cards_commands(hub, trained, tmp_path):
     commands = re.search(r"```bash\n(.*?)```", card(hub), flags=re.DOTALL)[1].replace("pip install rag-refinery\n", "")
-    (tmp_path / "refinery").write_text(f'#!/bin/sh\nexec {sys.executable} -m refinery.command "$@"\n')
+    (tmp_path / "refinery").write_text(f'#!/bin/sh\nexec {sys.executable} -m refinery.cli "$@"\n')
     (tmp_path / "refinery").chmod(0o755)
     environment = hub.environment | {"PATH": f"{tmp_path}:/usr/bin:/bin", "HF_HOME": str(tmp_path / "home")}
     done = subprocess.run(["bash", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -156,7 +156,7 @@ def test_a_stranger_runs_the_loop_with_the_cards_commands(hub, trained, tmp_path
 @pytest.mark.slow
 def test_a_checkpoints_revision_loads_by_its_name(hub, trained, tmp_path):
     code = (
-        "from refinery.llms.checkpoint import load_checkpoint; "
+        "from refinery.llms.weights.checkpoint import load_checkpoint; "
         f"model, tokenizer = load_checkpoint('{REPOSITORY}@step-000000002'); "
         "print(len(tokenizer), model.name_or_path)"
     )

@@ -11,8 +11,8 @@ import pytest
 import torch
 import yaml
 
-from refinery.llms.checkpoint import load_checkpoint
-from refinery.records import Step, Trajectory, write_records
+from refinery.contract.records import Step, Trajectory, write_records
+from refinery.llms.weights.checkpoint import load_checkpoint
 from train.recipe import TrainRecipe
 from train.run import run
 

@@ -19,9 +19,9 @@ import torch
 import yaml
 from tiny_llama import saved_llama
 
-from refinery.llms.checkpoint import load_checkpoint
-from refinery.records import Passage, Step, Trajectory, write_records
-from train.model import build_model, save_model
+from refinery.contract.records import Passage, Step, Trajectory, write_records
+from refinery.llms.weights.checkpoint import load_checkpoint
+from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
 from train.run import run
 
@@ -32,7 +32,16 @@ ENVIRONMENTS = {
     "zero2": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"},
     "zero3": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"},
 }
-LOADED = ["torch", "datasets", "peft", "trl", "train.run", "train.causal", "train.supervised_head", "train.callbacks"]
+LOADED = [
+    "torch",
+    "datasets",
+    "peft",
+    "trl",
+    "train.run",
+    "train.families.causal",
+    "train.methods.sparse_lm_head",
+    "train.launch.callbacks",
+]
 IN_A_PROCESS = """
 import os, sys
 log = os.open({log!r}, os.O_WRONLY | os.O_CREAT)
@@ -53,12 +62,12 @@ from pathlib import Path
 from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForCausalLM
 from transformers.distributed import DistributedConfig
-from refinery.llms.checkpoint import load_tokenizer
-from refinery.recipe import load_recipe
-from train import causal
-from train.data import training_records
-from train.gather import whole_weights
-from train.launch import _sharding_of
+from refinery.llms.weights.checkpoint import load_tokenizer
+from refinery.runtime.recipe import load_recipe
+from train.families import causal
+from train.rows.data import training_records
+from train.launch.gather import whole_weights
+from train.launch.launch import _sharding_of
 from train.recipe import TrainRecipe
 
 recipe, split = load_recipe({recipe!r}, TrainRecipe), DistributedConfig(fsdp_size=2)

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from refinery.errors import RunDirError
-from refinery.figures import save_figure
-from refinery.run_dir import write_json
+from refinery.reporting.figures import save_figure
+from refinery.runtime.run_dir import write_json
 from train.plot import panels
 
 HISTORY = [

@@ -8,9 +8,9 @@ from family_rows import ROWS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refinery.contract.records import Passage, RelevanceLabel
 from refinery.metrics.classification import auc, label_f1
 from refinery.questions import hotpotqa
-from refinery.records import Passage, RelevanceLabel
 from train.benchmark.relevance import best_threshold, bm25_scores, cosine_scores, split_by_question
 
 PROJECT = Path(__file__).parents[2]

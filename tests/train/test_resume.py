@@ -16,9 +16,9 @@ import yaml
 from family_rows import recipe_values
 from safetensors.torch import load_file
 
-from refinery.llms.checkpoint import load_checkpoint
-from refinery.records import Passage, Step, Trajectory, write_records
-from train.checkpoints import last_checkpoint
+from refinery.contract.records import Passage, Step, Trajectory, write_records
+from refinery.llms.weights.checkpoint import load_checkpoint
+from train.launch.checkpoints import last_checkpoint
 from train.recipe import TrainRecipe
 from train.run import run
 

@@ -8,7 +8,7 @@ from family_rows import recipe_values
 from safetensors.torch import load_file, save_file
 
 from refinery.errors import HubError, RunDirError
-from train.launch import asked
+from train.launch.launch import asked
 from train.recipe import TrainRecipe
 from train.run import run
 

@@ -8,18 +8,18 @@ import pytest
 import torch
 from tiny_llama import saved_llama
 
-from refinery.control_tokens import MANIFEST_FILE, RQ_RAG
+from refinery.contract.control_tokens import MANIFEST_FILE, RQ_RAG
+from refinery.contract.records import KnowledgeLabel, Passage, Step, Trajectory, write_records
+from refinery.contract.segments import encode_text
 from refinery.errors import CheckpointError
 from refinery.llms.build import ModelConfig, build_llm
-from refinery.llms.checkpoint import load_base, load_checkpoint, load_with_adapters
-from refinery.records import KnowledgeLabel, Passage, Step, Trajectory, write_records
-from refinery.segments import encode_text
-from refinery.sub_models import KNOW, UNKNOW, knowledge_prompt
-from train.adapter import invocation_tokens
-from train.causal import build_trainer
-from train.data import encode_rows, training_records
-from train.model import build_model, save_model
+from refinery.llms.weights.checkpoint import load_base, load_checkpoint, load_with_adapters
+from refinery.tasks.sub_models import KNOW, UNKNOW, knowledge_prompt
+from train.families.adapter import invocation_tokens
+from train.families.causal import build_trainer
+from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
+from train.rows.data import encode_rows, training_records
 
 NAMES = ("Dune", "Golden Harbor", "The Iron Raven", "Silent Valley")
 TRAJECTORIES = [

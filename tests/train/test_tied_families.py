@@ -7,13 +7,13 @@ import torch
 from decoder_families import family_model
 from family_rows import ROWS, recipe_values
 
+from refinery.contract.segments import Segment
 from refinery.errors import CheckpointError
-from refinery.llms.checkpoint import load_base, load_checkpoint, load_with_adapters
-from refinery.llms.embeddings import embeddings_of
-from refinery.llms.huggingface import HuggingFaceLLM
-from refinery.segments import Segment
-from train.causal import build_model, build_trainer, encode_rows, save_model
-from train.merge import merge
+from refinery.llms.engine.huggingface import HuggingFaceLLM
+from refinery.llms.weights.checkpoint import load_base, load_checkpoint, load_with_adapters
+from refinery.llms.weights.embeddings import embeddings_of
+from train.families.causal import build_model, build_trainer, encode_rows, save_model
+from train.families.merge import merge
 from train.recipe import TrainRecipe
 
 EAGER = ("gemma-2",)  # its soft caps are known to no other kind of attention

@@ -1,8 +1,8 @@
 """The four trainers of the benchmark, over the same rows and model: what `train/benchmark/run.py` starts in a process of its own.
 
-`packed` and `unpacked` are ours (train/causal.py): two bins of rows a batch, and batches of 8 rows, padded, which hold about as many
-tokens. `trl_default` is TRL's SFTTrainer with its own defaults, hence 8 padded rows; `trl_packed` the same with `packing=True`, its two
-bins accumulated, since its attention pays for the square of a batch's tokens. All order their rows at random, train every weight, and
+`packed` and `unpacked` are ours (train/families/causal.py): two bins of rows a batch, and batches of 8 rows, padded, which hold about as
+many tokens. `trl_default` is TRL's SFTTrainer with its own defaults, hence 8 padded rows; `trl_packed` the same with `packing=True`, its
+two bins accumulated, since its attention pays for the square of a batch's tokens. All order their rows at random, train every weight, and
 run with gradient checkpointing and bfloat16 autocast, which are TRL's defaults as they are ours. The head on supervised positions is in
 both of ours, so it is part of what `packed` gains on TRL and no part of what it gains on `unpacked`.
 """
@@ -23,12 +23,12 @@ from datasets import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
-from refinery.demo.tokenizer import build_tokenizer
-from refinery.segments import IGNORED_LABEL, EncodedRow
+from refinery.contract.segments import IGNORED_LABEL, EncodedRow
+from refinery.demo.base_model.tokenizer import build_tokenizer
 from train.benchmark.rows import trajectory_rows
-from train.causal import build_trainer
-from train.packing import Collator
+from train.families.causal import build_trainer
 from train.recipe import TrainRecipe
+from train.rows.packing import Collator
 
 _MAX_LENGTH = 1024  # TRL's default, so that it truncates nothing
 _VOCABULARY = 4096

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from refinery.segments import IGNORED_LABEL
+from refinery.contract.segments import IGNORED_LABEL
 
 _WARM_UP, _TIMED = 4, 16  # steps
 # Dense bfloat16 FLOPs per second, from the makers' data sheets; of GPUs sold in several forms the fastest.
@@ -31,16 +31,18 @@ def measure_mfu() -> dict[str, Any]:
 
 
 def build_lora_trainer(shape: str, folder: str, *, rows: int, max_length: int) -> Any:
-    """Our trainer of a LoRA adapter on random bfloat16 weights of a shape (train/shapes.py), over `rows` packed rows, one bin a step."""
+    """Our trainer of a LoRA adapter on random bfloat16 weights of a shape (train/planning/shapes.py), over `rows` packed rows, one bin a
+    step.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
-    from refinery.demo.tokenizer import build_tokenizer
-    from train.adapter import with_adapter
+    from refinery.demo.base_model.tokenizer import build_tokenizer
     from train.benchmark.rows import trajectory_rows
-    from train.causal import build_trainer
+    from train.families.adapter import with_adapter
+    from train.families.causal import build_trainer
+    from train.planning.shapes import config_of
     from train.recipe import TrainRecipe
-    from train.shapes import config_of
 
     recipe = TrainRecipe.model_validate(
         {

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from refinery.contract.plain_text import plain_text_tokenizer
+from refinery.contract.records import RelevanceLabel, read_records, write_records
 from refinery.metrics.classification import accuracy, auc, label_f1
-from refinery.plain_text import plain_text_tokenizer
-from refinery.records import RelevanceLabel, read_records, write_records
-from refinery.stage import guarded
+from refinery.runtime.stage import guarded
 
 _SPLITS = {"train": 7, "validation": 1, "test": 2}
 _BATCH = 32
@@ -154,7 +154,7 @@ def _relevant(records: Sequence[RelevanceLabel]) -> list[bool]:
 def _trained_shares(records: Sequence[RelevanceLabel], run: Path) -> list[float]:
     """The probability of `relevant` that the run's checkpoint gives each record."""
     from refinery.llms.build import ModelConfig, build_llm
-    from train.evaluate import relevance_shares
+    from train.methods.evaluate import relevance_shares
 
     return relevance_shares(build_llm(ModelConfig(base=str(run))), records)
 

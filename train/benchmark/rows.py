@@ -8,7 +8,7 @@ each a query that trains and about 250 tokens of evidence that do not, and at th
 import math
 import random
 
-from refinery.segments import IGNORED_LABEL, EncodedRow, SegmentKind
+from refinery.contract.segments import IGNORED_LABEL, EncodedRow, SegmentKind
 
 _SHORTEST, _SHORT, _LONG, _LONGEST = 50, 150, 2000, 4096
 _MEDIAN = math.sqrt(_SHORT * _LONG)

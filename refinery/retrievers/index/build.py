@@ -11,15 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from refinery import plugins
+from refinery.contract.records import Record, write_records
 from refinery.errors import RecipeError, RetrievalError, RunDirError
-from refinery.fingerprint import text_fingerprint
 from refinery.passages.corpus import Corpus, Written, write_corpus
 from refinery.passages.decontaminate import contamination_check
 from refinery.passages.sources import estimate_count, iter_passages, source_bytes
-from refinery.records import Record, write_records
 from refinery.retrievers.base import RetrieverConfig, retriever_options
 from refinery.retrievers.index.manifest import MANIFEST_FILE, Manifest, make_checks, read_manifest, sampled_checksum
+from refinery.runtime import plugins
+from refinery.runtime.fingerprint import text_fingerprint
 
 _logger = logging.getLogger(__name__)
 _WORKING_FILES = _PLAN_FILE, _CORPUS_FILE = "plan.json", "corpus.json"  # of a build under way

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from refinery.contract.records import Passage, Record
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
-from refinery.records import Passage, Record
 from refinery.retrievers.base import Hit
 
 MANIFEST_FILE = "index.json"

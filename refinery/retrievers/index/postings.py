@@ -16,9 +16,9 @@ import bm25s
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from refinery.contract.records import Passage
 from refinery.passages.corpus import batches, searched_text
-from refinery.progress import Progress
-from refinery.records import Passage
+from refinery.runtime.progress import Progress
 
 
 def build_postings(

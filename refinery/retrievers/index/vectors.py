@@ -9,10 +9,10 @@ import faiss
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from refinery.contract.records import Passage, Record, write_records
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import batches, searched_text
-from refinery.progress import Progress
-from refinery.records import Passage, Record, write_records
+from refinery.runtime.progress import Progress
 
 _EMBEDDINGS_FILE, _FAISS_FILE, _DONE_FILE = "embeddings.npy", "vectors.faiss", "encoded.json"
 _PASSAGES_PER_BATCH = 2_048

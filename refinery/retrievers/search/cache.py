@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RetrievalError
-from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit, Retriever
 
 _MOST_REMEMBERED = 10_000

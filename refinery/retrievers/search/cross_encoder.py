@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from refinery.batching import Batcher, in_thread
+from refinery.contract.plain_text import hide_added_tokens
 from refinery.errors import CheckpointError, RecipeError
-from refinery.plain_text import hide_added_tokens
-from refinery.recipe import Recipe
+from refinery.runtime.batching import Batcher, in_thread
+from refinery.runtime.recipe import Recipe
 
 _MOST_CHARACTERS = 20_000  # of a text; no cross-encoder reads further
 _MOST_QUERIES = 16  # scored at once, each with all its texts

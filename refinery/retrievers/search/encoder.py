@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from refinery.contract.plain_text import hide_added_tokens
 from refinery.errors import CheckpointError, RecipeError, RetrievalError
-from refinery.plain_text import hide_added_tokens
-from refinery.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 _CHARACTERS_PER_TOKEN = 32  # more than any text has; what lies beyond is not read, and is not worth tokenizing
 _ENDPOINT_TOKENS = 8_191  # text-embedding-3's limit

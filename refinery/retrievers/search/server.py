@@ -8,10 +8,10 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from refinery.contract.records import Passage
 from refinery.errors import RefineryError
-from refinery.records import Passage
 from refinery.retrievers.base import Hit, Retriever
-from refinery.serving import Guard, RequestFault, read_json_body
+from refinery.runtime.serving import Guard, RequestFault, read_json_body
 
 _MOST_BYTES = 1 << 24  # of a request
 _MOST_HITS = 1 << 16  # of a request: its queries times topk, which its reply and the memory for it grow with

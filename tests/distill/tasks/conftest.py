@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from distill.label_context import Workbench
 from distill.recipe import DistillRecipe
-from distill.teacher import RejectedRow
-from distill.workbench import Workbench
-from refinery import plugins
-from refinery.llms.endpoint import EndpointConfig
+from distill.teacher.teacher import RejectedRow
+from refinery.llms.served.endpoint import EndpointConfig
 from refinery.questions.base import read_questions
 from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.runtime import plugins
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 RELEASES = {

@@ -5,9 +5,9 @@ import importlib
 
 import pytest
 
-from infer.tools import Tools
+from infer.session import Tools
+from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
-from refinery.records import Passage, Question
 from refinery.retrievers.fake import FakeRetriever
 
 FILM = Passage(id="film", title="Dune", text="Dune was directed by Maria Torvel.")

@@ -3,11 +3,11 @@ from collections import Counter
 
 import pytest
 
-from refinery.demo.questions import draw_questions
-from refinery.demo.teacher import Teacher as DemoTeacher
-from refinery.demo.world import demo_worlds
-from refinery.records import Question, SubQuestion
-from refinery.sub_models import parse_sub_questions, render_sub_questions
+from refinery.contract.records import Question, SubQuestion
+from refinery.demo.teacher.replies import Teacher as DemoTeacher
+from refinery.demo.world.entities import demo_worlds
+from refinery.demo.world.questions import draw_questions
+from refinery.tasks.sub_models import parse_sub_questions, render_sub_questions
 
 CHAIN = [SubQuestion(text="Who directed Dune?", answer="Maria Torvel"), SubQuestion(text="Where was #1 born?", answer="Lyon")]
 QUESTION = Question(id="q", text="Where was the director of Dune born?", decomposition=CHAIN)

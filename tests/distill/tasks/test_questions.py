@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from distill.label_context import Workbench
 from distill.recipe import DistillRecipe
 from distill.tasks import questions
 from distill.tasks.questions import Options, label, needs, rows, write_inputs
-from distill.teacher import RejectedRow
-from distill.workbench import Workbench
-from refinery.demo.teacher import Teacher
-from refinery.demo.world import demo_worlds
+from distill.teacher.teacher import RejectedRow
+from refinery.contract.records import Passage, Question, read_records, write_records
+from refinery.demo.teacher.replies import Teacher
+from refinery.demo.world.entities import demo_worlds
 from refinery.errors import RecipeError, RecordError
 from refinery.passages.corpus import Corpus, corpus_hash
 from refinery.passages.sources import iter_passages
-from refinery.recipe import load_recipe
-from refinery.records import Passage, Question, read_records, write_records
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.index.build import build_index
+from refinery.runtime.recipe import load_recipe
 
 PROJECT = Path(__file__).parents[3]
 WORLDS = demo_worlds(0)

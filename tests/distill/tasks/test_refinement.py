@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from distill.recipe import DistillRecipe
-from distill.trajectory_checks import keeps_original
-from refinery.demo.questions import draw_questions
-from refinery.demo.teacher import Teacher as DemoTeacher
-from refinery.demo.world import demo_worlds
+from distill.steps.trajectory_checks import keeps_original
+from refinery.contract.records import Disambiguation, Passage, Question, SubQuestion, Turn
+from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row, release_row
+from refinery.demo.teacher.replies import Teacher as DemoTeacher
+from refinery.demo.world.entities import demo_worlds
+from refinery.demo.world.questions import draw_questions
 from refinery.errors import RecipeError
-from refinery.messages import ReleaseRow, parse_release_row, release_row
-from refinery.recipe import load_recipe
-from refinery.records import Disambiguation, Passage, Question, SubQuestion, Turn
+from refinery.runtime.recipe import load_recipe
 
 PROJECT = Path(__file__).parents[3]
 DUNE = Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed.")

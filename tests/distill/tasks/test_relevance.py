@@ -6,13 +6,13 @@ from itertools import groupby
 
 import pytest
 
-from distill.rank_agreement import RankAgreement
 from distill.recipe import DistillRecipe
-from refinery.demo.questions import draw_questions
-from refinery.demo.teacher import Teacher as DemoTeacher
-from refinery.demo.world import demo_worlds
+from distill.steps.rank_agreement import RankAgreement
+from refinery.contract.records import Passage, Question, SubQuestion
+from refinery.demo.teacher.replies import Teacher as DemoTeacher
+from refinery.demo.world.entities import demo_worlds
+from refinery.demo.world.questions import draw_questions
 from refinery.errors import RecipeError
-from refinery.records import Passage, Question, SubQuestion
 
 DUNE = Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed.")
 TORVEL = Passage(id="torvel", title="Maria Torvel", text="Maria Torvel was born in Lyon.")

@@ -5,16 +5,16 @@ from collections import Counter
 
 import pytest
 
+from distill.label_context import Workbench
 from distill.recipe import DistillRecipe
 from distill.run import run
-from distill.teacher import RejectedRow
-from distill.workbench import Workbench
-from refinery import plugins
+from distill.teacher.teacher import RejectedRow
+from refinery.contract.records import Passage, Preference, Question, SelectionLabel, Step, Trajectory, read_records, write_records
+from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import RecipeError, RunDirError
-from refinery.records import Passage, Preference, Question, SelectionLabel, Step, Trajectory, read_records, write_records
-from refinery.run_dir import write_json
-from refinery.sub_models import selection_prompt
-from refinery.trace import PREDICTIONS_FILE, Cost, Prediction
+from refinery.runtime import plugins
+from refinery.runtime.run_dir import write_json
+from refinery.tasks.sub_models import selection_prompt
 
 QUESTION = Question(id="q", text="Who directed Dune?", answers=["Maria Torvel"], split="train")
 DUNE = Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed.")
@@ -164,7 +164,7 @@ def test_a_run_of_another_stage_is_refused(task, tree_run):
 
 @pytest.mark.parametrize(("task", "record", "rows"), [("selection", SelectionLabel, 4), ("preferences", Preference, 3)])
 def test_a_whole_run_writes_rows_counts_and_columns(tree_run, tmp_path, read_page, task, record, rows):
-    from distill.page import write
+    from distill.viewing.page import write
 
     unknown = QUESTION.model_copy(update={"id": "unknown"})
     write_records(tmp_path / "questions.jsonl", [QUESTION, unknown])

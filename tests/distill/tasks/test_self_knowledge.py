@@ -5,13 +5,13 @@ from collections import Counter
 import pytest
 
 from distill.recipe import DistillRecipe
-from refinery.demo.questions import draw_questions
-from refinery.demo.teacher import Teacher as DemoTeacher
-from refinery.demo.world import demo_worlds
+from refinery.contract.records import Question
+from refinery.demo.teacher.replies import Teacher as DemoTeacher
+from refinery.demo.world.entities import demo_worlds
+from refinery.demo.world.questions import draw_questions
 from refinery.errors import RecipeError
-from refinery.llms.endpoint import EndpointConfig
 from refinery.llms.fake import FakeLLM
-from refinery.records import Question
+from refinery.llms.served.endpoint import EndpointConfig
 
 QUESTION = Question(id="q", text="Where was the director of Dune born?", answers=["Lyon", "Lugdunum"])
 

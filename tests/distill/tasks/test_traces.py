@@ -6,22 +6,22 @@ import re
 
 import pytest
 
+from distill.label_context import Workbench
 from distill.recipe import DistillRecipe
-from distill.teacher import RejectedRow
-from distill.workbench import Workbench
+from distill.teacher.teacher import RejectedRow
 from infer.decoders import migres, rag, re_thinking, rq_rag
-from infer.tools import Tools
+from infer.session import Tools
+from refinery.contract.records import Passage, Question, write_records
+from refinery.contract.trace import PREDICTIONS_FILE
 from refinery.errors import RecipeError, RunDirError
+from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
-from refinery.llms.huggingface import HuggingFaceLLM
-from refinery.metrics.squad import normalize_answer
-from refinery.modules import LeafReply
-from refinery.plugins import load
 from refinery.prompts.render import render_prompt
-from refinery.records import Passage, Question, write_records
 from refinery.retrievers.fake import FakeRetriever
-from refinery.run_dir import write_json
-from refinery.trace import PREDICTIONS_FILE
+from refinery.runtime.plugins import load
+from refinery.runtime.run_dir import write_json
+from refinery.tasks.replies import LeafReply
+from refinery.text import normalize_answer
 
 WHOLE, BORN = "Where was the director of Dune born?", "Where was Maria Torvel born?"
 FILM = Passage(id="film", title="Dune", text="Dune is a film directed by Maria Torvel.")

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
+from refinery.contract.records import Passage
+from refinery.contract.segments import encode_text
 from refinery.prompts.render import render_prompt
-from refinery.records import Passage
-from refinery.segments import encode_text
-from refinery.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW, knowledge_prompt, relevance_prompt
+from refinery.tasks.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW, knowledge_prompt, relevance_prompt
 
 
 class PlainSolver:

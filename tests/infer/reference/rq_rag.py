@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from refinery.formats import END, action_segment, evidence_segments, prompt_segments
+from refinery.contract.formats import END, action_segment, evidence_segments, prompt_segments
+from refinery.contract.records import Passage, Question
+from refinery.contract.segments import control_token_id, encode, encode_segment
 from refinery.prompts.render import render_prompt
-from refinery.records import Passage, Question
-from refinery.segments import control_token_id, encode, encode_segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from demo_teacher import PASSAGES, WORLDS
 
-from refinery.demo.teacher import serve
-from refinery.demo.teacher_server import ChatServer
+from refinery.demo.teacher.replies import serve
+from refinery.demo.teacher.server import ChatServer
 from refinery.retrievers.bm25 import Bm25
 
 

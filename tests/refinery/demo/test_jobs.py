@@ -7,7 +7,7 @@ import pytest
 from distill.recipe import DistillRecipe
 from infer.recipe import InferRecipe
 from refinery.demo.jobs import PROJECT, core_jobs, method_jobs
-from refinery.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from train.recipe import TrainRecipe
 
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}

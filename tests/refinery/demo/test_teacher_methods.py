@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from demo_teacher import COMMON_QUESTIONS, PASSAGES, WORLDS, config, several
 
-from infer.tools import Tools
-from refinery import plugins
-from refinery.demo.questions import QUESTION_TYPES
-from refinery.demo.teacher import REFUSAL
-from refinery.demo.teacher_server import ChatServer
+from infer.session import Tools
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
+from refinery.demo.teacher.replies import REFUSAL
+from refinery.demo.teacher.server import ChatServer
+from refinery.demo.world.questions import QUESTION_TYPES
 from refinery.llms.build import build_llm
 from refinery.metrics.squad import exact_match
-from refinery.records import Question
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.bm25 import Bm25
 from refinery.retrievers.fake import FakeRetriever
-from refinery.trace import Prediction
+from refinery.runtime import plugins
 
 COMMON = [question for question in COMMON_QUESTIONS if question.type == "single_hop"]
 ONE_SEARCH = ("single_hop", "comparison", "ambiguous")

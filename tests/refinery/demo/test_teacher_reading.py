@@ -9,12 +9,12 @@ from demo_teacher import COMMON_QUESTIONS, PASSAGES, QUESTIONS, WORLDS, several,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinery.demo.facts import Fact, read_statements, solve
-from refinery.demo.prompt_form import PromptForm, shown_passages
-from refinery.demo.questions import QUESTION_TYPES, RELATIONS
-from refinery.demo.teacher import REFUSAL, Teacher
+from refinery.contract.records import Passage, Question
+from refinery.demo.teacher.facts import Fact, read_statements, solve
+from refinery.demo.teacher.prompt_form import PromptForm, shown_passages
+from refinery.demo.teacher.replies import REFUSAL, Teacher
+from refinery.demo.world.questions import QUESTION_TYPES, RELATIONS
 from refinery.prompts.render import render_prompt
-from refinery.records import Passage, Question
 
 TEACHER = Teacher(WORLDS)
 TEST_PASSAGES = [passage for id, passage in PASSAGES.items() if id.startswith("test:")]

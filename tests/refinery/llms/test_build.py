@@ -3,7 +3,7 @@ import torch
 
 from refinery.errors import CheckpointError
 from refinery.llms.build import ModelConfig, _own_device, build_llm
-from refinery.llms.huggingface import HuggingFaceLLM
+from refinery.llms.engine.huggingface import HuggingFaceLLM
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps", "xpu"])

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from refinery.control_tokens import RQ_RAG
+from refinery.contract.control_tokens import RQ_RAG
+from refinery.contract.segments import Segment, encode
 from refinery.llms.fake import Call, FakeLLM, FakeTokenizer
-from refinery.segments import Segment, encode
 
 
 def test_it_writes_what_its_script_says_after_the_text_so_far():

@@ -3,7 +3,7 @@
 import pytest
 from chat_templates import chat_tokenizer
 
-from refinery.llms.endpoint import parse_completion
+from refinery.llms.served.endpoint import parse_completion
 from refinery.llms.thinking import read_written, split_thinking
 
 

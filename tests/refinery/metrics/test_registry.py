@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refinery.contract.records import Disambiguation, Question
 from refinery.errors import PluginError
 from refinery.metrics.registry import METRICS, find_metric, metrics_of, score_all
-from refinery.metrics.squad import normalize_answer
 from refinery.questions.base import read_questions
-from refinery.records import Disambiguation, Question
+from refinery.text import normalize_answer
 
 SAMPLE = Path(__file__).parents[3] / "recipes" / "sample" / "data"
 SHARED = Path(__file__).parents[4] / "shared" / "data"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinery.metrics.squad import exact_match, normalize_answer, token_f1
+from refinery.metrics.squad import exact_match, token_f1
+from refinery.text import normalize_answer
 
 
 @pytest.mark.parametrize(

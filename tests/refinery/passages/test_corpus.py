@@ -1,9 +1,9 @@
 import pytest
 
+from refinery.contract.records import Passage
 from refinery.errors import RecordError
 from refinery.passages.corpus import Corpus, batches, corpus_hash, write_corpus
 from refinery.passages.decontaminate import contamination_check
-from refinery.records import Passage
 
 PASSAGES = [Passage(id=f"é{number}", title="T\u2028", text="line\nbreak " * number) for number in range(5)]
 

@@ -2,9 +2,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from refinery.contract.records import Passage, write_records
 from refinery.errors import RecordError
 from refinery.passages.sources import estimate_count, iter_passages
-from refinery.records import Passage, write_records
 
 PASSAGES = [Passage(id="1", title='The "Lyon"', text='A city\u2028in "France", of 500\u00a0000.'), Passage(id="2", title="", text="Oslo")]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from refinery import plugins
 from refinery.errors import RecordError
 from refinery.questions.base import read_questions
+from refinery.runtime import plugins
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from refinery import plugins
+from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import DatasetRow, read_dataset, read_questions, split_of
-from refinery.records import Question
+from refinery.runtime import plugins
 
 DATA = Path(__file__).parents[3] / "recipes" / "sample" / "data"
 

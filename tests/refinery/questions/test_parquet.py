@@ -1,9 +1,9 @@
 import pytest
 from pyarrow import Table, parquet
 
+from refinery.contract.records import Passage, Question, SubQuestion
 from refinery.errors import RecordError
 from refinery.questions.parquet import read
-from refinery.records import Passage, Question, SubQuestion
 
 QUESTIONS = [
     Question(id="a", text="Who?", answers=["Torvel"], passages=[Passage(id="p", text="Torvel.")], dataset="own", split="dev"),

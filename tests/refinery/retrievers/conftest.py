@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from refinery.records import Passage
+from refinery.contract.records import Passage
 
 PASSAGES = [
     Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed in 1984."),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError
-from refinery.records import Passage, write_records
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.bm25 import Bm25, Options, Tokenizer, best_positions
 

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
+from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RetrievalError
-from refinery.records import Passage, Question
 from refinery.retrievers.base import Hit
 from refinery.retrievers.search.cache import CachedRetriever, search_key
 

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
+from refinery.contract.records import Question
 from refinery.errors import RecipeError, RecordError
-from refinery.records import Question
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.search.okapi import okapi_scores
 

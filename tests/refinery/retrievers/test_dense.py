@@ -6,9 +6,9 @@ import pytest
 pytest.importorskip("faiss")
 pytest.importorskip("sentence_transformers")
 
+from refinery.contract.records import Passage, write_records
 from refinery.errors import CheckpointError, RecipeError, RetrievalError
 from refinery.passages.corpus import Corpus, write_corpus
-from refinery.records import Passage, write_records
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.index.build import build_index
 from refinery.retrievers.index.vectors import Vectors, build_vectors, open_vectors, tuned

@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from refinery.contract.records import Question
 from refinery.errors import RetrievalError
-from refinery.records import Question
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 
 ASKED = web.AppKey("asked", list)

@@ -11,15 +11,15 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from refinery.command import main
+from refinery.cli import main
+from refinery.contract.records import write_records
 from refinery.errors import RetrievalError
-from refinery.records import write_records
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.bm25 import Bm25
 from refinery.retrievers.fake import FakeRetriever
 from refinery.retrievers.http import Http, Options
 from refinery.retrievers.search.server import retrieve_app
-from refinery.serving import Guard
+from refinery.runtime.serving import Guard
 
 ASKED = web.AppKey("asked", list)
 
@@ -152,7 +152,7 @@ def test_a_server_that_is_not_there_is_an_error_of_the_query(search):
 def test_the_command_serves_a_recipe(tmp_path, passages):
     write_records(tmp_path / "passages.jsonl", passages)
     (tmp_path / "bm25.yaml").write_text("name: bm25\n", encoding="utf-8")
-    command = [sys.executable, "-u", "-m", "refinery.command", "serve-retriever", str(tmp_path / "bm25.yaml"), "--port", "0"]
+    command = [sys.executable, "-u", "-m", "refinery.cli", "serve-retriever", str(tmp_path / "bm25.yaml"), "--port", "0"]
     options = ["--set", f"passages={tmp_path / 'passages.jsonl'}"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server:
         try:

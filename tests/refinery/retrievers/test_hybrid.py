@@ -1,7 +1,7 @@
 import pytest
 
+from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RetrievalError
-from refinery.records import Passage, write_records
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.fake import FakeRetriever
 from refinery.retrievers.hybrid import Hybrid, Options

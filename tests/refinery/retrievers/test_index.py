@@ -8,11 +8,11 @@ import bm25s
 import numpy as np
 import pytest
 
-from refinery.command import main
+from refinery.cli import main
+from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError, RetrievalError, RunDirError
 from refinery.passages.corpus import searched_text
 from refinery.passages.sources import iter_passages
-from refinery.records import Passage, write_records
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.bm25 import Bm25, Options, Tokenizer
 from refinery.retrievers.index.build import build_index

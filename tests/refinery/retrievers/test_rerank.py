@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("sentence_transformers")
 
+from refinery.contract.records import write_records
 from refinery.errors import CheckpointError
-from refinery.records import write_records
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 
 

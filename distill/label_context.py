@@ -1,0 +1,101 @@
+"""What a labelling task works with: the teacher, the target model, the retriever, and the recipe."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from distill.recipe import DistillRecipe
+from distill.steps.predictions import Predictions
+from distill.teacher.store import EffectStore
+from distill.teacher.teacher import Asked, RejectedRow, Teacher
+from refinery.contract.records import Passage, Provenance, Question
+from refinery.errors import RetrievalError
+from refinery.llms.served.endpoint import EndpointConfig
+from refinery.prompts.render import prompt_hash
+from refinery.retrievers.base import Hit, Retriever
+from refinery.retrievers.search.cache import search_key
+from refinery.runtime.recipe import recipe_hash
+
+
+@dataclass
+class Workbench:
+    """The parts that the recipe configured; a task's `needs` says which it uses, and `run` has checked that they are there.
+
+    `target` is a local model, or a Teacher over `target_endpoint`.
+    """
+
+    recipe: DistillRecipe
+    teacher: Teacher | None
+    target: Any | None
+    retriever: Retriever | None
+    store: EffectStore | None = None
+    options: Any = None
+    _rows_of_group: Counter[str] = field(default_factory=Counter)
+    _sources: dict[tuple[tuple[str, ...], bool], dict[str, Any]] = field(default_factory=dict)
+
+    async def search(self, query: str, question: Question, *, k: int | None = None) -> list[Passage]:
+        """The `k` passages (the recipe's number by default) for a query, best first; kept in the store like a paid reply.
+
+        Raises RejectedRow when the search cannot be made.
+        """
+        assert self.retriever is not None
+        k = k or self.recipe.passages_per_query
+        # A retriever without a revision searches what the question brings; nothing outside can change under it.
+        revision = getattr(self.retriever, "revision", None) if self.store else None
+        if revision is None or self.store is None:
+            return [hit.passage for hit in await self._hits(query, question, k)]
+        key = search_key(revision, query, k)
+        found = self.store.get(key)
+        if found is None:
+            found = [hit.passage.model_dump() for hit in await self._hits(query, question, k)]
+            await self.store.put(key, found)
+        return [Passage.model_construct(**values) for values in found]
+
+    async def _hits(self, query: str, question: Question, k: int) -> list[Hit]:
+        assert self.retriever is not None
+        try:
+            return await self.retriever.search(query, k=k, question=question)
+        except RetrievalError as error:
+            raise RejectedRow("search_failed", str(error)) from None
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """What the recipe's infer runs answered."""
+        return Predictions(self.recipe.runs)
+
+    def has_room(self, group: str) -> bool:
+        """Whether a group of rows has fewer than the option `most_per_group` allows; then it has one more now."""
+        most = self.options.most_per_group
+        self._rows_of_group[group] += 1
+        return most is None or self._rows_of_group[group] <= most
+
+    def provenance(self, *prompts: str, asked: Asked | None = None, target: bool = False) -> Provenance:
+        """Where a row comes from: the prompts used, and what was asked of the teacher, or of the `target`."""
+        source, asked = self._sources.get((prompts, target)), asked or Asked()
+        if source is None:
+            source = self._sources[prompts, target] = self._source(prompts, target)
+        return Provenance(
+            **source,
+            request_ids=asked.request_ids,
+            num_prompt_tokens=asked.num_prompt_tokens,
+            num_completion_tokens=asked.num_completion_tokens,
+            cost_usd=asked.cost_usd,
+        )
+
+    def _source(self, prompts: tuple[str, ...], target: bool) -> dict[str, Any]:
+        """What the rows made with these prompts share."""
+        recipe = self.recipe
+        endpoint = recipe.target_endpoint if target else recipe.teacher
+        model = endpoint.model if endpoint and prompts else recipe.target.base if target and recipe.target else None
+        return {
+            "task": recipe.task,
+            "recipe_hash": recipe_hash(recipe),
+            "prompts": {prompt: prompt_hash(prompt) for prompt in prompts},
+            "model": model,
+            "parameters": _sampling(endpoint) if endpoint and prompts else {},
+        }
+
+
+def _sampling(endpoint: EndpointConfig) -> dict[str, Any]:
+    return {"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens}

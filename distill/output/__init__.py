@@ -1,0 +1,1 @@
+"""A distill run's rows, as they lie on disk."""

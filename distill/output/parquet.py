@@ -1,0 +1,126 @@
+"""JSON Lines of one record type to Parquet, batch by batch, with a schema declared by the record and never guessed from the rows.
+
+A column that is null in every row keeps its type, so the files of two runs always fit together. Every column may be null: the hub's
+readers drop the distinction. A dict of anything, and a field that may hold one type or another, becomes its JSON text.
+"""
+
+import types
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import from_json, to_json
+
+from refinery.contract.records import Record
+from refinery.errors import RunDirError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_ROWS_PER_BATCH = 2_000  # a trajectory with its passages is about 10 kB
+
+
+def write_parquet(rows: Path, record: type[Record]) -> Path:
+    """Write `<name>.parquet` beside `<name>.jsonl`, whose rows are `record`s, whole or not at all. Returns its path.
+
+    Raises TypeError for a field of a type without a column.
+    """
+    import pyarrow
+
+    schema = schema_of(record)
+    batches = (pyarrow.RecordBatch.from_pylist(batch, schema=schema) for batch in _batches(rows, record))
+    return _write(rows.with_suffix(".parquet"), schema, batches)
+
+
+def join_parquet(parts: Sequence[Path], joined: Path) -> Path:
+    """Write the rows of `parts` to one file, in order. Raises RunDirError where two were written with different records."""
+    from pyarrow import parquet
+
+    schemas = [parquet.read_schema(part) for part in parts]
+    for part, schema in zip(parts, schemas, strict=True):
+        if not schema.equals(schemas[0]):
+            raise RunDirError(f"{part}: has other columns than {parts[0]}. Run all shards with one version of Refinery.")
+    return _write(joined, schemas[0], (batch for part in parts for batch in parquet.ParquetFile(part).iter_batches(_ROWS_PER_BATCH)))
+
+
+def schema_of(record: type[BaseModel]) -> "pyarrow.Schema":
+    """The columns of a record type."""
+    import pyarrow
+
+    return pyarrow.schema([(name, _column_type(field.annotation)) for name, field in record.model_fields.items()])
+
+
+def _write(path: Path, schema: "pyarrow.Schema", batches: "Iterator[pyarrow.RecordBatch]") -> Path:
+    from pyarrow import parquet
+
+    partial = path.with_name(path.name + ".partial")
+    with parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    partial.replace(path)
+    return path
+
+
+def _batches(rows: Path, record: type[Record]) -> Iterator[list[dict[str, Any]]]:
+    convert = _converter(record) or _as_it_is
+    with rows.open("rb") as lines:  # bytes split at newlines only; text would also split at U+2028
+        while batch := [convert(from_json(line)) for line in islice(lines, _ROWS_PER_BATCH)]:
+            yield batch
+
+
+@cache
+def _converter(annotation: Any) -> Callable[[Any], Any] | None:
+    """What makes a JSON value of this type one that pyarrow takes for `_column_type(annotation)`; None where it is one already."""
+    annotation = _without_none(annotation)
+    if _is_json(annotation):
+        return lambda value: None if value is None else to_json(value).decode()
+    if get_origin(annotation) is list and (of_item := _converter(get_args(annotation)[0])):
+        return lambda value: None if value is None else [of_item(item) for item in value]
+    if not _is_record(annotation):
+        return None
+    converters = {name: found for name, field in annotation.model_fields.items() if (found := _converter(field.annotation))}
+    if not converters:
+        return None
+    return lambda value: None if value is None else value | {name: convert(value.get(name)) for name, convert in converters.items()}
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _column_type(annotation: Any) -> "pyarrow.DataType":
+    import pyarrow
+
+    annotation = _without_none(annotation)
+    if _is_json(annotation):
+        return pyarrow.string()
+    if get_origin(annotation) is list:
+        return pyarrow.list_(_column_type(get_args(annotation)[0]))
+    if _is_record(annotation):
+        return pyarrow.struct(list(schema_of(annotation)))
+    simple = {str: pyarrow.string(), bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
+    kinds = {type(choice) for choice in get_args(annotation)} if get_origin(annotation) is Literal else {annotation}
+    if len(kinds) != 1 or not kinds <= simple.keys():
+        raise TypeError(f"no Parquet column for the type {annotation}")
+    return simple[kinds.pop()]
+
+
+def _without_none(annotation: Any) -> Any:
+    """`X` for `X | None`; any other type as it is."""
+    kept = [argument for argument in get_args(annotation) if argument is not type(None)]
+    return kept[0] if _is_union(annotation) and len(kept) == 1 else annotation
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, types.UnionType)
+
+
+def _is_json(annotation: Any) -> bool:
+    return _is_union(annotation) or (get_origin(annotation) or annotation) is dict
+
+
+def _is_record(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

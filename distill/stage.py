@@ -1,0 +1,42 @@
+"""What the `distill` stage declares to the `refinery` command."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from refinery.runtime.stages import Stage
+
+
+class DistillStage(Stage):
+    """Label questions with a teacher."""
+
+    name = "distill"
+    summary = "label questions with a teacher"
+    recipe_keys = frozenset({"task", "questions"})
+
+    def main(self, argv: Sequence[str]) -> int:
+        """Run `refinery distill ...`."""
+        from distill.__main__ import main
+
+        return main(argv)
+
+    def panels(self, runs: Sequence[Path]) -> Any:
+        """The balance of labels, and what rows cost."""
+        from distill.viewing.plot import panels
+
+        return panels(runs)
+
+    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
+        """Labels beside what they were made from."""
+        from distill.viewing.page import write
+
+        return write(runs, output, limit=limit)
+
+    def measure(self) -> dict[str, Any]:
+        """The client beside a mock endpoint."""
+        from distill.benchmark.run import measure
+
+        return measure()
+
+
+STAGE = DistillStage()

@@ -1,0 +1,1 @@
+"""What labelling tasks share."""

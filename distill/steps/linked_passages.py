@@ -1,0 +1,28 @@
+"""Which passages mention which."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from refinery.contract.records import Passage
+
+
+def linked_pairs(passages: Sequence[Passage], *, links_per_passage: int) -> Iterator[tuple[Passage, Passage]]:
+    """Each passage with those whose titles its text mentions as written, first mentioned first.
+
+    A title is looked for without a note in brackets at its end; where several passages share one, the first stands for them.
+    """
+    by_title: dict[tuple[str, ...], Passage] = {}
+    for passage in passages:
+        by_title.setdefault(_title_words(passage), passage)
+    by_title.pop((), None)
+    lengths = {len(words) for words in by_title}
+    for passage in passages:
+        words = re.findall(r"\w+", passage.text)
+        spans = (tuple(words[start : start + length]) for start in range(len(words)) for length in lengths)
+        mentioned = dict.fromkeys(span for span in spans if span in by_title and span != _title_words(passage))
+        for span in list(mentioned)[:links_per_passage]:
+            yield passage, by_title[span]
+
+
+def _title_words(passage: Passage) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", re.sub(r"\s*\([^()]*\)\s*$", "", passage.title)))

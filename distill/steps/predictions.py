@@ -1,0 +1,44 @@
+"""What finished infer runs answered, looked up by question; of each prediction only its place in its file is kept in memory."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic_core import from_json
+
+from distill.teacher.teacher import RejectedRow
+from refinery.contract.records import Question, parse_record
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.errors import RunDirError
+from refinery.runtime.run_dir import read_run
+
+
+class Predictions:
+    """The predictions of some finished infer runs. Raises RunDirError for a folder that is not one."""
+
+    def __init__(self, runs: Sequence[Path]) -> None:
+        self._places: dict[str, list[tuple[Path, int]]] = {}
+        for run in runs:
+            if read_run(run)["stage"] != "infer" or not (run / "metrics.json").exists():
+                raise RunDirError(f"{run}: is not a finished infer run. Name the output_dir of one that has come to its end.")
+            self._index(run / PREDICTIONS_FILE)
+
+    def of(self, question: Question) -> list[Prediction]:
+        """Each run's prediction, in the order of the runs. Raises RejectedRow where no run was asked the question."""
+        if question.id not in self._places:
+            raise RejectedRow("not_decoded", f"no run has an answer to question {question.id}")
+        return [_read(path, offset) for path, offset in self._places[question.id]]
+
+    def _index(self, path: Path) -> None:
+        with path.open("rb") as file:
+            offset = 0
+            for line in file:
+                values = from_json(line)
+                if values.get("failed") is None:
+                    self._places.setdefault(values["question_id"], []).append((path, offset))
+                offset += len(line)
+
+
+def _read(path: Path, offset: int) -> Prediction:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return parse_record(file.readline(), Prediction, where=str(path))

@@ -1,0 +1,152 @@
+"""How each kind of question becomes the steps of a trajectory (RQ-RAG Sec. 2.1, App. A): one function a kind, by teacher or annotations."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel
+
+from distill.steps.gold import searchable_steps
+from distill.steps.refinement_row import FewQueries, Queries, Row, SearchDecision, Text
+from distill.steps.trajectory_checks import check_support, check_support_is_known
+from distill.teacher.teacher import RejectedRow
+from refinery.contract.choices import choice_letters, choice_question
+from refinery.contract.records import Disambiguation, Question, Step, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of question: its first prompt, its students' system prompt (None: the training recipe's), and who labels it how."""
+
+    prompt: str
+    system_prompt: str | None
+    by_teacher: Callable[[Row], Awaitable[list[Step]]]
+    by_annotations: Callable[[Row], Awaitable[list[Step]]] | None = None
+
+
+class Reply(BaseModel):
+    """The teacher's next step."""
+
+    action: Literal["rewrite", "decompose", "disambiguate", "answer", "give_up"]
+    text: Text
+
+
+async def stepwise(row: Row) -> list[Step]:
+    """The teacher chooses rewrite, decompose or disambiguate step by step, and reads what was found before the next."""
+    steps = list[Step]()
+    while True:
+        reply = await row.ask("teacher_refinement", Reply, steps=steps)
+        if reply.action == "give_up":
+            raise RejectedRow("gave_up", reply.text)
+        if reply.action == "answer":
+            break
+        if len(steps) == row.bench.recipe.max_steps:
+            raise RejectedRow("too_many_steps", f"no answer after {len(steps)} searches")
+        steps.append(await row.search(reply.action, reply.text))
+    check_support(row.question, steps)
+    closing = row.original() if row.keeps_original else row.regenerated(reply.text)
+    row.check_right(closing)
+    return [*steps, closing]
+
+
+async def dialogue(row: Row) -> list[Step]:
+    """Is a search needed in this turn, and with which queries (Table 4)?"""
+    history = turns(row.question)
+    return await _chat(row, await row.ask("teacher_refinement_dialogue", SearchDecision, history=history), history)
+
+
+async def instruction(row: Row) -> list[Step]:
+    """An instruction, followed with a search or without."""
+    return await _chat(row, await row.ask("teacher_refinement_instruction", SearchDecision), [])
+
+
+async def _chat(row: Row, decision: SearchDecision, history: list[Turn]) -> list[Step]:
+    # The authors search whenever there are queries, whatever the decision; here the decision counts.
+    steps = await row.searches("rewrite", decision.queries) if decision.search else []
+    return [*steps, await row.answer("teacher_answer_chat", steps, history=history)]
+
+
+async def multiple_choice(row: Row) -> list[Step]:
+    """At most three queries, then the letter of a choice."""
+    letters = choice_letters(row.question)
+    if not letters:
+        raise RejectedRow("no_choices", f"question {row.question.id} has no choices; kind multiple_choice needs them")
+    reply = await row.ask("teacher_refinement_multiple_choice", FewQueries, choices=row.question.choices)
+    steps = await row.searches("rewrite", reply.queries)
+    check_support(row.question, steps)
+    closing = await row.answer("teacher_answer_choice", steps, question=choice_question(row.question))
+    if closing.text not in letters:
+        raise RejectedRow("no_such_choice", f"the answer {closing.text!r} is none of {', '.join(letters)}")
+    row.check_right(closing)
+    return [*steps, closing]
+
+
+async def multi_hop(row: Row) -> list[Step]:
+    """Queries decomposed with the row's own paragraphs in view (Table 5), kept if they find the supporting ones (App. B.4)."""
+    check_support_is_known(row.question)
+    reply = await row.ask("teacher_refinement_multi_hop", Queries, passages=row.question.passages or [])
+    steps = await row.searches("decompose", reply.queries)
+    check_support(row.question, steps)
+    closing = await row.answer("teacher_answer_short", steps)
+    row.check_right(closing)
+    return [*steps, closing]
+
+
+async def annotated_multi_hop(row: Row) -> list[Step]:
+    """The annotated sub-questions, with earlier answers filled in; a question without any is searched as it is."""
+    closing = row.original()
+    check_support_is_known(row.question)
+    queries = [step.text for step in searchable_steps(row.question)]
+    steps = await (row.searches("decompose", queries) if queries else row.searches("rewrite", [row.question.text]))
+    check_support(row.question, steps)
+    return [*steps, closing]
+
+
+async def ambiguous(row: Row) -> list[Step]:
+    """The readings of the dataset, or the teacher's where it has none (Table 6); each is searched and answered, then all in one."""
+    readings = row.question.disambiguations
+    if not readings:
+        reply = await row.ask("teacher_refinement_ambiguous", Queries)
+        readings = [Disambiguation(text=query) for query in reply.queries]
+    steps = await _readings(row, readings)
+    return [*steps, await row.answer("teacher_answer_ambiguous", steps)]
+
+
+async def annotated_ambiguous(row: Row) -> list[Step]:
+    """The dataset's readings, short answers and long answer; only the searches are new."""
+    closing, readings = row.original(), row.question.disambiguations or []
+    if not readings or not all(reading.answers for reading in readings):
+        raise RejectedRow("no_disambiguations", f"question {row.question.id} is not annotated with readings and their answers")
+    return [*await _readings(row, readings), closing]
+
+
+async def _readings(row: Row, readings: list[Disambiguation]) -> list[Step]:
+    """A search and a short answer for each reading. The dataset's short answers stand, as in the authors' release."""
+    searches = await row.searches("disambiguate", [reading.text for reading in readings])
+    check_support(row.question, searches)
+    known = {reading.text.strip(): "\n".join(reading.answers) for reading in readings}
+
+    async def respond(search: Step) -> Step:
+        return Step(action="respond", text=known[search.text] or await row.short_answer(search.text, [search]))
+
+    responses = await asyncio.gather(*(respond(search) for search in searches))
+    return [step for pair in zip(searches, responses, strict=True) for step in pair]
+
+
+def turns(question: Question) -> list[Turn]:
+    """The dialogue before a question. Raises RejectedRow when it does not end with the assistant's turn."""
+    history = question.history or []
+    if len(history) % 2:
+        raise RejectedRow("broken_history", f"question {question.id}: its history of {len(history)} turns does not end with a reply")
+    return [Turn(question=asked, reply=said) for asked, said in zip(history[::2], history[1::2], strict=True)]
+
+
+KINDS = {
+    "stepwise": Kind("teacher_refinement", None, stepwise),
+    "dialogue": Kind("teacher_refinement_dialogue", "rq_rag_chat", dialogue),
+    "multiple_choice": Kind("teacher_refinement_multiple_choice", "rq_rag_multiple_choice", multiple_choice),
+    "multi_hop": Kind("teacher_refinement_multi_hop", "rq_rag_multi_hop", multi_hop, annotated_multi_hop),
+    "ambiguous": Kind("teacher_refinement_ambiguous", "rq_rag_ambiguous", ambiguous, annotated_ambiguous),
+    "instruction": Kind("teacher_refinement_instruction", "rq_rag_chat", instruction),
+}

@@ -1,0 +1,112 @@
+"""One row of the refinement task at work: what it asks of the teacher, searches, and ends in."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, Field, model_validator
+
+from distill.label_context import Workbench
+from distill.steps.gold import search_own
+from distill.steps.trajectory_checks import check_answered, check_right, keeps_original, original_answer
+from distill.teacher.teacher import Asked, RejectedRow
+from refinery.contract.records import Action, Question, Step
+from refinery.prompts.render import render_prompt
+
+T = TypeVar("T", bound=BaseModel)
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Queries(BaseModel):
+    """What to search for."""
+
+    queries: Annotated[list[Text], Field(min_length=1)]
+
+
+class FewQueries(BaseModel):
+    """What to search for about a multiple-choice question (the authors' single-hop template asks for at most three)."""
+
+    queries: Annotated[list[Text], Field(min_length=1, max_length=3)]
+
+
+class SearchDecision(BaseModel):
+    """Whether to search, and what for."""
+
+    search: bool
+    queries: list[Text]
+
+    @model_validator(mode="after")
+    def _say_what_to_search(self) -> "SearchDecision":
+        if self.search and not self.queries:
+            raise ValueError("search is true, but queries is empty")
+        return self
+
+
+class Answer(BaseModel):
+    """An answer in the teacher's words."""
+
+    answer: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A question on the workbench; `asked` and `prompts` collect what the teacher was asked for it."""
+
+    question: Question
+    bench: Workbench
+    asked: Asked = field(default_factory=Asked)
+    prompts: dict[str, None] = field(default_factory=dict)  # in order of first use
+
+    @property
+    def keeps_original(self) -> bool:
+        """Whether the row ends in the dataset's own answer."""
+        options = self.bench.options
+        return options.by == "annotations" or keeps_original(self.question.id, options.retention)
+
+    async def ask(self, prompt: str, schema: type[T], **values: Any) -> T:
+        """The teacher's reply to a prompt about this row's question, unless `values` names another."""
+        assert self.bench.teacher is not None
+        self.prompts[prompt] = None
+        values = {"question": self.question.text, "examples": self.bench.options.examples} | values
+        return await self.bench.teacher.ask(render_prompt(prompt, **values), schema, self.asked)
+
+    async def search(self, action: Action, query: str) -> Step:
+        """One search as a step."""
+        return Step(action=action, text=query.strip(), passages=await search_own(query, self.question, self.bench))
+
+    async def searches(self, action: Action, queries: Sequence[str]) -> list[Step]:
+        """A step for each query, equal ones once. Raises RejectedRow when there are none, or more than `max_steps`."""
+        distinct = list(dict.fromkeys(query.strip() for query in queries if query.strip()))
+        if not distinct:
+            raise RejectedRow("no_queries", "the teacher gave no query to search for")
+        if len(distinct) > self.bench.recipe.max_steps:
+            raise RejectedRow("too_many_steps", f"{len(distinct)} queries, max_steps is {self.bench.recipe.max_steps}")
+        return list(await asyncio.gather(*(self.search(action, query) for query in distinct)))
+
+    async def short_answer(self, question: str, steps: Sequence[Step]) -> str:
+        """The teacher's short answer to a question from what was found. Raises RejectedRow for a refusal."""
+        reply = await self.ask("teacher_answer_short", Answer, question=question, steps=steps)
+        check_answered(reply.answer)
+        return reply.answer.strip()
+
+    async def answer(self, prompt: str, steps: Sequence[Step], **values: Any) -> Step:
+        """The closing step: the dataset's answer where the row keeps it, else one regenerated from the steps (Sec. 4.4)."""
+        if self.keeps_original:
+            return self.original()
+        reply = await self.ask(prompt, Answer, steps=steps, **values)
+        return self.regenerated(reply.answer)
+
+    def regenerated(self, answer: str) -> Step:
+        """The closing step in the teacher's words. Raises RejectedRow for a refusal."""
+        check_answered(answer)
+        return Step(action="answer", text=answer.strip())
+
+    def original(self) -> Step:
+        """The closing step in the dataset's words."""
+        return Step(action="answer", text=original_answer(self.question))
+
+    def check_right(self, closing: Step) -> None:
+        """Raise RejectedRow for an answer that is not a gold one, unless the recipe keeps those."""
+        if not (self.keeps_original or self.bench.options.keep_wrong_answers):
+            check_right(self.question, closing.text)

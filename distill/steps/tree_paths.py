@@ -1,0 +1,68 @@
+"""The finished paths of RQ-RAG trees that infer runs left, each right or wrong by its answer."""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Annotated
+
+import numpy as np
+from pydantic import AfterValidator
+
+from distill.label_context import Workbench
+from distill.teacher.teacher import RejectedRow
+from refinery.contract.records import Question, Trajectory
+from refinery.contract.trace import Prediction
+from refinery.errors import PluginError
+from refinery.metrics.registry import find_metric, score_all
+
+_RIGHT_FROM = 0.5
+
+
+def _reads_answers(name: str) -> str:
+    try:
+        metric = find_metric(name)
+    except PluginError as error:
+        raise ValueError(str(error)) from None
+    if metric.reads != "answer":
+        raise ValueError(f"'{name}' does not score an answer's text; em.squad does")
+    return name
+
+
+AnswerMetric = Annotated[str, AfterValidator(_reads_answers)]
+
+
+def labelled_trees(question: Question, bench: Workbench) -> list[tuple[list[Trajectory], list[Trajectory]]]:
+    """(right paths, wrong paths) of each run's tree: right scores 0.5 or more by the task's `metric`.
+
+    Raises RejectedRow where a run left no tree or the question has no gold answer.
+    """
+    return [_labelled(prediction, question, bench.options.metric) for prediction in bench.predictions.of(question)]
+
+
+def _labelled(prediction: Prediction, question: Question, metric: str) -> tuple[list[Trajectory], list[Trajectory]]:
+    if not prediction.paths:
+        raise RejectedRow("no_tree", f"the run left no tree for question {question.id}")
+    answers = [path.answer for path in prediction.paths]
+    scores = score_all([metric], answers, [question] * len(answers))[metric]  # (paths,)
+    if not question.answers or np.isnan(scores).any():
+        raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answer that {metric} scores by")
+    right: list[Trajectory] = []
+    wrong: list[Trajectory] = []
+    for path, score in zip(prediction.paths, scores, strict=True):
+        (right if score >= _RIGHT_FROM else wrong).append(path)
+    return right, wrong
+
+
+def likeliest(paths: Iterable[Trajectory], key: Callable[[Trajectory], Hashable]) -> list[Trajectory]:
+    """The paths that differ by `key`, first those that the generator finds likeliest: these are the ones to tell apart.
+
+    They come without the tokens and log-probabilities of the generator, which no row needs.
+    """
+    ordered = sorted(paths, key=lambda path: -sum(logprob for step in path.steps for logprob in step.logprobs or []))
+    first: dict[Hashable, Trajectory] = {}
+    for path in ordered:
+        first.setdefault(key(path), path)
+    return [_as_text(path) for path in first.values()]
+
+
+def _as_text(path: Trajectory) -> Trajectory:
+    steps = [step.model_copy(update={"token_ids": None, "logprobs": None}) for step in path.steps]
+    return path.model_copy(update={"steps": steps, "reading": None, "right_probability": None})

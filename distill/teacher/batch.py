@@ -1,0 +1,265 @@
+"""The same requests as waves of OpenAI Batch jobs: half the price, answered within a day, resumable after days.
+
+A wave is sent when no row has asked for anything new for a while, which is when all of them wait. Jobs that were sent stand in the store
+until all they brought is kept, so that a run that comes back collects them instead of paying again.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from distill.teacher.store import EffectStore
+from distill.teacher.teacher import keep_in
+from refinery.errors import LLMError
+from refinery.llms.served.endpoint import (
+    ChatRequest,
+    EndpointConfig,
+    RefusedRequest,
+    Reply,
+    UnusableEndpoint,
+    openai_client,
+    parse_completion,
+)
+from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
+from refinery.llms.served.wire import read_json
+from refinery.runtime.recipe import Recipe
+
+_ENDED = ("completed", "failed", "expired", "cancelled")
+_QUEUE_IS_FULL = "token_limit_exceeded"  # the organisation has too many tokens enqueued; told only when the job is looked at
+
+
+class BatchConfig(Recipe):
+    """How requests become Batch jobs; the limits are OpenAI's."""
+
+    max_requests: int = Field(50_000, description="requests per job", ge=1)
+    max_bytes: int = Field(200_000_000, description="bytes per job's input file", ge=1)
+    poll_seconds: float = Field(60.0, description="between two looks at a job", gt=0)
+    quiet_seconds: float = Field(5.0, description="a wave is sent when nothing new was asked for so long", gt=0)
+    stragglers: Literal["batch", "live"] = Field(
+        "batch", description="where requests go that a job left unanswered; `live` prices all as live"
+    )
+    price_factor: float = Field(0.5, description="what a batched token costs of a live one", gt=0)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    request: ChatRequest
+    future: asyncio.Future[Reply]
+    tries: int = 0
+    with_schema: bool = True  # how it was sent last; in an earlier run's job, as the first try
+
+    @property
+    def sends_schema(self) -> bool:
+        """Whether its schema, if it has one, goes with it rather than in the prompt."""
+        return self.with_schema and self.request.json_schema is not None
+
+
+class BatchTransport:
+    """Replies by Batch jobs, kept also where their rows are not here, with their cost by `enter`; `retries` counts requests sent again."""
+
+    def __init__(self, config: EndpointConfig, store: EffectStore, batch: BatchConfig, enter: Callable[[bytes, Reply], None]) -> None:
+        self.config, self.batch, self._enter = config, batch, enter
+        self.retries = 0
+        self._sends_schemas = True
+        self._store = store
+        self._client = openai_client(config, config.base_urls[0], max_retries=5)
+        self._live = ChatEndpoint(config, keep_in(store, enter)) if batch.stragglers == "live" else None
+        self._waiting: dict[str, _Waiting] = {}
+        self._queued: list[str] = []
+        self._sent: set[str] = set()
+        self._arrived = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in jobs that have not ended."""
+        return len(self._sent)
+
+    async def reply(self, request: ChatRequest) -> Reply:
+        """One reply, when its job has ended. Raises as ChatEndpoint.reply."""
+        if not self._tasks:
+            self._start()
+        waiting = _Waiting(request, asyncio.get_running_loop().create_future())
+        name = request.key.hex()
+        self._waiting[name] = waiting
+        if name not in self._sent:  # else an earlier run's job holds it
+            self._queue(name)
+        return await waiting.future
+
+    def _start(self) -> None:
+        for batch_id, names in self._store.batches().items():
+            self._sent.update(names)
+            self._spawn(self._collect(batch_id, names))
+        self._spawn(self._send_waves())
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail_all(UnusableEndpoint(f"Batch API (model '{self.config.model}'): {error}"))
+
+    def _queue(self, name: str) -> None:
+        self._queued.append(name)
+        self._arrived.set()
+
+    async def _send_waves(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while len(self._queued) < self.batch.max_requests:
+                try:
+                    await asyncio.wait_for(self._arrived.wait(), self.batch.quiet_seconds)
+                except TimeoutError:
+                    break
+                self._arrived.clear()
+            wave, self._queued = self._queued, []
+            for lines in self._files(wave):
+                await self._send(lines)
+
+    def _files(self, wave: list[str]) -> Iterator[dict[str, bytes]]:
+        """The wave's input lines by name, cut where a file would pass a limit."""
+        lines: dict[str, bytes] = {}
+        size = 0
+        for name in wave:
+            waiting = self._waiting[name]
+            waiting.with_schema = waiting.with_schema and self._sends_schemas
+            body = waiting.request.body(self.config, send_schema=waiting.with_schema)
+            line = json.dumps({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body}).encode() + b"\n"
+            if lines and (len(lines) >= self.batch.max_requests or size + len(line) > self.batch.max_bytes):
+                yield lines
+                lines, size = {}, 0
+            lines[name] = line
+            size += len(line)
+        if lines:
+            yield lines
+
+    async def _send(self, lines: dict[str, bytes]) -> None:
+        uploaded = await self._client.files.create(file=("requests.jsonl", b"".join(lines.values())), purpose="batch")
+        job = await self._client.batches.create(
+            input_file_id=uploaded.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"made_by": "rag-refinery"}
+        )
+        self._sent.update(lines)
+        await self._store.put_batch(job.id, list(lines))
+        self._spawn(self._collect(job.id, list(lines)))
+
+    async def _collect(self, batch_id: str, names: list[str]) -> None:
+        """Wait for a job's end, keep what it brought, and see to the rest."""
+        while (job := await self._patiently(lambda: self._client.batches.retrieve(batch_id))).status not in _ENDED:
+            await asyncio.sleep(self.batch.poll_seconds)
+        fault = job.errors.data[0] if job.errors and job.errors.data else None
+        if job.status == "failed" and (fault is None or fault.code != _QUEUE_IS_FULL):
+            await self._store.drop_batch(batch_id)
+            raise UnusableEndpoint(f"job {batch_id} failed: {fault.message if fault else 'no reason given'}")
+        left = set(names)
+        # A job that answered nothing has no output file, one without faults no error file.
+        for file_id in filter(None, (job.output_file_id, job.error_file_id)):
+            content = await self._patiently(lambda file_id=file_id: self._client.files.content(file_id))
+            for line in content.content.splitlines():
+                left -= await self._take(line, names)
+        await self._store.drop_batch(batch_id)
+        self._sent.difference_update(names)
+        if job.status == "failed":
+            await asyncio.sleep(self.batch.poll_seconds)  # the queue has to empty first
+        for name in left & self._waiting.keys():
+            self._send_again(name, free=job.status == "failed")
+
+    async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """What the API answers, once it does: an outage while a job is worked on is waited out."""
+        import openai
+
+        began = time.monotonic()
+        while True:
+            try:
+                return await ask()
+            except (openai.APIConnectionError, openai.InternalServerError, openai.RateLimitError):
+                if time.monotonic() - began > self.config.outage_patience_seconds:
+                    raise
+            await asyncio.sleep(self.batch.poll_seconds)
+
+    async def _take(self, line: bytes, names: Collection[str]) -> set[str]:
+        """One line of a result file: the name that is settled by it, or nothing where it has to be asked again."""
+        name, response = _result(line)
+        if name not in names or response is None:
+            return set()
+        waiting = self._waiting.get(name)
+        if waiting and waiting.sends_schema and is_about_schemas(response.status, response.content):
+            self._sends_schemas = waiting.with_schema = False
+            waiting.tries -= 1  # it is sent again without the schema, which costs it no try
+            return set()
+        try:
+            reply = parse_completion(read_reply(response), max_tokens=self.config.max_tokens)
+        except RetryableFault:
+            return set()
+        except (RefusedRequest, UnusableEndpoint) as error:
+            of_this_row = isinstance(error, UnusableEndpoint) and error.status == 403  # moderation: its job was taken
+            self._settle(waiting, RefusedRequest(str(error)) if of_this_row else error)
+        else:
+            self._enter(key := bytes.fromhex(name), reply)
+            await self._store.put(key, reply.stored())
+            self._settle(waiting, reply)
+        self._waiting.pop(name, None)
+        return {name}
+
+    def _settle(self, waiting: _Waiting | None, outcome: Reply | LLMError) -> None:
+        if waiting is None or waiting.future.done():
+            return
+        if isinstance(outcome, Reply):
+            waiting.future.set_result(outcome)
+        else:
+            waiting.future.set_exception(outcome)
+
+    def _send_again(self, name: str, *, free: bool) -> None:
+        waiting = self._waiting[name]
+        waiting.tries += not free
+        self.retries += 1
+        if waiting.tries >= self.config.max_tries:
+            del self._waiting[name]
+            waiting.future.set_exception(RefusedRequest(f"{waiting.tries} jobs left it unanswered", reason="no_reply"))
+        elif self._live:
+            self._spawn(self._ask_live(name))
+        else:
+            self._queue(name)
+
+    async def _ask_live(self, name: str) -> None:
+        assert self._live is not None
+        waiting = self._waiting.pop(name)
+        try:
+            reply = await self._live.reply(waiting.request)
+            waiting.future.set_result(reply)
+        except (RefusedRequest, UnusableEndpoint) as error:
+            waiting.future.set_exception(error)
+
+    def _fail_all(self, error: Exception) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
+        self._waiting.clear()
+
+    async def close(self) -> None:
+        """Leave the jobs to themselves; the store remembers them."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.close()
+        if self._live:
+            await self._live.close()
+
+
+def _result(line: bytes) -> tuple[str, Response | None]:
+    """The request's name and the response of one line of a result file; None where it has none that can be read."""
+    try:
+        result = read_json(line)
+        response = result["response"]
+        return str(result["custom_id"]), Response(int(response["status_code"]), {}, json.dumps(response["body"]).encode())
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return "", None

@@ -1,0 +1,239 @@
+"""The teacher: typed replies from a chat endpoint, every one kept in the store before a row uses it.
+
+A reply is looked up under all that can change it, asked for where nobody has, parsed, repaired where only its punctuation is wrong, and
+asked for once more with the error shown. What is still no answer then rejects the row, with a reason.
+"""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from distill.teacher.budget import Budget
+from distill.teacher.store import EffectStore, effect_key
+from refinery.errors import LLMError
+from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.json_reply import parse_json_reply, reads_as_refusal
+from refinery.prompts.render import render_prompt
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class RejectedRow(LLMError):
+    """This row cannot be labelled; `reason` is what `metrics.json` counts it under."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Asked:
+    """What one row has asked of the teacher, for its provenance."""
+
+    request_ids: list[str] = field(default_factory=list)
+    num_prompt_tokens: int = 0
+    num_completion_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class Transport(Protocol):
+    """Takes chats to the endpoint, live or by batch jobs."""
+
+    retries: int
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent and not answered."""
+        ...
+
+    def reply(self, request: ChatRequest) -> Awaitable[Reply]:
+        """One reply, once it is in the store. Raises RefusedRequest for this request's own fault, UnusableEndpoint when nobody answers."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+def keep_in(store: EffectStore, enter: Callable[[bytes, Reply], None] | None = None) -> Callable[[ChatRequest, Reply], Awaitable[None]]:
+    """What a transport awaits before a reply counts as there; `enter` has its cost kept with it."""
+
+    async def keep(request: ChatRequest, reply: Reply) -> None:
+        if enter is not None:
+            enter(request.key, reply)
+        await store.put(request.key, reply.stored())
+
+    return keep
+
+
+class Teacher:
+    """Asks the endpoint and parses its replies; `calls` and `hits` count what was sent and what the store answered."""
+
+    def __init__(self, config: EndpointConfig, store: EffectStore, transport: Transport, budget: Budget) -> None:
+        self.config, self.store, self.transport, self.budget = config, store, transport, budget
+        self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
+        self.models: Counter[str] = Counter()
+        self._provider = _provider(config)
+        self._in_flight: dict[bytes, asyncio.Future[Reply | None]] = {}
+
+    async def ask(self, prompt: str, schema: type[T], asked: Asked, *, rollout: int = 0) -> T:
+        """The reply to `prompt` as a `schema`; each `rollout` is a sample of its own.
+
+        Raises RejectedRow when there is none, UnusableEndpoint and BudgetExhausted when the run cannot go on.
+        """
+        messages: tuple[tuple[str, str], ...] = (("user", prompt),)
+        reply = await self._whole_reply(messages, schema, asked, rollout)
+        try:
+            return parse_json_reply(reply.text, schema)
+        except ValueError as error:
+            fault = str(error)
+        correction = render_prompt("teacher_correction", fault=fault)
+        reply = await self._whole_reply((*messages, ("assistant", reply.text), ("user", correction)), schema, asked, rollout)
+        try:
+            return parse_json_reply(reply.text, schema)
+        except ValueError as error:
+            raise RejectedRow("malformed", f"{error}; reply: {reply.text[:200]!r}") from None
+
+    async def text(self, prompt: str, asked: Asked, *, rollout: int = 0) -> str:
+        """The reply to `prompt` as it is, cut or empty or unwilling as it may be. Raises RejectedRow only where the API withholds it."""
+        return (await self._reply((("user", prompt),), None, asked, rollout)).text
+
+    async def _reply(self, messages: tuple[tuple[str, str], ...], schema: type[T] | None, asked: Asked, rollout: int) -> Reply:
+        """A reply, entered into `asked`. Raises RejectedRow where the API withholds it."""
+        request = self.request(messages, schema, rollout)
+        reply = self.stored(request, schema, rollout) or await self._shared(request)
+        asked.request_ids.append(reply.request_id)
+        asked.num_prompt_tokens += reply.num_prompt_tokens
+        asked.num_completion_tokens += reply.num_completion_tokens
+        if (cost := self.budget.cost(reply, request)) is not None:
+            asked.cost_usd = (asked.cost_usd or 0.0) + cost
+        if reply.finish_reason in ("content_filter", "refusal"):
+            raise RejectedRow("refused", reply.text[:200] or reply.finish_reason)
+        return reply
+
+    def request(self, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None, rollout: int) -> ChatRequest:
+        """A request under its key in the store."""
+        # Address, concurrency, tries, timeouts and limits cannot change a whole reply; everything else can.
+        frame = _frame_key(self._provider, self.config.model, self.config.temperature, schema)
+        return ChatRequest(_key(frame, messages, rollout), messages, _json_schema(schema))
+
+    async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: Asked, rollout: int) -> Reply:
+        """A reply that may hold an answer. Raises RejectedRow for a refusal, a cut or an empty one."""
+        reply = await self._reply(messages, schema, asked, rollout)
+        if reply.finish_reason == "length":
+            raise RejectedRow("truncated", f"the reply was cut at {self.config.max_tokens} tokens; raise teacher.max_tokens")
+        if reads_as_refusal(reply.text):
+            raise RejectedRow("refused", reply.text[:200])
+        if not reply.text.strip():
+            raise RejectedRow("empty", f"the endpoint sent no text (finish_reason {reply.finish_reason})")
+        return reply
+
+    def stored(self, request: ChatRequest, schema: type[BaseModel] | None, rollout: int) -> Reply | None:
+        """From the store, unless it was cut by a lower limit than today's."""
+        value = self.store.get(request.key)
+        if value is None and self.store.has_undigested:  # keys held the addresses then
+            frame = _frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, schema)
+            value = self.store.get_undigested(_key(frame, request.messages, rollout))
+        if value is None:
+            return None
+        reply = Reply(*value)
+        if reply.finish_reason == "length" and reply.max_tokens < self.config.max_tokens:
+            return None
+        self.hits += 1
+        return reply
+
+    async def _shared(self, request: ChatRequest) -> Reply:
+        """From an equal request in flight, or from the endpoint. No task of its own: a row sends in the turn in which it asks."""
+        key = request.key
+        while key in self._in_flight:
+            # None when the row that asked was cancelled: then this one asks. Shielded, because other rows wait for the same.
+            if (reply := await asyncio.shield(self._in_flight[key])) is not None:
+                return reply
+        future = self._in_flight[key] = asyncio.get_running_loop().create_future()
+        try:
+            reply = await self._pay(request)
+            future.set_result(reply)
+            return reply
+        except Exception as error:
+            future.set_exception(error)
+            future.exception()  # seen, whether or not another row waits for it
+            raise
+        finally:
+            del self._in_flight[key]
+            if not future.done():
+                future.set_result(None)
+
+    async def _pay(self, request: ChatRequest) -> Reply:
+        reserved = await self.budget.reserve(request)
+        self.calls += 1
+        reply, unseen = None, 0
+        try:
+            reply = await self.transport.reply(request)
+            unseen = reply.unseen_tries
+        except RefusedRequest as error:
+            unseen = error.unseen_tries
+            raise RejectedRow(error.reason, str(error)) from None
+        except UnusableEndpoint as error:
+            unseen = error.unseen_tries
+            raise
+        except asyncio.CancelledError:
+            unseen = self.budget.cut_off()
+            raise
+        finally:
+            self.budget.settle(reserved, reply, unseen)
+        self.models[reply.model] += 1
+        self.num_prompt_tokens += reply.num_prompt_tokens
+        self.num_completion_tokens += reply.num_completion_tokens
+        return reply
+
+    def summary(self) -> dict[str, Any]:
+        """For `metrics.json`: calls, replies from the store, tokens, the models that answered, and the cost."""
+        return {
+            "calls": self.calls,
+            "replies_from_store": self.hits,
+            "retries": self.transport.retries,
+            "num_prompt_tokens": self.num_prompt_tokens,
+            "num_completion_tokens": self.num_completion_tokens,
+            "models": dict(self.models),
+            **self.budget.summary(),
+        }
+
+    async def close(self) -> None:
+        """Close the connections, and keep what was spent."""
+        await self.transport.close()
+        await self.budget.close()
+
+
+def _provider(config: EndpointConfig) -> str:
+    """What of an address belongs to a request's key: OpenAI's own models and Azure's deployments are others than equally named ones.
+
+    Elsewhere the model's name says which model it is: a server that has moved to another port or machine is not paid again.
+    """
+    if config.azure_api_version:
+        return "azure"
+    return "openai" if all(url is None or urlsplit(url).hostname == "api.openai.com" for url in config.base_urls) else "by name"
+
+
+def _key(frame: bytes, messages: tuple[tuple[str, str], ...], rollout: int) -> bytes:
+    digest = hashlib.blake2b(frame, digest_size=16)
+    for role, content in messages:
+        text = content.encode("utf-8", "surrogatepass")
+        digest.update(b"%s:%d:%d:%s" % (role.encode(), rollout, len(text), text))  # with lengths, so that no two requests run together
+    return digest.digest()
+
+
+@cache
+def _json_schema(schema: type[BaseModel] | None) -> dict[str, Any] | None:
+    return schema.model_json_schema() if schema else None
+
+
+@cache
+def _frame_key(provider: str, model: str, temperature: float, schema: type[BaseModel] | None) -> bytes:
+    return effect_key("reply", provider, model, temperature, _json_schema(schema))

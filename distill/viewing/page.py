@@ -1,0 +1,198 @@
+"""The page of distill runs, for a person to audit the labels before they are paid for a second time, by training: a row a question, with
+its labels or why it has none, and every prompt and reply behind them."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from distill.label_context import Workbench
+from distill.recipe import DistillRecipe
+from distill.run import iter_rows, load_task
+from distill.teacher.replay import Heard, Listener, NotPaid, Replay
+from distill.teacher.store import EffectStore
+from distill.teacher.teacher import RejectedRow
+from distill.viewing.trace_tree import cell_text, groups_of, label_nodes
+from refinery.errors import RefineryError, RunDirError
+from refinery.reporting.pages.content import Cell, Detail, Exchange, Passages, Row, RunDetail
+from refinery.reporting.pages.write import write_page
+from refinery.retrievers.base import build_retriever
+from refinery.runtime.recipe import build_recipe
+from refinery.runtime.run_dir import read_run
+
+_log = logging.getLogger(__name__)
+_WORDS = {"right": "labelled", "wrong": "rejected", "view": "view"}
+_NOT_ROWS = ("failures.jsonl", "passages.jsonl")
+
+
+def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
+    """Write the page of the runs in `paths`; at most `limit` questions. Returns how many.
+
+    Raises RunDirError for a run that has written nothing yet, or whose store another process uses.
+    """
+    runs = [_ShownRun(path) for path in paths]
+    try:
+        ids = list(dict.fromkeys(question_id for run in runs for question_id in run.ids()))
+        note = "Prompts and replies are those that the store kept."
+        if limit is not None and len(ids) > limit:
+            note += f" The first {limit:,} of {len(ids):,} questions."
+        return write_page(
+            output,
+            title=" and ".join(str(path) for path in paths),
+            runs=[{"name": run.name, "views": ["labels"], "own": 0} for run in runs],
+            rows=(_row(question_id, runs) for question_id in ids[:limit]),
+            total=len(ids[:limit]),
+            words=_WORDS,
+            note=note,
+        )
+    finally:
+        for run in runs:
+            run.close()
+
+
+class _ShownRun:
+    """A run's rows and rejections by question id, and the prompts and replies behind them."""
+
+    def __init__(self, path: Path) -> None:
+        record = read_run(path)
+        if not (path / "failures.jsonl").exists():
+            raise RunDirError(f"{path}: has written no rows yet. Look again when it has ended or was stopped.")
+        recipe = build_recipe(record["recipe"], DistillRecipe, where=str(path / "run.json"))
+        self.name = path.name
+        self.labels: dict[str, list[dict[str, Any]]] = {}
+        for split, row in _label_rows(path):
+            self.labels.setdefault(row["question_id"] if "question_id" in row else row["id"], []).append(row | {"split": split})
+        self.failures = {row["question_id"]: row for row in _json_lines(path / "failures.jsonl")}
+        self._conversations = _Conversations(recipe, path)
+
+    def ids(self) -> list[str]:
+        """Its questions: in the order that they came in where their file is still there, else those labelled and then those rejected."""
+        known = [*self.labels, *self.failures]
+        order = {question_id: number for number, question_id in enumerate(self._conversations.inputs)}
+        return sorted(known, key=lambda question_id: order.get(question_id, len(order)))
+
+    def text(self, question_id: str) -> str | None:
+        """The question, where its file or a label has it."""
+        rows = self.labels.get(question_id, [])
+        row = self._conversations.inputs.get(question_id)
+        return getattr(row, "text", None) or next((row.get("question", row.get("text")) for row in rows), None)
+
+    def answers(self, question_id: str) -> list[str]:
+        """The question's gold answers, where its file has them."""
+        return getattr(self._conversations.inputs.get(question_id), "answers", [])
+
+    def shown(self, question_id: str) -> tuple[list[Cell] | None, RunDetail | None]:
+        """The cell, and the detail."""
+        rows, failure = self.labels.get(question_id, []), self.failures.get(question_id)
+        if not rows and failure is None:
+            return None, None
+        passages = Passages(gold=frozenset(getattr(self._conversations.inputs.get(question_id), "supporting", None) or ()))
+        detail: RunDetail = {"nodes": label_nodes(rows, self.text(question_id), passages), "passages": passages.rows}
+        detail["facts"] = [("rejected", failure["detail"])] if failure else _source(rows[0].get("provenance") or {})
+        detail["exchanges"] = self._conversations.of(question_id, rows)
+        return [{"text": failure["reason"] if failure else cell_text(rows), "score": 0.0 if failure else 1.0}], detail
+
+    def close(self) -> None:
+        """Give the store back."""
+        self._conversations.close()
+
+
+class _Conversations:
+    """What a run asked about each question, by asking it again of the store alone.
+
+    `inputs` are its questions by id: none where their file is gone, and then no prompt can be shown.
+    """
+
+    def __init__(self, recipe: DistillRecipe, path: Path) -> None:
+        self._task = load_task(recipe)
+        self._runner = asyncio.Runner()
+        self._store: EffectStore | None = None
+        self.inputs: dict[str, Any] = {}
+        store = recipe.store or path / "effects.sqlite"
+        try:
+            retriever = build_retriever(recipe.retriever) if recipe.retriever else None
+            self.inputs = {row.id: row for row in iter_rows(self._task, recipe)}
+        except RefineryError as error:
+            _log.warning("prompts are left out: %s", error)
+            return
+        if not store.exists():
+            _log.warning("prompts are left out: the run's store %s is gone", store)
+            return
+        self._store = EffectStore(store)
+        self._heard: list[Any] = []
+        teacher, target = (self._replay(config) for config in (recipe.teacher, recipe.target_endpoint))
+        listener: Any = Listener()
+        self._bench = Workbench(recipe, teacher, target or listener, retriever, self._store, recipe.task_options())
+
+    def _replay(self, config: Any) -> Replay | None:
+        if config is None:
+            return None
+        assert self._store is not None
+        replay = Replay(config, self._store)
+        replay.heard = self._heard
+        return replay
+
+    def of(self, question_id: str, rows: Sequence[dict[str, Any]]) -> list[Exchange]:
+        """Prompts and replies, in order."""
+        if self._store is None or question_id not in self.inputs:
+            return []
+        self._heard.clear()
+        try:
+            self._runner.run(self._task.label(self.inputs[question_id], self._bench))
+        except Heard as heard:
+            return [{"prompt": [("user", heard.prompt)], "reply": reply, "facts": "by the student"} for reply in _replies(rows)]
+        except (NotPaid, RejectedRow):
+            pass
+        return [_exchange(request.messages, reply) for request, reply in self._heard]
+
+    def close(self) -> None:
+        """Give the store back."""
+        self._runner.close()
+        if self._store is not None:
+            self._store.close()
+
+
+def _row(question_id: str, runs: Sequence[_ShownRun]) -> tuple[Row, Detail]:
+    shown = [run.shown(question_id) for run in runs]
+    text = next((text for run in runs if (text := run.text(question_id))), question_id)
+    groups = list(dict.fromkeys(group for run in runs for group in groups_of(run.labels.get(question_id, []))))
+    row: Row = {"id": question_id, "text": text, "groups": groups, "cells": [cells for cells, _ in shown]}
+    gold = next((answers for run in runs if (answers := run.answers(question_id))), [])
+    return row, {"facts": [("gold", " | ".join(gold))] if gold else [], "runs": [detail for _, detail in shown]}
+
+
+def _exchange(messages: Sequence[tuple[str, str]], reply: Any) -> Exchange:
+    facts = f"{reply.model}, {reply.num_prompt_tokens} + {reply.num_completion_tokens} tokens, {reply.finish_reason}, {reply.request_id}"
+    return {"prompt": [(role, _legible(text)) for role, text in messages], "reply": _legible(reply.text), "facts": facts}
+
+
+def _legible(text: str) -> str:
+    """A reply may hold half a character (a lone surrogate), which no file can."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _replies(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [reply for row in rows for reply in row.get("replies", [])]
+
+
+def _source(provenance: dict[str, Any]) -> list[tuple[str, str]]:
+    prompts = ", ".join(f"{name} {prompt_hash}" for name, prompt_hash in provenance.get("prompts", {}).items())
+    facts = [("by", provenance.get("model") or "the dataset's annotations"), ("prompts", prompts)]
+    if (cost := provenance.get("cost_usd")) is not None:
+        facts.append(("cost", f"${cost:.6f}"))
+    return [(name, value) for name, value in facts if value]
+
+
+def _label_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(split, row) of every file of labels; the same rows in the release's layout are left out."""
+    for file in sorted(path.glob("*.jsonl")):
+        if file.name not in _NOT_ROWS and not file.name.endswith(".messages.jsonl"):
+            for row in _json_lines(file):
+                yield file.stem, row
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        yield from map(json.loads, file)

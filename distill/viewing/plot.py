@@ -1,0 +1,58 @@
+"""What distill runs have to plot: what they cost, how their labels balance, and what became of their questions."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from refinery.errors import RunDirError
+from refinery.reporting.figures import Panel, draw_bars, draw_shares
+
+
+def panels(paths: Sequence[Path]) -> list[Panel]:
+    """The panels that these runs have. Raises RunDirError for an unfinished one."""
+    runs = {path.name: _metrics(path) for path in paths}
+    found = [Panel("outcomes", "What became of the questions", lambda axes: draw_shares(axes, _outcomes(runs), label="share of questions"))]
+    if balance := {name: _shares(run["guards"]["label_balance"]) for name, run in runs.items() if run["guards"]["label_balance"]}:
+        found.append(Panel("labels", "Label balance", lambda axes: draw_shares(axes, balance, label="share of labels")))
+    if tokens := {name: _per_question(run, spent) for name, run in runs.items() if (spent := _spent(run))}:
+        found.append(Panel("tokens", "Teacher tokens", lambda axes: draw_bars(axes, tokens, label="tokens per question")))
+    if costs := {name: {"cost": _exact(cost)} for name, run in runs.items() if (cost := _spent(run).get("cost_usd")) is not None}:
+        found.append(Panel("cost", "Teacher cost", lambda axes: draw_bars(axes, costs, label="US dollars")))
+    return found
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    if not (path / "metrics.json").exists():
+        raise RunDirError(f"{path}: is unfinished. Go on with it by --resume.")
+    return json.loads((path / "metrics.json").read_text(encoding="utf-8"))
+
+
+def _outcomes(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    names = {"labelled": "questions_labelled", "without rows": "questions_without_rows"}
+    counts = {
+        run: {name: metrics[key] for name, key in names.items()}
+        | {f"rejected: {why}": n for why, n in metrics["rejected_by_reason"].items()}
+        for run, metrics in runs.items()
+    }
+    return {run: _shares(counted) for run, counted in counts.items()}
+
+
+def _spent(run: dict[str, Any]) -> dict[str, Any]:
+    """Of the teacher, or of the endpoint whose own knowledge was asked for; empty where neither was."""
+    return run.get("teacher") or run.get("target_endpoint") or {}
+
+
+def _per_question(run: dict[str, Any], spent: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
+    kinds = {"prompt": spent["num_prompt_tokens"], "completion": spent["num_completion_tokens"]}
+    return {name: _exact(count / run["questions"]) for name, count in kinds.items()}
+
+
+def _exact(value: float) -> tuple[float, float, float]:
+    """A value without an interval."""
+    return value, value, value
+
+
+def _shares(counts: dict[str, int]) -> dict[str, float]:
+    total = sum(counts.values())
+    return {name: count / total for name, count in counts.items() if count}

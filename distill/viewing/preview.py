@@ -1,0 +1,84 @@
+"""What a run would ask, and what it would cost: the first prompts, rendered by the task itself, and an estimate from rows paid before."""
+
+import asyncio
+from itertools import islice
+from math import sqrt
+from statistics import mean, stdev
+from typing import Any
+
+from distill.label_context import Workbench
+from distill.recipe import DistillRecipe
+from distill.run import count_rows, iter_rows, load_task
+from distill.teacher.budget import Budget
+from distill.teacher.replay import Heard, Listener, NotPaid, Replay
+from distill.teacher.store import EffectStore
+from distill.teacher.teacher import RejectedRow
+from refinery.retrievers.base import build_retriever
+
+_PILOT_ROWS = 200
+
+
+async def first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
+    """What each of the first `count` rows would ask first; for a task that asks no model, the rows it would write."""
+    task = load_task(recipe)
+    listener: Any = Listener()
+    bench = Workbench(recipe, listener, listener, _retriever(recipe), options=recipe.task_options())
+    shown: list[str] = []
+    for row in islice(iter_rows(task, recipe), count):
+        try:
+            shown.append("\n".join(label.model_dump_json(exclude_none=True) for label in await task.label(row, bench)))
+        except Heard as heard:
+            shown.append(heard.prompt)
+        except RejectedRow as rejected:
+            shown.append(f"rejected: {rejected}")
+    return shown
+
+
+async def estimate(recipe: DistillRecipe) -> str:
+    """Tokens and dollars of the whole run with a 95 % interval, from the rows whose replies the store holds; or how to get such rows."""
+    task = load_task(recipe)
+    total = count_rows(task, recipe)
+    if recipe.teacher is None:
+        return f"{total} rows; no teacher is asked."
+    path = recipe.store or recipe.output_dir / "effects.sqlite"
+    paid = await _paid_rows(task, recipe, path) if path.exists() else []
+    if len(paid) < 2:
+        return f"{total} rows. No estimate yet: run a pilot with limit=20, then this again; its replies are not paid twice."
+    tokens, dollars = zip(*paid, strict=True)
+    price, source = Budget(recipe.teacher, None).price, Budget(recipe.teacher, None).source
+    cost = f"${_interval(dollars, total, '.4f')} (prices: {source})" if price else "cost unknown (set teacher.price)"
+    return f"{total} rows, from {len(paid)} paid before, 95 % interval: {_interval(tokens, total, ',.0f')} tokens, {cost}."
+
+
+async def _paid_rows(task: Any, recipe: DistillRecipe, path: Any) -> list[tuple[int, float]]:
+    """(tokens, dollars) of each of the first rows that the store answers whole."""
+    assert recipe.teacher is not None
+    store = EffectStore(path)
+    paid: list[tuple[int, float]] = []
+    retriever, teacher = _retriever(recipe), Replay(recipe.teacher, store)
+    try:
+        for row in islice(iter_rows(task, recipe), _PILOT_ROWS):
+            teacher.heard.clear()
+            listener: Any = Listener()
+            try:
+                await task.label(row, Workbench(recipe, teacher, listener, retriever, store, recipe.task_options()))
+            except (NotPaid, Heard):
+                continue
+            except RejectedRow:
+                pass  # paid for all the same
+            tokens = sum(reply.num_prompt_tokens + reply.num_completion_tokens for _, reply in teacher.heard)
+            paid.append((tokens, sum(teacher.budget.cost(reply, request) or 0.0 for request, reply in teacher.heard)))
+            await asyncio.sleep(0)
+    finally:
+        store.close()
+    return paid
+
+
+def _interval(values: Any, total: int, form: str) -> str:
+    """`low to high` of the sum over `total` rows, as the mean of a sample tells it."""
+    middle, error = mean(values) * total, 1.96 * stdev(values) / sqrt(len(values)) * total
+    return f"{max(0.0, middle - error):{form}} to {middle + error:{form}}"
+
+
+def _retriever(recipe: DistillRecipe) -> Any:
+    return build_retriever(recipe.retriever) if recipe.retriever else None

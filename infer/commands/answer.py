@@ -1,0 +1,20 @@
+"""`refinery answer QUESTION`."""
+
+import argparse
+from pathlib import Path
+
+HELP = "answer one question and print its trace"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("question")
+    parser.add_argument("--run", type=Path, required=True, help="output_dir of an infer run, or of the demo", dest="folder")
+    parser.add_argument("--decoder", default="ra_isf", help="which of the demo's decoders answers (default: ra_isf)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Answer with the run's decoder, models and retriever."""
+    from infer.serving.answer import print_answer
+
+    print_answer(arguments.question, arguments.folder, decoder=arguments.decoder)

@@ -1,0 +1,30 @@
+"""`refinery compare RUN...`."""
+
+import argparse
+from pathlib import Path
+
+HELP = "one table of several infer runs, with paired bootstrap intervals"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of infer runs; a demo's stands for all of its own")
+    parser.add_argument("--baseline", metavar="NAME", help="the system that the others are compared with")
+    parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="show this metric (may be repeated)")
+    parser.add_argument("--breakdown", action="store_true", help="by question type as well")
+    parser.add_argument("--force", action="store_true", help="compare runs over different questions or corpora")
+    parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex"])
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the table."""
+    from infer.evaluation.compare import print_comparison
+
+    print_comparison(
+        arguments.runs,
+        baseline=arguments.baseline,
+        metrics=arguments.metric,
+        breakdown=arguments.breakdown,
+        force=arguments.force,
+        table_format=arguments.format,
+    )

@@ -1,0 +1,25 @@
+"""`refinery rescore RUN`."""
+
+import argparse
+from pathlib import Path
+
+HELP = "select and score a run's stored trees again, without a model"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("folder", type=Path, metavar="RUN", help="output_dir of an infer run")
+    parser.add_argument("--selection", choices=["ppl", "confidence", "ensemble", "learned"], help="how one path is chosen")
+    parser.add_argument("--fidelity", choices=["paper", "official", "fixed"], help="how the values compared are defined")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Score again and print the results."""
+    from rich.console import Console
+
+    from infer.evaluation.rescore import rescore
+    from refinery.reporting.results import results_table
+
+    metrics = rescore(arguments.folder, selection=arguments.selection, fidelity=arguments.fidelity)
+    table = results_table(metrics["results"], title=f"{arguments.folder}, scored again")
+    Console(width=170).print(table)

@@ -1,0 +1,1 @@
+"""Scores of finished runs: metrics, judges, comparisons and the papers' tables."""

@@ -1,0 +1,87 @@
+"""From which probability on a judge's yes should count, chosen on labels that it was not trained on."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from infer.recipe import InferRecipe
+from infer.run import InferBench
+from infer.session import Tools
+from refinery.contract.records import KnowledgeLabel, Question, RelevanceLabel, read_records
+from refinery.metrics.classification import accuracy, label_f1
+from refinery.tasks.sub_models import JUDGE_LABELS, knowledge_prompt, relevance_prompt
+
+ROLES = {"self_knowledge": ("know_threshold", KnowledgeLabel), "relevance": ("relevance_threshold", RelevanceLabel)}
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """The threshold of a decoder's `option`, and what it does to the labels: shares from 0 to 1."""
+
+    option: str
+    threshold: float
+    rows: int
+    accuracy: float
+    f1: float
+    precision: float
+    recall: float
+
+
+def calibrate(recipe: InferRecipe, role: str, labels: Path, *, precision: float | None = None) -> Calibrated:
+    """The threshold with the best F1 of the positive label; with `precision` the lowest one from which so large a share of yeses is right.
+
+    The judge is the recipe's: an adapter, a sub-model of any family, a server, or the bare model. Raises RecordError for a bad file.
+    """
+    option, record = ROLES[role]
+    rows = read_records(labels, record)
+    bench = InferBench(recipe)
+    bench.load()
+    positive = [row.label == JUDGE_LABELS[role][1].strip() for row in rows]
+    return _best(option, asyncio.run(_shares(bench, role, rows)), positive, precision)
+
+
+async def _shares(bench: InferBench, role: str, rows: Sequence[KnowledgeLabel | RelevanceLabel]) -> list[float]:
+    """The probability of the positive label, a row each."""
+    gate = asyncio.Semaphore(bench.recipe.questions_in_flight)
+    tools = Tools(
+        question=Question(id="", text="(labels)"),
+        llm=bench.llm,
+        retriever=None,
+        passages_per_query=1,
+        adapters=frozenset(bench.recipe.model.adapters),
+        sub_models=bench.sub_models,
+    )
+
+    async def share(row: KnowledgeLabel | RelevanceLabel) -> float:
+        prompt = relevance_prompt(row.question, row.passage) if isinstance(row, RelevanceLabel) else knowledge_prompt(row.question)
+        async with gate:
+            return (await tools.ask(role, prompt).choose(JUDGE_LABELS[role], adapter=tools.adapter(role)))[JUDGE_LABELS[role][1]]
+
+    try:
+        return list(await asyncio.gather(*map(share, rows)))
+    finally:
+        await bench.close()
+
+
+def _best(option: str, shares: Sequence[float], positive: Sequence[bool], precision: float | None) -> Calibrated:
+    found = [_scored(option, threshold, shares, positive) for threshold in sorted({round(share, 4) for share in shares} | {0.0, 1.0})]
+    if precision is None:
+        return max(found, key=lambda one: one.f1)
+    good = [one for one in found if one.precision >= precision]
+    return good[0] if good else max(found, key=lambda one: one.precision)
+
+
+def _scored(option: str, threshold: float, shares: Sequence[float], positive: Sequence[bool]) -> Calibrated:
+    said = ["yes" if share >= threshold else "no" for share in shares]
+    gold = ["yes" if is_positive else "no" for is_positive in positive]
+    right = sum(s == g == "yes" for s, g in zip(said, gold, strict=True))
+    return Calibrated(
+        option,
+        threshold,
+        len(gold),
+        accuracy(said, gold),
+        label_f1(said, gold, positive="yes"),
+        right / said.count("yes") if "yes" in said else 0.0,
+        right / gold.count("yes") if "yes" in gold else 0.0,
+    )

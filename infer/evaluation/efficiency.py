@@ -1,0 +1,57 @@
+"""How much a method iterates and reads, as MIGRES' Tables 4 and 5 count it, from the traces alone."""
+
+import re
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Any
+
+from refinery.contract.segments import encode_text
+from refinery.contract.trace import Prediction, ScoredPassage
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def efficiency(predictions: Sequence[Prediction | None], *, tokenizer: Any | None = None) -> dict[str, float]:
+    """Means over the answered questions of what the model was shown.
+
+    `iterations` ("# Iter" of Table 4) are the depths of a trace, `passages_per_iteration` ("# Passages") those that a filter left where a
+    step of the trace is called `filter`, else those retrieved, and `passages_per_call` the same by calls; "# API" is the cost's `calls`.
+    `knowledge_tokens` ("# Tokens" of Table 5) are those of the same passages, title and text, and for SUMM and SNIPPET also of what they
+    were condensed to: a passage is read once to be condensed, and what is left of it once more. Decoders that show earlier passages again
+    (ReAct, Self-Ask) show more than all these say, as the paper counts for them. Without a `tokenizer` a word is a token, and so is a
+    punctuation mark.
+    """
+    answered = [prediction for prediction in predictions if prediction]
+    if not answered:
+        return {"iterations": 0.0, "passages_per_iteration": 0.0, "passages_per_call": 0.0, "knowledge_tokens": 0.0}
+    iterations = [1 + max((step.depth for step in prediction.trace), default=0) for prediction in answered]
+    passages = [len(_read(prediction)) for prediction in answered]
+    calls = [max(prediction.cost.calls, 1) for prediction in answered]
+    count_tokens = _counter(tokenizer)
+    tokens = [sum(map(count_tokens, _texts(prediction))) for prediction in answered]
+    return {
+        "iterations": round(fmean(iterations), 2),
+        "passages_per_iteration": round(fmean(read / count for read, count in zip(passages, iterations, strict=True)), 2),
+        "passages_per_call": round(fmean(read / count for read, count in zip(passages, calls, strict=True)), 2),
+        "knowledge_tokens": round(fmean(tokens), 2),
+    }
+
+
+def _counter(tokenizer: Any | None) -> Callable[[str], int]:
+    if tokenizer is None:
+        return lambda text: len(_WORD.findall(text))
+    return lambda text: len(encode_text(text, tokenizer))
+
+
+def _read(prediction: Prediction) -> list[ScoredPassage]:
+    filters = any(step.name == "filter" for step in prediction.trace)
+    return _passages(prediction, "filter" if filters else "retrieve")
+
+
+def _texts(prediction: Prediction) -> list[str]:
+    read = [*_read(prediction), *_passages(prediction, "condensed")]
+    return [text for passage in read for text in (passage.title, passage.text)]
+
+
+def _passages(prediction: Prediction, name: str) -> list[ScoredPassage]:
+    return [passage for step in prediction.trace if step.name == name for passage in step.passages or []]

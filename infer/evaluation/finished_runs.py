@@ -1,0 +1,70 @@
+"""Finished infer runs as they lie on disk."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infer.evaluation.scores import SCORES_FILE, QuestionScores
+from infer.recipe import InferRecipe
+from refinery.contract.records import Question, read_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.errors import RunDirError
+from refinery.questions.base import read_questions
+from refinery.runtime.recipe import build_recipe
+from refinery.runtime.run_dir import read_run
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A finished run: its folder, recipe and `metrics.json`."""
+
+    path: Path
+    recipe: InferRecipe
+    metrics: dict[str, Any]
+
+    @property
+    def selected_by(self) -> tuple[str, str]:
+        """Of a run with trees, the selection and the fidelity that its answers are by."""
+        options = self.recipe.decoder_options(str(self.path))
+        chosen = {"selection": options.selection, "fidelity": options.fidelity} | self.metrics.get("rescored_with", {})
+        return chosen["selection"], chosen["fidelity"]
+
+    def questions(self) -> list[Question]:
+        """Those of its recipe. Raises RecordError when they are gone."""
+        recipe = self.recipe
+        return read_questions([self.find(path) for path in recipe.questions], reader=recipe.reader, limit=recipe.limit)
+
+    def find(self, name: str | Path) -> Path:
+        """A path that the recipe names, from where the run was started: it may be looked at from another folder."""
+        parts, here = self.recipe.output_dir.parts, self.path.resolve()
+        start = Path(*here.parts[: -len(parts)]) if here.parts[-len(parts) :] == parts else Path()
+        return start / name if (start / name).exists() else Path(name)
+
+    def predictions(self) -> list[Prediction]:
+        """The answers with their traces."""
+        return read_records(self.path / PREDICTIONS_FILE, Prediction)
+
+    def scores(self) -> list[QuestionScores]:
+        """What each question scored."""
+        return read_records(self.path / SCORES_FILE, QuestionScores)
+
+
+def open_stored(path: Path) -> StoredRun:
+    """A finished infer run. Raises RunDirError for anything else."""
+    record = read_run(path)
+    if record["stage"] != "infer":
+        raise RunDirError(f"{path}: is a {record['stage']} run. Name the output_dir of an infer run.")
+    if not (path / "metrics.json").exists():
+        raise RunDirError(f"{path}: is unfinished. Go on with it by --resume.")
+    metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
+    if "questions_hash" not in metrics:
+        raise RunDirError(f"{path}: was made by an older version, which did not note what its numbers depend on. Run it again.")
+    return StoredRun(path, build_recipe(record["recipe"], InferRecipe, where=str(path / "run.json")), metrics)
+
+
+def stored_runs(path: Path) -> list[StoredRun]:
+    """The run in a folder, or for a demo the infer runs inside it."""
+    if read_run(path)["stage"] == "demo":
+        return [open_stored(inside) for inside in sorted((path / "infer").iterdir())]
+    return [open_stored(path)]

@@ -1,0 +1,109 @@
+"""An LLM as judge of a finished run's answers (MIGRES Sec. 4.1 and Table 15), every reply kept.
+
+The judge sees an answer once, whichever of the run's systems gave it. `judgements.jsonl` holds what it said, so that judging again asks
+only for what is new, and `refinery rescore` needs no judge.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+from infer.evaluation.finished_runs import open_stored
+from infer.evaluation.rescore import answered_in_order, rescore
+from infer.evaluation.scores import JUDGEMENTS_FILE, Judgement, read_judgements
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
+from refinery.errors import RunDirError
+from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest
+from refinery.llms.served.openai import ChatEndpoint
+from refinery.prompts.render import prompt_hash, render_prompt
+from refinery.runtime.progress import Progress
+
+
+def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
+    """Ask the judge about every answer it has not judged yet, and score the run again. Returns the metrics.
+
+    Raises RunDirError when another judge or prompt has judged the run, UnusableEndpoint when the judge does not answer; what it said
+    until then is kept.
+    """
+    stored = open_stored(run)
+    questions = stored.questions()
+    known = read_judgements(run)
+    _check_same_judge(run, known.values(), config)
+    asked = [
+        (question, answer)
+        for question, prediction in zip(questions, answered_in_order(stored.predictions(), questions, run), strict=True)
+        for answer in _answers(prediction)
+        if question.answers and (question.id, answer) not in known
+    ]
+    asyncio.run(_ask_all(asked, config, run / JUDGEMENTS_FILE))
+    return rescore(run)
+
+
+def _check_same_judge(run: Path, known: Iterable[Judgement], config: EndpointConfig) -> None:
+    for other in known:
+        if (other.model, other.prompt) != (config.model, prompt_hash("judge")):
+            raise RunDirError(
+                f"{run / JUDGEMENTS_FILE}: holds the words of judge '{other.model}' (prompt {other.prompt}). "
+                f"Two judges do not mix: remove the file to have '{config.model}' judge everything."
+            )
+
+
+def _answers(prediction: Prediction | None) -> list[str]:
+    """What the run's systems answered, each wording once; an empty answer needs no judge."""
+    if prediction is None:
+        return []
+    return [answer for answer in dict.fromkeys((prediction.answer, *prediction.selected.values())) if answer.strip()]
+
+
+async def _ask_all(asked: Sequence[tuple[Question, str]], config: EndpointConfig, path: Path) -> None:
+    endpoint = ChatEndpoint(config)
+    waiting = asyncio.Semaphore(4 * config.calls_in_flight)
+    with path.open("a", encoding="utf-8") as file, Progress("judge", total=len(asked)) as progress:
+
+        async def ask(question: Question, answer: str) -> None:
+            async with waiting:
+                said = await _ask(question, answer, endpoint)
+            file.write(said.model_dump_json() + "\n")
+            file.flush()
+            progress.advance()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for question, answer in asked:
+                    group.create_task(ask(question, answer))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            await endpoint.close()
+
+
+async def _ask(question: Question, answer: str, endpoint: ChatEndpoint) -> Judgement:
+    prompt = render_prompt("judge", question=question.text, prediction=answer, answer=_ground_truth(question))
+    try:
+        reply = (await endpoint.reply(ChatRequest(b"", (("user", prompt),)))).text
+    except RefusedRequest as error:
+        reply = f"(no reply: {error})"
+    return Judgement(
+        question_id=question.id,
+        answer=answer,
+        reply=reply,
+        implied=_read(reply),
+        model=endpoint.config.model,
+        prompt=prompt_hash("judge"),
+    )
+
+
+def _ground_truth(question: Question) -> str:
+    """The gold answers; of a multiple-choice question the letter with its text."""
+    if not question.choices:
+        return " / ".join(question.answers)
+    return " / ".join(f"{letter}. {question.choices[ascii_uppercase.index(letter)]}" for letter in question.answers)
+
+
+def _read(reply: str) -> bool | None:
+    """Yes or no; None where the judge says neither, which counts as wrong and is counted."""
+    word = reply.strip().lstrip("*\"'").lower()
+    return True if word.startswith("yes") else False if word.startswith("no") and not word.startswith("not ") else None

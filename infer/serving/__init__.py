@@ -1,0 +1,1 @@
+"""Decoders behind a chat API."""

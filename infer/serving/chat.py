@@ -1,0 +1,173 @@
+"""OpenAI's chat completions as a decoder is asked by them: the request to a question, the prediction to a completion or its chunks."""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from infer.steps.fitting import fit_text
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
+
+_CANNOT = ("tools", "functions", "response_format", "logprobs", "modalities", "audio", "web_search_options")
+_NOTHING = (None, False, [], {}, {"type": "text"}, ["text"])
+
+
+class ApiError(Exception):
+    """What the client is told, in OpenAI's form; `parameter` is the key of the request that is at fault."""
+
+    def __init__(self, status: int, message: str, *, code: str | None = None, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        kinds = {401: "authentication_error", 429: "rate_limit_error"}
+        kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
+        self.body = {"error": {"message": message, "type": kind, "param": parameter, "code": code}}
+
+
+class _TextPart(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+class _Message(BaseModel):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[_TextPart]
+
+    @property
+    def text(self) -> str:
+        """The content as one text."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class _StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class ChatBody(BaseModel):
+    """A request. Keys that a decoder has no use for are allowed and reported back as ignored."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    messages: list[_Message] = Field(min_length=1)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    n: Literal[1] | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+
+    @property
+    def question(self) -> Question:
+        """The last message."""
+        return Question(id=f"chatcmpl-{uuid.uuid4().hex}", text=self.messages[-1].text)
+
+    @property
+    def turns_before(self) -> list[tuple[str, str]]:
+        """Role and text of what was said before the last message; instructions to a system are nothing that was said."""
+        return [(message.role, message.text) for message in self.messages[:-1] if message.role in ("user", "assistant")]
+
+    @property
+    def is_follow_up(self) -> bool:
+        """Whether the user has asked something before."""
+        return any(role == "user" for role, _ in self.turns_before)
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens that the answer may have at most; what a decoder writes on the way to it has the recipe's limits."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def ignored(self) -> list[str]:
+        """What was sent and had no effect."""
+        sent = [name for name, value in (self.model_extra or {}).items() if value not in _NOTHING]
+        return [*sent, *(["system messages"] if any(message.role in ("system", "developer") for message in self.messages) else [])]
+
+
+def parse_body(body: bytes) -> ChatBody:
+    """The request. Raises ApiError (400) naming the key that is at fault."""
+    try:
+        request = ChatBody.model_validate_json(body)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        parameter = ".".join(map(str, fault["loc"])) or None
+        raise ApiError(400, f"{parameter or 'body'}: {fault['msg']}", parameter=parameter) from None
+    for name in _CANNOT:
+        if (request.model_extra or {}).get(name) not in _NOTHING:
+            raise ApiError(400, f"{name}: a decoder answers in plain text and has no use for it. Leave it out.", parameter=name)
+    if request.messages[-1].role != "user" or not request.messages[-1].text.strip():
+        raise ApiError(400, "messages: the last one has to be the user's, and not blank; it is the question.", parameter="messages")
+    return request
+
+
+def completion(request: ChatBody, prediction: Prediction, tokenizer: Any) -> dict[str, Any]:
+    """The whole reply; `refinery` is its extension: trace, paths, selections, cost. `tokenizer` counts what the client allows."""
+    content, finish_reason = _content(request, prediction, tokenizer)
+    message = {"role": "assistant", "content": content, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
+    return _head(request, prediction.question_id, "chat.completion") | {
+        "choices": [choice],
+        "usage": _usage(prediction),
+        "refinery": _extension(request, prediction),
+    }
+
+
+def opening_chunk(request: ChatBody, completion_id: str) -> str:
+    """The first event of a stream, sent before there is an answer."""
+    return _event(_chunk(request, completion_id, {"role": "assistant", "content": ""}))
+
+
+def closing_chunks(request: ChatBody, prediction: Prediction, tokenizer: Any) -> Iterator[str]:
+    """The events that end a stream: the answer, which a decoder only has at its end, the extension, usage where it was asked for."""
+    completion_id = prediction.question_id
+    content, finish_reason = _content(request, prediction, tokenizer)
+    yield _event(_chunk(request, completion_id, {"content": content}))
+    yield _event(_chunk(request, completion_id, {}, finish_reason=finish_reason) | {"refinery": _extension(request, prediction)})
+    if request.stream_options and request.stream_options.include_usage:
+        yield _event(_head(request, completion_id, "chat.completion.chunk") | {"choices": [], "usage": _usage(prediction)})
+    yield "data: [DONE]\n\n"
+
+
+def error_event(error: ApiError) -> str:
+    """A fault after the stream has begun, as OpenAI's client raises it."""
+    return _event(error.body)
+
+
+def _content(request: ChatBody, prediction: Prediction, tokenizer: Any) -> tuple[str, Literal["stop", "length"]]:
+    """The answer, and whether all of it is within the client's limit. Without a tokenizer a word counts as a token."""
+    answer, limit = prediction.answer, request.limit
+    if limit is None:
+        return answer, "stop"
+    if tokenizer is not None:
+        kept = fit_text(answer, limit, tokenizer)
+    else:
+        ends = [word.end() for word in re.finditer(r"\S+", answer)]
+        kept = answer if len(ends) <= limit else answer[: ends[limit - 1]]
+    return kept, "stop" if kept == answer else "length"
+
+
+def _head(request: ChatBody, completion_id: str, kind: str) -> dict[str, Any]:
+    return {"id": completion_id, "object": kind, "created": int(time.time()), "model": request.model}
+
+
+def _chunk(request: ChatBody, completion_id: str, delta: dict[str, str], *, finish_reason: str | None = None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    return _head(request, completion_id, "chat.completion.chunk") | {"choices": [choice]}
+
+
+def _usage(prediction: Prediction) -> dict[str, int]:
+    """What the decoder's calls read and wrote together."""
+    read, written = prediction.cost.prefill_tokens, prediction.cost.decode_tokens
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _extension(request: ChatBody, prediction: Prediction) -> dict[str, Any]:
+    held = json.loads(prediction.model_dump_json(exclude_none=True, exclude={"question_id", "question", "answer"}))
+    return held | {"ignored": request.ignored}
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"

@@ -1,0 +1,53 @@
+"""A conversation as one question that stands alone, since decoders and retrievers read nothing else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from infer.session import Tools
+from infer.steps.ask import note_fault
+from infer.steps.fitting import fit_text, token_counter, valid_text
+from infer.steps.reasoning import reason
+from refinery.contract.trace import Cost, Prediction
+from refinery.prompts.render import render_prompt
+
+_MOST_TURNS = 8  # what a follow-up refers to was said shortly before
+_MOST_CHARACTERS = 2_000  # of a turn, for a model that names no limit
+_QUESTION_TOKENS = 128
+
+Turns = Sequence[tuple[str, str]]  # role and text
+
+
+async def standalone_question(turns: Turns, tools: Tools) -> str:
+    """The question of `tools`, which followed `turns`, in words that can be understood without them: one call of the model.
+
+    A model that writes none leaves the question as it is, with a `fault` in the trace.
+    """
+    asked = tools.question.text
+    shown = [(role, _fitted(text, tools.llm)) for role, text in turns[-_MOST_TURNS:]]
+    prompt = render_prompt("standalone_question", turns=shown, question=_fitted(asked, tools.llm))
+    said = await reason("condense", prompt, asked, tools, max_new_tokens=_QUESTION_TOKENS)
+    if rewritten := next((line.strip() for line in said.splitlines() if line.strip()), None):
+        return rewritten
+    note_fault(tools, asked, "unparsed", "the question was searched as it is, without the conversation", depth=0)
+    return asked
+
+
+def joined(before: Tools, prediction: Prediction) -> Prediction:
+    """The prediction with the steps and the cost of what was done before it."""
+    cost, usage = prediction.cost, before.usage
+    whole = Cost(
+        calls=cost.calls + usage.calls,
+        retrievals=cost.retrievals + before.retrievals,
+        prefill_tokens=cost.prefill_tokens + usage.prefill_tokens,
+        decode_tokens=cost.decode_tokens + usage.decode_tokens,
+    )
+    return prediction.model_copy(update={"trace": [*before.trace, *prediction.trace], "cost": whole})
+
+
+def _fitted(text: str, llm: Any) -> str:
+    """As much of a turn as leaves room for the others, in half of the model's context."""
+    limit = getattr(llm, "context_limit", None)
+    text = valid_text(text)
+    if limit is None:
+        return text[:_MOST_CHARACTERS]
+    return fit_text(text, limit // (2 * (_MOST_TURNS + 1)), token_counter(llm))

@@ -1,0 +1,188 @@
+"""A decoder behind OpenAI's `/v1/chat/completions`, so that any client talks to it. Loopback by default, with limits on every request."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from infer.recipe import InferRecipe
+from infer.run import InferBench
+from infer.serving.chat import ApiError, ChatBody, closing_chunks, completion, error_event, opening_chunk, parse_body
+from infer.serving.conversation import joined, standalone_question
+from infer.session import Tools
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
+from refinery.errors import RecordError, RefineryError
+from refinery.runtime.serving import Guard, RequestFault, listen, read_json_body, url_of
+from refinery.text import printable
+
+_log = logging.getLogger(__name__)
+_MOST_BODY_BYTES = 1 << 20
+_KEEP_ALIVE_SECONDS = 10.0
+_SHUTDOWN_SECONDS = 30
+
+
+def serve(recipe: InferRecipe, *, host: str, port: int, api_key_env: str | None, timeout_seconds: float) -> None:
+    """Serve until SIGTERM or SIGINT; requests in flight are then answered, for half a minute at most.
+
+    Port 0 takes a free one. Raises RecipeError for a host that others reach without a key, and an address that is taken.
+    """
+    guard = Guard.of_server(host, api_key_env)
+    listener = listen(host, port)
+    bench = InferBench(recipe)
+    bench.load()
+    app = build_app(bench, guard=guard, timeout_seconds=timeout_seconds)
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS, server_header=False)
+    print(f"{printable(model_name(recipe))} at {url_of(listener)}/v1", flush=True)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again once it has shut down; that is then a clean end
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def build_app(bench: InferBench, *, guard: Guard | None = None, timeout_seconds: float = 600.0) -> Any:
+    """The ASGI application over a loaded bench; without a guard anyone may ask."""
+    service = _Service(bench, guard or Guard(), timeout_seconds)
+    routes = [
+        Route("/v1/models", service.models),
+        Route("/v1/models/{model:path}", service.model),
+        Route("/v1/chat/completions", service.chat, methods=["POST"]),
+    ]
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await bench.close()
+
+    handlers: Any = {ApiError: _tell, RequestFault: _tell_fault, HTTPException: _tell_http}
+    return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+
+
+def model_name(recipe: InferRecipe) -> str:
+    """What clients call the decoder."""
+    return recipe.name or recipe.decoder
+
+
+class _Service:
+    """The routes."""
+
+    def __init__(self, bench: InferBench, guard: Guard, timeout_seconds: float) -> None:
+        self._bench, self._guard, self._timeout_seconds = bench, guard, timeout_seconds
+        self._name, self._created = model_name(bench.recipe), int(time.time())
+        self._in_flight = 0
+
+    async def models(self, request: Request) -> Response:
+        """The one decoder."""
+        self._guard.check(request.headers)
+        return JSONResponse({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: Request) -> Response:
+        """The decoder, by its name."""
+        self._guard.check(request.headers)
+        self._check_name(request.path_params["model"])
+        return JSONResponse(self._card())
+
+    async def chat(self, request: Request) -> Response:
+        """Answer the last message, as it is meant in its conversation."""
+        self._guard.check(request.headers)
+        body = parse_body(await read_json_body(request.headers, request.stream(), most_bytes=_MOST_BODY_BYTES))
+        self._check_name(body.model)
+        if self._in_flight >= self._bench.recipe.questions_in_flight:
+            raise ApiError(429, f"{self._in_flight} questions are being answered, which is the most. Ask again later.")
+        self._in_flight += 1
+        question = body.question
+        answering = asyncio.ensure_future(self._answer(question, body))
+        answering.add_done_callback(self._answered)
+        if body.stream:
+            return StreamingResponse(_events(body, question.id, answering, self._tokenizer), media_type="text/event-stream")
+        return JSONResponse(completion(body, await _unless_gone(request, answering), self._tokenizer))
+
+    async def _answer(self, question: Question, body: ChatBody) -> Prediction:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._answer_in_conversation(question, body)
+        except TimeoutError:
+            raise ApiError(504, f"no answer within {self._timeout_seconds:g} seconds", code="timeout") from None
+        except RecordError as error:  # the question has not got what the retriever or decoder needs
+            raise ApiError(400, str(error)) from None
+        except RefineryError as error:
+            _log.warning("%s: %s", question.id, error)
+            raise ApiError(502, str(error)) from None
+        except Exception:
+            _log.exception("%s: the decoder failed", question.id)
+            raise ApiError(500, "the decoder failed; the server's log says why") from None
+
+    async def _answer_in_conversation(self, question: Question, body: ChatBody) -> Prediction:
+        if not body.is_follow_up:
+            return await self._bench.answer(question)
+        tools = Tools(question=question, llm=self._bench.llm, retriever=None, passages_per_query=0)
+        alone = await standalone_question(body.turns_before, tools)
+        return joined(tools, await self._bench.answer(question.model_copy(update={"text": alone})))
+
+    @property
+    def _tokenizer(self) -> Any:
+        """The served model's, or None where only its endpoint has one."""
+        return self._bench.llm.tokenizer if self._bench.recipe.tokenizer else None
+
+    def _answered(self, answering: "asyncio.Future[Prediction]") -> None:
+        self._in_flight -= 1
+        if not answering.cancelled():
+            answering.exception()  # looked at here: whoever asked may be gone
+
+    def _card(self) -> dict[str, Any]:
+        return {"id": self._name, "object": "model", "created": self._created, "owned_by": "refinery"}
+
+    def _check_name(self, name: str) -> None:
+        if name != self._name:
+            raise ApiError(404, f"there is no model '{name}' here, but '{self._name}'", code="model_not_found", parameter="model")
+
+
+async def _events(body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]", tokenizer: Any) -> AsyncIterator[str]:
+    """The stream; while there is no answer yet, a comment now and then keeps the connection open."""
+    try:
+        yield opening_chunk(body, completion_id)
+        while not (await asyncio.wait([answering], timeout=_KEEP_ALIVE_SECONDS))[0]:
+            yield ": thinking\n\n"
+        for event in closing_chunks(body, answering.result(), tokenizer):
+            yield event
+    except ApiError as error:
+        yield error_event(error)
+    finally:
+        answering.cancel()
+
+
+async def _unless_gone(request: Request, answering: "asyncio.Future[Prediction]") -> Prediction:
+    """The answer; nobody computes on for a client that has hung up."""
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait([answering, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ApiError(499, "the client closed the connection")
+        return answering.result()
+    finally:
+        gone.cancel()
+        answering.cancel()
+
+
+async def _tell(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body, status_code=error.status, headers={"Retry-After": "1"} if error.status == 429 else None)
+
+
+async def _tell_fault(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestFault)
+    return JSONResponse(ApiError(error.status, str(error), code=error.code).body, status_code=error.status)
+
+
+async def _tell_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse(ApiError(error.status_code, f"{request.url.path}: {error.detail}").body, status_code=error.status_code)

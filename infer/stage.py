@@ -1,0 +1,49 @@
+"""What the `infer` stage declares to the `refinery` command."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from refinery.runtime.stages import Stage
+
+
+class InferStage(Stage):
+    """Answer questions, and look at the answers."""
+
+    name = "infer"
+    summary = "answer questions with a decoder and score the answers"
+    recipe_keys = frozenset({"decoder", "questions"})
+
+    def main(self, argv: Sequence[str]) -> int:
+        """Run `refinery infer ...`."""
+        from infer.__main__ import main
+
+        return main(argv)
+
+    def commands(self) -> ModuleType:
+        """`refinery answer`, `compare`, `serve` and others."""
+        from infer import commands
+
+        return commands
+
+    def panels(self, runs: Sequence[Path]) -> Any:
+        """Accuracy against cost, selections, actions."""
+        from infer.viewing.plot import panels
+
+        return panels(runs)
+
+    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
+        """Questions with their traces, runs side by side."""
+        from infer.viewing.page import write
+
+        return write(runs, output, limit=limit)
+
+    def measure(self) -> dict[str, Any]:
+        """The engine against plain decoders."""
+        from infer.benchmark.run import measure
+
+        return measure()
+
+
+STAGE = InferStage()

@@ -1,0 +1,1 @@
+"""What decoders share: calls of the model, selections, filters and scorers."""

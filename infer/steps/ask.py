@@ -1,0 +1,113 @@
+"""Ask the model that plays a role for a reply; one of known shape that stays unusable leaves a fault in the trace."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from infer.session import Tools
+from refinery.llms.base import Context, Generation
+from refinery.llms.served.json_reply import parse_json_reply, reads_as_refusal
+from refinery.prompts.render import render_prompt
+from refinery.prompts.stops import split_reply, stop_texts
+from refinery.tasks.replies import ModuleReply
+
+T = TypeVar("T", bound=BaseModel)
+R = TypeVar("R", bound=ModuleReply)
+V = TypeVar("V")
+
+# Of the turn that asks for a malformed reply again.
+_CORRECTION_TOKENS = 128
+
+
+async def reply_to(
+    prompt: str, context: Context, *, max_new_tokens: int, temperature: float = 0.0, adapter: str | None = None
+) -> tuple[Generation, str | None]:
+    """The reply to a prompt that `context` holds, and what was cut off where it goes on in the prompt's format; None where nothing was.
+
+    Every prompted reply is ended here. One that is cut was not truncated: what came before is whole.
+    """
+    stops = () if context.ends_its_turns else stop_texts(prompt)
+    reply = await context.generate(max_new_tokens=max_new_tokens, stop_texts=stops, temperature=temperature, adapter=adapter)
+    kept, cut = split_reply(reply.text, prompt)
+    if not cut:
+        return reply, None
+    return dataclasses.replace(reply, text=kept, stopped_by="stop" if reply.stopped_by == "length" else reply.stopped_by), cut
+
+
+async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools: Tools, *, depth: int, max_new_tokens: int) -> T | None:
+    """The reply as a `schema`, or None: a step of the trace called `fault` then says which of `malformed`, `refused`, `truncated` or
+    `empty` it was. Only a malformed reply is asked for again; the others would come back the same."""
+    prompt = tools.fitted_prompt(name, prompt, to_write=2 * max_new_tokens + _CORRECTION_TOKENS)
+    context = tools.ask(name, prompt)
+    fault = _Fault("empty", "")
+    for _ in range(2):
+        reply, cut = await reply_to(prompt, context, max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
+        tools.note_reply(name, question, reply, cut, depth=depth, prompt=prompt)
+        try:
+            return _read(reply, lambda text: parse_json_reply(text, schema))
+        except _Fault as error:
+            fault = error
+        if fault.reason != "malformed":
+            break
+        correction = render_prompt("teacher_correction", fault=fault.detail)
+        context = reply.context.ask_next(correction)
+    note_fault(tools, question, fault.reason, f"{name}: {fault.detail}", depth=depth)
+    return None
+
+
+async def ask_student(name: str, prompt: str, schema: type[R], question: str, tools: Tools, *, depth: int, max_new_tokens: int) -> R | None:
+    """As `ask_json`, of a student that writes plain lines; it was not taught to correct itself, and is asked once."""
+    prompt = tools.fitted_prompt(name, prompt, to_write=max_new_tokens)
+    reply = await tools.ask(name, prompt).generate(max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
+    tools.note(name, question, depth=depth, text=reply.text, prompt=prompt)
+    try:
+        return _read(reply, schema.from_plain)
+    except _Fault as error:
+        note_fault(tools, question, error.reason, f"{name}: {error.detail}", depth=depth)
+        return None
+
+
+async def read_label(
+    role: str, context: Context, labels: Sequence[str], question: str, tools: Tools, *, depth: int = 0
+) -> dict[str, float]:
+    """The probability of each label; all zero, with a `fault`, where the model that plays the role named none of them."""
+    shares = await context.choose(labels, adapter=tools.adapter(role))
+    if not any(shares.values()):
+        note_fault(tools, question, "unparsed", f"{role}: no label of {', '.join(label.strip() for label in labels)}", depth=depth)
+    return shares
+
+
+def note_fault(tools: Tools, question: str, reason: str, detail: str, *, depth: int) -> None:
+    """A `fault` in the trace; its text opens with the reason, which faults are counted by."""
+    tools.note("fault", question, depth=depth, text=f"{reason}: {detail}")
+
+
+def reply_fault(reply: Generation) -> tuple[str, str] | None:
+    """Reason and detail of what is wrong with a reply, whatever was asked for; None for a whole one."""
+    if reply.stopped_by == "refused" or reads_as_refusal(reply.text):
+        return "refused", reply.text[:200]
+    if not reply.text and reply.reasoning:
+        return "truncated", f"it was still reasoning at {reply.reasoning[-40:]!r}; allow more tokens"
+    if not reply.text:
+        return "empty", "the model wrote nothing"
+    if reply.stopped_by == "length":
+        return "truncated", f"cut after {reply.text[-40:]!r}; allow more tokens"
+    return None
+
+
+class _Fault(Exception):
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+
+def _read(reply: Generation, parse: Callable[[str], V]) -> V:
+    """What `parse` makes of the reply. Raises _Fault."""
+    if (fault := reply_fault(reply)) is not None:
+        raise _Fault(*fault)
+    try:
+        return parse(reply.text)
+    except ValueError as error:
+        raise _Fault("malformed", str(error)) from None

@@ -1,0 +1,29 @@
+"""Prompts that show worked examples before the question, for the decoders whose papers do.
+
+The examples are those of `refinery/prompts/demonstrations.jinja`; `<prompt>_few.jinja` shows them in the form of `<prompt>.jinja`.
+"""
+
+from typing import Any, Literal
+
+from infer.session import Tools
+from infer.steps.reasoning import reason
+from refinery.prompts.render import render_prompt
+
+Examples = Literal["zero", "few"]
+
+
+async def reason_with(
+    examples: Examples,
+    role: str,
+    name: str,
+    question: str,
+    tools: Tools,
+    *,
+    depth: int = 0,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    **values: Any,
+) -> str:
+    """As `reason`, of the prompt `name` filled with `question` and `values`; with `few`, after worked examples."""
+    prompt = render_prompt(name if examples == "zero" else f"{name}_few", question=question, **values)
+    return await reason(role, prompt, question, tools, depth=depth, max_new_tokens=max_new_tokens, temperature=temperature)

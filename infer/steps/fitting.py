@@ -1,0 +1,85 @@
+"""Outside text made fit to be read: valid Unicode, and no longer than the model's context has room for."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from refinery.contract.records import Passage
+from refinery.contract.segments import encode_text
+from refinery.prompts.render import Prompt, render_prompt
+
+# No tokenizer has tokens longer than this, so what lies beyond so many characters of a text need not be encoded to be cut.
+_CHARACTERS_PER_TOKEN = 64
+_TITLE_TOKENS = 32
+# "Title:", "Text:" and two line ends take tokens too, eight of them being on the safe side.
+_TOKENS_BESIDE = 8
+
+
+def token_counter(llm: Any) -> Any:
+    """What tells how many tokens a text has: the model's tokenizer, or what counts for a model behind a chat, which shows none."""
+    return getattr(llm, "token_counter", None) or llm.tokenizer
+
+
+def valid_text(text: str) -> str:
+    """The text with `?` for lone surrogates: bytes that were not UTF-8 where they came from, which neither tokenizers nor JSON take."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def fit_text(text: str, room: int, tokenizer: Any) -> str:
+    """The text, or as much of its beginning as takes `room` tokens."""
+    beginning = text[: room * _CHARACTERS_PER_TOKEN]
+    token_ids = encode_text(beginning, tokenizer)
+    if len(token_ids) <= room:
+        return beginning
+    return valid_text(tokenizer.decode(token_ids[:room], skip_special_tokens=False)).rstrip("\N{REPLACEMENT CHARACTER}")
+
+
+def fit_passages(passages: Sequence[Passage], room: int, tokenizer: Any) -> list[Passage]:
+    """The passages, the longest shortened until they take `room` tokens together."""
+    titles = [fit_text(passage.title, _TITLE_TOKENS, tokenizer) for passage in passages]
+    texts = [passage.text[: room * _CHARACTERS_PER_TOKEN] for passage in passages]
+    lengths = [len(encode_text(text, tokenizer)) for text in texts]
+    left = room - sum(len(encode_text(title, tokenizer)) + _TOKENS_BESIDE for title in titles)
+    cap = _cap(lengths, left)
+    return [
+        passage.model_copy(update={"title": title, "text": fit_text(text, cap, tokenizer) if length > cap else text})
+        for passage, title, text, length in zip(passages, titles, texts, lengths, strict=True)
+    ]
+
+
+def fit_prompt(prompt: Prompt, room: int, tokenizer: Any) -> Prompt:
+    """The prompt with the passages that it shows shortened, the longest first, until it takes `room` tokens or none has text left."""
+    shown: list[Passage] = []
+    _changed(prompt.values, lambda passage: shown.append(passage) or passage)
+    factor = 1
+    while (excess := len(encode_text(prompt, tokenizer)) - room) > 0 and any(passage.text for passage in shown):
+        taken = sum(len(encode_text(text, tokenizer)) for passage in shown for text in (passage.title, passage.text))
+        shown = fit_passages(shown, taken + _TOKENS_BESIDE * len(shown) - factor * excess, tokenizer)
+        factor *= 2  # a text may take more tokens in a prompt, or cut, than alone and whole: what is left over goes, and more each time
+        in_turn = iter(shown)
+        prompt = render_prompt(prompt.name, **_changed(prompt.values, lambda _, in_turn=in_turn: next(in_turn)))
+    return prompt
+
+
+def _changed(values: Any, change: Callable[[Passage], Passage]) -> Any:
+    """What a prompt was filled with, each passage in it changed, in order."""
+    if isinstance(values, Passage):
+        return change(values)
+    if isinstance(values, dict):
+        return {name: _changed(value, change) for name, value in values.items()}
+    return [_changed(value, change) for value in values] if isinstance(values, list | tuple) else values
+
+
+def count_shortened(passages: Sequence[Passage], whole: Sequence[Passage]) -> int:
+    """How many passages have lost a part of their text."""
+    return sum(len(read.text) < len(before.text) for read, before in zip(passages, whole, strict=True))
+
+
+def _cap(lengths: Sequence[int], room: int) -> int:
+    """The length that each may have at most, so that all of them fit: what the short ones leave goes to the long ones."""
+    left, ordered = max(room, 0), sorted(lengths)
+    for i, length in enumerate(ordered):
+        share = left // (len(ordered) - i)
+        if length > share:
+            return share
+        left -= length
+    return max(lengths, default=0)

@@ -1,0 +1,43 @@
+"""MIGRES' Knowledge Filter: irrelevant passages are dropped, and irrelevant sentences of the others (Sec. 3.2, Retrieval Module)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infer.steps.scorers import Scorer
+from infer.steps.sentences import split_sentences
+from refinery.contract.records import Passage
+from refinery.retrievers.base import Hit
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeFilter:
+    """Keeps what a reranker scores at `threshold` or above. Without a reranker every passage is kept whole, in the order it came."""
+
+    reranker: Scorer | None
+    threshold: float
+    sentence_level: bool
+
+    async def keep(self, query: str, passages: Sequence[Passage]) -> list[Hit]:
+        """The passages that are left, with their scores; the text of each holds only the sentences that are left.
+
+        Passages and sentences are scored in one call, so that the scores of both can be compared.
+        """
+        if self.reranker is None or not passages:
+            return [Hit(passage, 1 / position) for position, passage in enumerate(passages, 1)]
+        sentences = [split_sentences(passage.text) if self.sentence_level else [] for passage in passages]
+        alone = [Passage(id="", text=text) for group in sentences for text in group]
+        scores = await self.reranker.score(query, [*passages, *alone])
+        of_sentences = iter(scores[len(passages) :])
+        scored = [[(text, next(of_sentences)) for text in group] for group in sentences]
+        return [
+            Hit(self._without_noise(passage, score, group), score)
+            for passage, score, group in zip(passages, scores, scored, strict=False)
+            if score >= self.threshold
+        ]
+
+    def _without_noise(self, passage: Passage, passage_score: float, sentences: Sequence[tuple[str, float]]) -> Passage:
+        """The passage with its relevant sentences, or as it is where it scores above each of them."""
+        if passage_score > max((score for _, score in sentences), default=float("-inf")):
+            return passage
+        kept = [text for text, score in sentences if score >= self.threshold]
+        return passage.model_copy(update={"text": " ".join(kept)})

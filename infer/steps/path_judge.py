@@ -1,0 +1,45 @@
+"""A selector at work: how probable it finds it that each path of a tree ends in a right answer."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from infer.session import Tools
+from infer.steps.ask import read_label
+from infer.steps.fitting import fit_passages, token_counter
+from refinery.contract.chat_template import frame_tokens
+from refinery.contract.formats import evidence_text
+from refinery.contract.records import Trajectory
+from refinery.contract.segments import encode_text
+from refinery.tasks.sub_models import JUDGE_LABELS, RIGHT, selection_prompt
+
+_ROLE = "selection"
+
+
+async def judged(paths: Sequence[Trajectory], tools: Tools) -> list[Trajectory]:
+    """The paths with their `right_probability`; all are asked at once, and paths that read the same are asked once."""
+    prompts = [_fitting_prompt(path, tools) for path in paths]
+    distinct = list(dict.fromkeys(prompts))
+    shares = dict(zip(distinct, await asyncio.gather(*(_right_share(prompt, tools) for prompt in distinct)), strict=True))
+    return [path.model_copy(update={"right_probability": shares[prompt]}) for path, prompt in zip(paths, prompts, strict=True)]
+
+
+async def _right_share(prompt: str, tools: Tools) -> float:
+    return (await read_label(_ROLE, tools.ask(_ROLE, prompt), JUDGE_LABELS[_ROLE], tools.question.text, tools))[RIGHT]
+
+
+def _fitting_prompt(path: Trajectory, tools: Tools) -> str:
+    """What the selector reads, its longest passages shortened where the whole is too long for it (an encoder shortens by itself)."""
+    selector: Any = tools.sub_models.get(_ROLE, tools.llm)
+    prompt, limit = selection_prompt(path), getattr(selector, "context_limit", None)
+    if limit is None:
+        return prompt
+    tokenizer = token_counter(selector)
+    excess = len(encode_text(prompt, tokenizer)) + frame_tokens(tokenizer) + 1 - limit  # the label
+    if excess <= 0:
+        return prompt
+    found = [passage for step in path.steps for passage in step.passages]
+    room = len(encode_text(evidence_text(found), tokenizer)) - excess
+    short = iter(fit_passages(found, room, tokenizer))
+    steps = [step.model_copy(update={"passages": [next(short) for _ in step.passages]}) for step in path.steps]
+    return selection_prompt(path.model_copy(update={"steps": steps}))

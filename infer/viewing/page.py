@@ -1,0 +1,206 @@
+"""The page of infer runs: a row a question, a view a selection, and what each run did with it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from infer.evaluation.finished_runs import StoredRun, stored_runs
+from infer.evaluation.scores import groups_of, has_gold
+from infer.steps.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
+from infer.viewing.trace_tree import TokenText, prediction_nodes
+from refinery.contract.records import Question, parse_record
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.metrics.registry import metrics_of, score_all
+from refinery.reporting.pages.content import Cell, Detail, Leaf, Passages, Row, Run, RunDetail, Selection
+from refinery.reporting.pages.write import write_page
+
+_WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by"}
+_UPPER_BOUND = "upper bound"
+
+
+def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
+    """Write the page of the runs in `paths`, of which a demo stands for its own; at most `limit` questions. Returns how many.
+
+    Raises RunDirError for what is no finished infer run, RecordError when the questions that a run answered are gone.
+    """
+    runs = [_ShownRun(stored) for path in paths for stored in stored_runs(path)]
+    questions = {question.id: question for run in runs for question in run.questions()}
+    chosen = list(questions.values())[:limit]
+    metrics = dict.fromkeys(_metric(question) for question in chosen)
+    several_datasets = len({question.dataset for question in chosen}) > 1
+    note = f"Right and wrong by {', '.join(metrics)}, from 0.5 on, as the datasets' papers score."
+    if len(chosen) < len(questions):
+        note += f" The first {len(chosen):,} of {len(questions):,} questions."
+    return write_page(
+        output,
+        title=" and ".join(dict.fromkeys(str(path) for path in paths)),
+        runs=[run.head for run in runs],
+        rows=(_row(question, runs, several_datasets) for question in chosen),
+        total=len(chosen),
+        words=_WORDS,
+        note=note,
+    )
+
+
+class _ShownRun:
+    """A run whose predictions are read one by one, as their questions come."""
+
+    def __init__(self, stored: StoredRun) -> None:
+        self.stored = stored
+        self.predictions = _Predictions(stored.path / PREDICTIONS_FILE)
+        self.views = self._views() if self.predictions.strategies else [_View("answer", None, None)]
+        self.token_text = _token_text(stored.find(stored.recipe.tokenizer)) if stored.recipe.tokenizer else str
+        self.head: Run = {
+            "name": stored.recipe.name or stored.recipe.decoder,
+            "views": [view.name for view in self.views],
+            "own": self._own(),
+        }
+
+    def questions(self) -> list[Question]:
+        """Those of its recipe."""
+        return self.stored.questions()
+
+    def _views(self) -> list["_View"]:
+        options = self.stored.recipe.decoder_options(str(self.stored.path))
+        pairs = product((one for one in self.predictions.strategies if one != LEARNED), selectable(options.fidelity))
+        by = Definition(options.fidelity, generator_weight=options.generator_weight)
+        learned = [_View(LEARNED, LEARNED, by)] if LEARNED in self.predictions.strategies else []
+        named = (_View(f"{strategy} · {fidelity}", strategy, Definition(fidelity)) for strategy, fidelity in pairs)
+        return [*named, *learned, _View(_UPPER_BOUND, None, None)]
+
+    def _own(self) -> int:
+        if not self.predictions.strategies:
+            return 0
+        strategy, fidelity = self.stored.selected_by
+        fidelities = (fidelity,) if strategy != LEARNED else selectable("official")
+        return next(i for i, view in enumerate(self.views) if view.strategy == strategy and view.by and view.by.fidelity in fidelities)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    name: str
+    strategy: str | None
+    by: Definition | None
+
+    def of(self, question: Question) -> Definition:
+        """The definition for this question."""
+        assert self.by is not None
+        return replace(self.by, multiple_choice=question.choices is not None)
+
+
+class _Predictions:
+    """A predictions file, read by question id; only where each line starts is kept, and by which `strategies` its trees are selected."""
+
+    def __init__(self, path: Path) -> None:
+        from pydantic_core import from_json
+
+        self._path, self._starts, self.strategies = path, dict[str, int](), tuple[str, ...]()
+        self._file = path.open("rb")
+        start = 0
+        for line in self._file:
+            values = from_json(line)
+            self._starts[values["question_id"]] = start
+            self.strategies = self.strategies or tuple(values.get("selected", ()))
+            start += len(line)
+
+    def get(self, question_id: str) -> Prediction | None:
+        """The question's prediction, or None."""
+        if question_id not in self._starts:
+            return None
+        self._file.seek(self._starts[question_id])
+        return parse_record(self._file.readline(), Prediction, where=str(self._path))
+
+
+def _row(question: Question, runs: Sequence[_ShownRun], several_datasets: bool) -> tuple[Row, Detail]:
+    done = [_shown(run, question, run.predictions.get(question.id)) for run in runs]
+    facts = [("gold", " | ".join(question.answers))] if question.answers else []
+    facts += [("choices", "\n".join(question.choices))] if question.choices else []
+    row: Row = {
+        "id": question.id,
+        "text": question.text,
+        "groups": groups_of(question, several_datasets),
+        "cells": [cells for cells, _ in done],
+    }
+    return row, {"facts": facts, "runs": [detail for _, detail in done]}
+
+
+def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) -> tuple[list[Cell] | None, RunDetail | None]:
+    """The cell of each view, and the detail."""
+    if prediction is None:
+        return None, None
+    answers = [path.answer or "" for path in prediction.paths] or [prediction.answer]
+    scores = _scores(question, answers)
+    passages = Passages(gold=frozenset(question.supporting or ()))
+    detail: RunDetail = {"nodes": prediction_nodes(prediction, passages, run.token_text), "passages": passages.rows}
+    cost = prediction.cost
+    tokens = f"tokens read {cost.prefill_tokens:,}, written {cost.decode_tokens:,}"
+    detail["facts"] = [("cost", f"calls {cost.calls}, searches {cost.retrievals}, {tokens}")]
+    if not prediction.paths:
+        return [{"text": prediction.answer, "score": scores[0]}] * len(run.views), detail  # a tree that failed has one answer for all
+    detail["leaves"] = [_leaf(path, score) for path, score in zip(prediction.paths, scores, strict=True)]
+    detail["selections"] = {view.name: _selection(prediction, view, scores, question) for view in run.views}
+    winners = [_winner(prediction, view, scores, question) for view in run.views]
+    return [{"text": answers[winner], "score": scores[winner]} for winner in winners], detail
+
+
+def _scores(question: Question, answers: Sequence[str]) -> list[float | None]:
+    """By the first metric that the papers report on the question's dataset; None for a question without gold answers."""
+    if not has_gold(question):
+        return [None] * len(answers)
+    distinct = list(dict.fromkeys(answers))
+    metric = _metric(question)
+    values = dict(zip(distinct, score_all([metric], distinct, [question] * len(distinct))[metric].tolist(), strict=True))
+    return [None if values[answer] != values[answer] else values[answer] for answer in answers]
+
+
+def _metric(question: Question) -> str:
+    return metrics_of(question.dataset)[0]
+
+
+def _leaf(path: Any, score: float | None) -> Leaf:
+    return {"answer": path.answer or "", "actions": [step.action for step in path.steps], "score": score}
+
+
+def _winner(prediction: Prediction, view: _View, scores: Sequence[float | None], question: Question) -> int:
+    if view.strategy is None:
+        return max(range(len(scores)), key=lambda number: scores[number] or 0.0)
+    return select_path(prediction.paths, view.strategy, view.of(question))
+
+
+def _selection(prediction: Prediction, view: _View, scores: Sequence[float | None], question: Question) -> Selection:
+    paths, strategy = prediction.paths, view.strategy
+    if strategy is None:
+        return {"by": "highest", "values": list(scores), "keys": None}
+    by = view.of(question)
+    values: list[float | None] = list(path_values(paths, strategy, by))
+    if strategy in ("ensemble", LEARNED):
+        return {"by": "sum", "values": values, "keys": [vote_key(path, strategy, by) for path in paths]}
+    return {"by": "lowest" if strategy == "ppl" else "highest", "values": values, "keys": None}
+
+
+def _token_text(base: Path) -> TokenText:
+    """What a token id stands for, from the tokenizer of a checkpoint on this machine; where it has moved, the id itself."""
+    path = _tokenizer_file(base)
+    if path is None:
+        return str
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    decode: Callable[[int], str] = lru_cache(None)(lambda token_id: tokenizer.decode([token_id], skip_special_tokens=False))
+    return decode
+
+
+def _tokenizer_file(base: Path) -> Path | None:
+    if base.is_dir():
+        return found if (found := base / "tokenizer.json").exists() else None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        cached = try_to_load_from_cache(str(base), "tokenizer.json")
+    except HFValidationError:  # a folder that is gone, and no name of a hub
+        return None
+    return Path(cached) if isinstance(cached, str) else None

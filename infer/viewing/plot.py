@@ -1,0 +1,137 @@
+"""What infer runs have to plot: accuracy against cost, depth and k, selections against the upper bound, and the actions taken."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from infer.evaluation.finished_runs import StoredRun, stored_runs
+from infer.steps.selection import LEARNED, STRATEGIES, Definition, select_path
+from refinery.contract.records import iter_records
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.reporting.figures import Panel, draw_bars, draw_lines, draw_points, draw_shares
+
+Score = tuple[float, float, float]  # mean, low, high, in percent
+_UPPER_BOUND = "upper_bound"
+
+
+def panels(paths: Sequence[Path]) -> list[Panel]:
+    """The panels that these runs have; a demo stands for its own runs. Raises RunDirError for what is no finished infer run."""
+    runs = [stored for path in paths for stored in stored_runs(path)]
+    metric = _metric(runs)
+    systems = _systems(runs)
+    accuracy = {label: _score(run, system, metric) for label, (run, system) in systems.items()}
+    costs = {
+        "tokens": ("tokens per question", lambda run, system: _cost(run, system, "prefill_tokens") + _cost(run, system, "decode_tokens")),
+        "calls": ("calls per question", lambda run, system: _cost(run, system, "calls")),
+    }
+    found = [_against_cost(name, across, metric, systems, accuracy, of) for name, (across, of) in costs.items()]
+    found += _against_setting("depth", "D_th or tree depth (RA-ISF Fig. 2)", _max_depth, runs, metric)
+    found += _against_setting("k", "passages per query (RA-ISF Fig. 3)", _passages_per_query, runs, metric)
+    trees = {name: run for name, run in _named(runs).items() if len(run.metrics["results"]) > 1}
+    if trees:
+        found.append(_selections(trees, metric))
+        found.append(Panel("actions", "Actions on the selected path (RQ-RAG Fig. 5)", _draw_actions(trees)))
+    return found
+
+
+def _metric(runs: Sequence[StoredRun]) -> str:
+    """The first metric of the first run's datasets."""
+    return next(iter(runs[0].metrics["results"].values()))["default_metrics"][0]
+
+
+def _named(runs: Sequence[StoredRun]) -> dict[str, StoredRun]:
+    names = [run.recipe.name or run.recipe.decoder for run in runs]
+    return {name if names.count(name) == 1 else f"{name} ({run.path.name})": run for name, run in zip(names, runs, strict=True)}
+
+
+def _systems(runs: Sequence[StoredRun]) -> dict[str, tuple[StoredRun, str]]:
+    """One system a run: the selection that it was made with."""
+    return {name: (run, _own_system(run)) for name, run in _named(runs).items()}
+
+
+def _own_system(run: StoredRun) -> str:
+    systems = list(run.metrics["results"])
+    if len(systems) == 1:
+        return systems[0]
+    return next(system for system in systems if system.endswith(f"_{run.selected_by[0]}"))
+
+
+def _score(run: StoredRun, system: str, metric: str) -> Score:
+    found = run.metrics["results"][system]["all"]["metrics"][metric]
+    return found["mean"], found["low"], found["high"]
+
+
+def _cost(run: StoredRun, system: str, field: str) -> float:
+    return run.metrics["results"][system]["cost_per_question"][field]
+
+
+def _against_cost(name: str, across: str, metric: str, systems: Any, accuracy: dict[str, Score], cost: Callable[..., float]) -> Panel:
+    points = {label: (cost(*system), accuracy[label]) for label, system in systems.items()}
+    return Panel(name, f"{metric} against {name}", lambda axes: draw_points(axes, points, across=across, label=f"{metric} (%)"))
+
+
+def _against_setting(
+    name: str, across: str, setting: Callable[[StoredRun], int | None], runs: Sequence[StoredRun], metric: str
+) -> list[Panel]:
+    """A line a decoder and model, where runs of it differ in the setting."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        if (value := setting(run)) is not None:
+            lines.setdefault(f"{run.recipe.decoder}, {_model(run)}", []).append((value, _score(run, _own_system(run), metric)[0]))
+    lines = {label: sorted(points) for label, points in lines.items() if len({x for x, _ in points}) > 1}
+    if not lines:
+        return []
+    return [Panel(name, f"{metric} against {name}", lambda axes: draw_lines(axes, lines, across=across, label=f"{metric} (%)"))]
+
+
+def _max_depth(run: StoredRun) -> int | None:
+    return getattr(run.recipe.decoder_options(str(run.path)), "max_depth", None)
+
+
+def _passages_per_query(run: StoredRun) -> int | None:
+    return run.metrics["passages_per_query"]
+
+
+def _model(run: StoredRun) -> str:
+    return Path(run.metrics["model"]["name"]).name
+
+
+def _selections(trees: dict[str, StoredRun], metric: str) -> Panel:
+    groups = {}
+    for name, run in trees.items():
+        systems = {
+            system: strategy
+            for strategy in (*STRATEGIES, LEARNED, _UPPER_BOUND)
+            for system in run.metrics["results"]
+            if system.endswith(f"_{strategy}")
+        }
+        groups[name] = {strategy.replace("_", " "): _score(run, system, metric) for system, strategy in systems.items()}
+    return Panel("selections", "Selections and upper bound (RQ-RAG Fig. 3)", lambda axes: draw_bars(axes, groups, label=f"{metric} (%)"))
+
+
+def _draw_actions(trees: dict[str, StoredRun]) -> Callable[[Any], None]:
+    """Counted only when they are drawn: every prediction is read."""
+
+    def draw(axes: Any) -> None:
+        groups = {}
+        for name, run in trees.items():
+            for strategy, shares in _action_shares(run).items():
+                groups[strategy if len(trees) == 1 else f"{name}\n{strategy}"] = shares
+        draw_shares(axes, groups, label="share of the actions selected")
+
+    return draw
+
+
+def _action_shares(run: StoredRun) -> dict[str, dict[str, float]]:
+    """By strategy: of all searches on the selected paths each action's share, with `answer` for a path without a search."""
+    by = Definition(run.selected_by[1])  # type: ignore[arg-type]
+    counts: dict[str, Counter[str]] = {}
+    for prediction in iter_records(run.path / PREDICTIONS_FILE, Prediction):
+        for strategy, answer in prediction.selected.items():
+            paths = [path for path in prediction.paths if (path.answer or "") == answer]
+            path = paths[select_path(paths, strategy, by)]
+            counted = counts.setdefault(strategy, Counter())
+            counted.update([step.action for step in path.steps if step.action != "answer"] or ["answer"])
+    names = sorted({name for counted in counts.values() for name in counted})
+    return {strategy: {name: counted[name] / counted.total() for name in names} for strategy, counted in counts.items()}

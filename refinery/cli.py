@@ -1,0 +1,62 @@
+"""The `refinery` command: the stages, every module of `refinery/commands`, and of the `commands` of each stage."""
+
+import argparse
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from pkgutil import iter_modules
+
+from refinery import __version__, commands
+from refinery.errors import RecipeError
+from refinery.runtime.stage import configure_logging, guarded
+from refinery.runtime.stages import stages
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in stages():
+        return stages()[arguments[0]].main(arguments[1:])
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in (names := [*stages(), *_commands()]):
+        return guarded(lambda: _refuse(arguments[0], names), traceback=False)
+    parsed = build_parser().parse_args(arguments)
+    configure_logging()
+    return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
+
+
+def _commands() -> dict[str, str]:
+    """Every further command and its module, by name."""
+    packages = [commands, *(package for stage in stages().values() if (package := stage.commands()))]
+    found = (
+        (module.name.replace("_", "-"), f"{package.__name__}.{module.name}")
+        for package in packages
+        for module in iter_modules(package.__path__)
+    )
+    return dict(sorted(found))
+
+
+def _refuse(name: str, names: Sequence[str]) -> None:
+    nearest = difflib.get_close_matches(name, names, n=1)
+    hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
+    raise RecipeError(f"no command '{name}'. {hint}Available: {', '.join(names)}.")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of every command; a stage parses its own arguments."""
+    parser = argparse.ArgumentParser(prog="refinery", description="Distil, train and decode self-feedback RAG.")
+    parser.add_argument("--version", action="version", version=f"refinery {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for stage in stages().values():
+        subparsers.add_parser(stage.name, help=f"{stage.summary}: refinery {stage.name} RECIPE [key=value ...] [--dry-run] [--resume]")
+    for name, module in _commands().items():
+        command = importlib.import_module(module)
+        subparser = subparsers.add_parser(name, help=command.HELP, description=command.HELP)
+        command.add_arguments(subparser)
+        subparser.add_argument("--traceback", action="store_true", help="show where an error came from")
+        subparser.set_defaults(run=command.run)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What passes between the stages: records, control tokens, segments, formats and traces."""

@@ -1,0 +1,185 @@
+"""How a trajectory is written as one token sequence, and read back.
+
+`official` writes what the RQ-RAG authors' scripts write: training blocks with their newlines (merge_intermediate.py) and, at
+inference, evidence glued to its marker (inference.py), so the two differ. `consistent` writes one sequence for both, with a space
+where the authors put a newline, so that words keep the tokens they have in running text. Parsing works on ids, where a control
+token cannot be confused with the same characters inside a passage.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from refinery.contract.chat_template import Message, chat_segments, has_template
+from refinery.contract.control_tokens import RQ_RAG, token_for
+from refinery.contract.records import Passage, Step, Trajectory, Turn
+from refinery.contract.segments import Segment, control_token_id
+from refinery.errors import RecordError
+
+FormatName = Literal["consistent", "official"]
+EvidenceLoss = Literal["masked", "inside_markers", "all"]
+SEARCH_ACTIONS = ("rewrite", "decompose", "disambiguate")
+END = Segment(token_for("end").token, "control_token", trained=True)
+_MARKERS = (token_for("evidence_start").token, token_for("evidence_end").token)
+
+
+def prompt_segments(question: str, system_prompt: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
+    """The conversation up to where the model starts to write: in the checkpoint's own chat template, else in RQ-RAG's.
+
+    `official` is RQ-RAG's whatever the checkpoint (finetune.py; the markers are plain text, `</s>` is the real token).
+    """
+    if _templated(tokenizer, format):
+        return chat_segments(_opening(system_prompt, question), tokenizer)
+    end_of_message = Segment(tokenizer.eos_token, "control_token")
+    return [
+        Segment(f"<|system|>\n{system_prompt}", "prompt"),
+        end_of_message,
+        Segment(f"\n<|user|>\n{question.strip()}", "prompt"),
+        end_of_message,
+        Segment("\n<|assistant|>\n", "prompt"),
+    ]
+
+
+def action_segment(action: str) -> Segment:
+    """The control token that opens a step."""
+    return Segment(token_for(action).token, "control_token", trained=True)
+
+
+def evidence_text(passages: Sequence[Passage]) -> str:
+    """`Title:` and `Text:` lines; line breaks inside a passage become spaces, so that it cannot forge another passage."""
+    return "".join(f"Title: {_one_line(p.title)}\nText: {_one_line(p.text)}\n" for p in passages)
+
+
+def evidence_segments(passages: Sequence[Passage], *, format: FormatName) -> list[Segment]:
+    """What the environment inserts after a query at inference; nothing in it is trained."""
+    body = evidence_text(passages)
+    return _evidence(body if format == "official" else f"\n{body}")
+
+
+def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
+    """A whole training row: the prompt, then every step; what the model writes is trained, what the environment inserts is not."""
+    history = trajectory.history or []
+    first, *later = [*(turn.question for turn in history), trajectory.question]
+    if _templated(tokenizer, format):
+        turns = [turn for pair in zip(map(_reply_message, history), (Message("user", q) for q in later), strict=True) for turn in pair]
+        segments = chat_segments([*_opening(system_prompt, first), *turns], tokenizer)
+    else:
+        segments = prompt_segments(first, system_prompt, tokenizer, format=format)
+        for turn, question in zip(history, later, strict=True):
+            segments += _turn_segments(turn, question, tokenizer, format=format)
+    segments += steps_segments(trajectory.steps, format=format)
+    if format == "official":
+        segments.append(Segment(tokenizer.eos_token, "control_token", trained=True))
+    return segments
+
+
+def train_evidence(segments: Sequence[Segment], evidence_loss: EvidenceLoss) -> list[Segment]:
+    """A row's segments with as much of each evidence block trained as the choice says.
+
+    `masked`: none of it, since the runtime inserts it. `inside_markers`: both markers, as RQ-RAG's finetune.py does with
+    `--mask_retrieved_paragraph`. `all`: the markers and the text, as that script does by default.
+    """
+    chosen = {"masked": (), "inside_markers": ("marker",), "all": ("marker", "evidence")}[evidence_loss]
+    return [replace(segment, trained=True) if _evidence_part(segment) in chosen else segment for segment in segments]
+
+
+def _evidence_part(segment: Segment) -> str:
+    is_marker = segment.kind == "control_token" and segment.text in _MARKERS
+    return "marker" if is_marker else segment.kind
+
+
+def steps_segments(steps: Sequence[Step], *, format: FormatName) -> list[Segment]:
+    """What the assistant's message holds: every step, with what was found after each search."""
+    write = _official_step if format == "official" else _consistent_step
+    # The authors put newlines between blocks for every class but multi-turn rewriting (merge_intermediate.py).
+    spaced = any(step.action in ("decompose", "disambiguate") for step in steps)
+    return [segment for step in steps for segment in write(step, spaced)]
+
+
+def _turn_segments(turn: Turn, next_question: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
+    """An earlier reply, and the question after it."""
+    if isinstance(turn.reply, str):
+        reply, trained = [Segment(turn.reply.strip(), "prompt")], False
+    else:
+        reply, trained = steps_segments(turn.reply, format=format), format == "official"
+    return [
+        *reply,
+        Segment(tokenizer.eos_token, "control_token", trained=trained),
+        Segment(f"\n<|user|>\n{next_question.strip()}", "prompt"),
+        Segment(tokenizer.eos_token, "control_token"),
+        Segment("\n<|assistant|>\n", "prompt"),
+    ]
+
+
+def _templated(tokenizer: Any, format: FormatName) -> bool:
+    return format == "consistent" and has_template(tokenizer)
+
+
+def _opening(system_prompt: str, question: str) -> list[Message]:
+    return [Message("system", system_prompt), Message("user", question)]
+
+
+def _reply_message(turn: Turn) -> Message:
+    """An earlier reply as the assistant's message."""
+    return Message("assistant", turn.reply if isinstance(turn.reply, str) else steps_segments(turn.reply, format="consistent"))
+
+
+def _consistent_step(step: Step, spaced: bool) -> list[Segment]:
+    written = [action_segment(step.action), Segment(f" {step.text.strip()}", _kind(step), trained=True), END]
+    return written + (evidence_segments(step.passages, format="consistent") if step.action in SEARCH_ACTIONS else [])
+
+
+def _official_step(step: Step, spaced: bool) -> list[Segment]:
+    gap = [Segment("\n", _kind(step), trained=True)] if spaced else []
+    written = [action_segment(step.action), Segment(f"\n{step.text.strip()}\n", _kind(step), trained=True), END]
+    if step.action in SEARCH_ACTIONS:
+        written += gap + _evidence(f"\n{evidence_text(step.passages).strip()}\n")
+    return written + (gap if step.action != "answer" else [])
+
+
+def _evidence(body: str) -> list[Segment]:
+    start, end = (Segment(marker, "control_token") for marker in _MARKERS)
+    return [start, Segment(body, "evidence"), end]
+
+
+def _kind(step: Step) -> Literal["query", "answer"]:
+    return "query" if step.action in SEARCH_ACTIONS else "answer"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def parse_steps(ids: Sequence[int], tokenizer: Any) -> list[Step]:
+    """Read back the steps of a sequence written in either format; passages get their 1-based position as id.
+
+    Raises RecordError when the tokens do not form whole steps.
+    """
+    roles = {control_token_id(token.token, tokenizer): token.role for token in RQ_RAG}
+    steps: list[Step] = []
+    open_role, start = "", 0
+    for position, token_id in enumerate(ids):
+        role = roles.get(token_id)
+        if role is None:
+            continue
+        text = tokenizer.decode(ids[start:position], clean_up_tokenization_spaces=False).strip() if open_role else ""
+        if role == "end" and open_role not in ("", "evidence_start"):
+            steps.append(Step(action=open_role, text=text))  # type: ignore[arg-type]
+            open_role = ""
+        elif role == "evidence_end" and open_role == "evidence_start" and steps:
+            steps[-1] = steps[-1].model_copy(update={"passages": parse_evidence(text)})
+            open_role = ""
+        elif role not in ("end", "evidence_end") and not open_role:
+            open_role, start = role, position + 1
+        else:
+            raise RecordError(f"token {position}: control token {tokenizer.convert_ids_to_tokens(token_id)!r} cannot stand here.")
+    if open_role:
+        raise RecordError(f"token {start - 1}: the step opened here is not closed.")
+    return steps
+
+
+def parse_evidence(text: str) -> list[Passage]:
+    """The passages of an evidence text, in order; a text may run over several lines, as in the authors' released rows."""
+    found = re.findall(r"^Title:(.*)\nText:(.*(?:\n(?!Title:.*\nText:).*)*)", text, flags=re.MULTILINE)
+    return [Passage(id=str(number), title=title.strip(), text=body.strip()) for number, (title, body) in enumerate(found, 1)]

@@ -1,0 +1,134 @@
+"""Trajectories in the layout of RQ-RAG's released dataset: `{"id", "dataset", "messages"}`, one chat message a turn.
+
+There, control tokens and evidence stand inside the assistant's text (`official` format). Any other text that looks like a control
+token or a chat marker is written with a backslash after its first character, so that neither our reader nor somebody else's
+tokenizer takes it for one; reading removes it. A row from elsewhere that holds such text unescaped is read as its markers stand:
+inside a query or an answer only `[EOS]` ends the text, inside evidence only `[/R_Evidences]`.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from refinery.contract.control_tokens import RQ_RAG, token_for
+from refinery.contract.formats import SEARCH_ACTIONS, parse_evidence, steps_segments
+from refinery.contract.records import Record, Step, Trajectory, Turn, read_records
+from refinery.errors import RecordError
+
+CHAT_MARKERS = ("<s>", "</s>", "<unk>", "<pad>", "<|system|>", "<|user|>", "<|assistant|>")
+_SPECIAL = [*(token.token for token in RQ_RAG), *CHAT_MARKERS]
+# No special text holds a backslash or, past its first character, another's first; so escaping can be undone exactly.
+_ESCAPABLE = re.compile("|".join(rf"{re.escape(text[0])}\\*{re.escape(text[1:])}" for text in _SPECIAL))
+_ACTION_OF = {token_for(action).token: action for action in (*SEARCH_ACTIONS, "respond", "answer")}
+_OPENING = re.compile("|".join(map(re.escape, _ACTION_OF)))
+_START, _STOP, _END = (token_for(role).token for role in ("evidence_start", "evidence_end", "end"))
+
+
+class Message(Record):
+    """One message of a row."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class ReleaseRow(Record):
+    """One row of the released dataset."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    id: str
+    dataset: str
+    messages: list[Message] = Field(min_length=1)
+
+
+def release_row(trajectory: Trajectory, dataset: str) -> dict[str, Any]:
+    """A trajectory in the released layout; passage ids and provenance have no place in it. A system message only if it has a prompt."""
+    messages = [Message(role="system", content=escape(trajectory.system_prompt))] if trajectory.system_prompt is not None else []
+    for turn in [*(trajectory.history or []), Turn(question=trajectory.question, reply=trajectory.steps)]:
+        reply = escape(turn.reply) if isinstance(turn.reply, str) else _write_steps(turn.reply)
+        messages += [Message(role="user", content=escape(turn.question)), Message(role="assistant", content=reply)]
+    return ReleaseRow(id=trajectory.question_id, dataset=dataset, messages=messages).model_dump()
+
+
+def read_trajectories(path: Path) -> list[Trajectory]:
+    """A file of trajectories, or of rows in the released layout. Raises RecordError naming file and row."""
+    if not _holds_messages(path):
+        return read_records(path, Trajectory)
+    return [parse_release_row(row, where=f"{path}: row {number}") for number, row in enumerate(read_records(path, ReleaseRow), 1)]
+
+
+def parse_release_row(row: ReleaseRow, *, where: str) -> Trajectory:
+    """Read a released row back; passages get their 1-based position as id. Raises RecordError for messages that are no dialogue."""
+    system = row.messages[0].content if row.messages[0].role == "system" else None
+    turns = row.messages[1:] if system is not None else row.messages
+    if not turns or [message.role for message in turns] != ["user", "assistant"] * (len(turns) // 2):
+        raise RecordError(f"{where}: its messages are not user and assistant in turn. Leave the row out.")
+    exchanges = zip(turns[::2], turns[1::2], strict=True)
+    history = [Turn(question=unescape(asked.content), reply=_reply(said.content, where)) for asked, said in exchanges]
+    last = history.pop()
+    if isinstance(last.reply, str):
+        raise RecordError(f"{where}: the last message opens with no control token, so it trains no search. Leave the row out.")
+    return Trajectory(
+        question_id=row.id,
+        question=last.question,
+        steps=last.reply,
+        history=history or None,
+        system_prompt=unescape(system) if system is not None else None,
+    )
+
+
+def escape(text: str) -> str:
+    """Text in which nothing is a control token or a chat marker; `unescape` gives back what it was."""
+    return _ESCAPABLE.sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
+
+
+def unescape(text: str) -> str:
+    """What `escape` was given. Text that was never escaped stays as it is."""
+    return _ESCAPABLE.sub(lambda found: found[0][0] + found[0][1:].removeprefix("\\"), text)
+
+
+def _write_steps(steps: Sequence[Step]) -> str:
+    segments = steps_segments(steps, format="official")
+    return "".join(segment.text if segment.kind == "control_token" else escape(segment.text) for segment in segments)
+
+
+def _reply(content: str, where: str) -> str | list[Step]:
+    return _read_steps(content.strip(), where) if _OPENING.match(content.lstrip()) else unescape(content)
+
+
+def _read_steps(content: str, where: str) -> list[Step]:
+    steps: list[Step] = []
+    while content:
+        opening = _OPENING.match(content)
+        if opening is None:
+            raise RecordError(f"{where}: {content[:40]!r} stands where a step must open. Leave the row out.")
+        action = _ACTION_OF[opening[0]]
+        text, content = _until(_END, content[opening.end() :], where)
+        step = Step(action=action, text=text)  # type: ignore[arg-type]
+        if action in SEARCH_ACTIONS and content.startswith(_START):
+            found, content = _until(_STOP, content.removeprefix(_START), where)
+            step = step.model_copy(update={"passages": parse_evidence(found)})
+        steps.append(step)
+    return steps
+
+
+def _until(token: str, content: str, where: str) -> tuple[str, str]:
+    """The text before a token, unescaped, and what comes after it."""
+    text, closed, rest = content.partition(token)
+    if not closed:
+        raise RecordError(f"{where}: no {token} closes {text.strip()[:40]!r}. Leave the row out.")
+    return unescape(text.strip()), rest.lstrip()
+
+
+def _holds_messages(path: Path) -> bool:
+    """Whether the first row is in the released layout; a file that cannot be read is for `read_records` to explain."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            first = json.loads(file.readline())
+    except (OSError, ValueError):
+        return False
+    return isinstance(first, dict) and "messages" in first

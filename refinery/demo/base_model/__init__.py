@@ -1,0 +1,1 @@
+"""The tiny base checkpoint, and how it is rebuilt."""

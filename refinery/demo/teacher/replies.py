@@ -1,0 +1,200 @@
+"""The demo's teacher: an OpenAI-compatible endpoint that knows the embedded world and answers the project's prompts.
+
+`python -m refinery.demo.teacher.replies --seed 0 --port 0` prints its base URL and serves until it is killed.
+
+It knows the common world by heart, as an LLM knows popular facts. About the rare worlds it knows only how questions are phrased and
+how to read a passage, which it recognises by its title. It reads the prompt text and nothing else; HTTP is in `teacher_server.py`. To
+the prompts of distillation it replies here and in `refinement_replies.py`, to those of the decoders in one file for each system.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict
+from typing import Any
+
+from refinery.demo.teacher.baseline_replies import BaselineReplies
+from refinery.demo.teacher.facts import sub_questions
+from refinery.demo.teacher.migres_replies import MigresReplies
+from refinery.demo.teacher.prompt_form import opening
+from refinery.demo.teacher.re_thinking_replies import ReThinkingReplies
+from refinery.demo.teacher.reader import Reader
+from refinery.demo.teacher.refinement_replies import RefinementReplies
+from refinery.demo.teacher.server import ChatServer, Faults, serving
+from refinery.demo.world.entities import Entity, Kind, World, demo_worlds
+from refinery.demo.world.questions import AMBIGUOUS_RELATIONS, NAMESAKES_QUERY, RELATIONS, compare_years, compose, parse_question
+
+REFUSAL = "I'm sorry, I can only answer the prompts of the demo."
+
+_NUMBERED_TITLE = re.compile(r"^\[(\d+)\]\nTitle: (.*)$", re.MULTILINE)
+_TITLE = re.compile(r"^Title: (.*)\nText: ", re.MULTILINE)
+_SEARCH = re.compile(r"^Search \d+ \(\w+\): (.*)$", re.MULTILINE)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until killed; the first line of stdout is the base URL."""
+    parser = argparse.ArgumentParser(prog="python -m refinery.demo.teacher.replies", description="Serve the demo's teacher on loopback.")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the rare worlds (default 0)")
+    parser.add_argument("--port", type=int, default=0, help="0 takes any free port (default)")
+    faults = parser.add_argument_group("faults", "each off by default; described in refinery/demo/teacher/server.py")
+    for name, off in asdict(Faults()).items():
+        faults.add_argument(f"--{name.replace('_', '-')}", type=float if isinstance(off, float) else int, default=off)
+    values = vars(parser.parse_args(arguments))
+    worlds = demo_worlds(values.pop("seed"))
+    with (
+        ChatServer(Teacher(worlds).reply, port=values.pop("port"), faults=Faults(**values)) as server,
+        suppress(KeyboardInterrupt),
+    ):
+        sys.stdout.write(f"{server.base_url}\n")
+        sys.stdout.flush()
+        server.serve_forever()
+
+
+def serve(worlds: dict[str, World], *, port: int = 0, faults: Faults | None = None) -> AbstractContextManager[ChatServer]:
+    """The teacher of `worlds` in this process, on a thread, until the block ends."""
+    return serving(Teacher(worlds).reply, port=port, faults=faults)
+
+
+class Teacher:
+    """Replies to a prompt by reading it. `worlds` come from `demo_worlds`; the one called `common` is known by heart."""
+
+    def __init__(self, worlds: dict[str, World]) -> None:
+        self._world = World("all", {id: entity for world in worlds.values() for id, entity in world.entities.items()})
+        self._known = set(worlds["common"].entities) if "common" in worlds else set[str]()
+        self._by_name: dict[tuple[Kind, str], list[Entity]] = {}
+        for entity in self._world.entities.values():
+            self._by_name.setdefault((entity.kind, entity.name), []).append(entity)
+        replies: dict[str, Callable[[str, str], dict[str, Any]]] = {
+            "teacher_self_knowledge": self._self_knowledge,
+            "teacher_relevance": self._relevance,
+            "teacher_relevance_each": self._relevance_each,
+            "teacher_decomposition": self._decomposition,
+            "teacher_refinement": self._refinement,
+            **RefinementReplies(self._world).by_prompt,
+            "teacher_question": self._write_questions,
+            "teacher_question_multi_hop": self._write_questions,
+            "teacher_question_answer": lambda question, rest: {"answer": self._answer_from(question, _TITLE.findall(rest))},
+            "teacher_question_closed_book": lambda question, rest: {"answer": self._answer_from(question, self._known_titles())},
+        }
+        self._prompts = [(opening(name, examples), reply) for name, reply in replies.items() for examples in ("zero", "few")]
+        reader = Reader(self._world, self._known)
+        self._forms = [form for system in (ReThinkingReplies, MigresReplies, BaselineReplies) for form in system(reader).by_form]
+
+    def reply(self, prompt: str) -> str:
+        """The JSON that a teacher prompt asks for, what a decoder's prompt asks for, or a refusal of any other prompt."""
+        for pattern, reply in self._prompts:
+            if match := pattern.match(prompt):
+                # The question is the line right after the instructions, whatever else in the prompt looks like one.
+                question, _, rest = prompt[match.end() :].partition("\n")
+                return json.dumps(reply(question.strip(), rest), ensure_ascii=False)
+        for form, answer in self._forms:
+            if asked := form.read(prompt):
+                return answer(asked.question, asked.rest)
+        return REFUSAL
+
+    def _self_knowledge(self, question: str, rest: str) -> dict[str, Any]:
+        """Yes where everything that the question names is known by heart."""
+        parsed = parse_question(question)
+        subjects = self._called(parsed.names, RELATIONS[parsed.chain[0]].subject_kind) if parsed else []
+        return {"answer": "yes" if subjects and self._known.issuperset(subject.id for subject in subjects) else "no"}
+
+    def _relevance(self, question: str, rest: str) -> dict[str, Any]:
+        titles = self._sufficient_titles(question)
+        return {"relevant": [int(number) for number, title in _NUMBERED_TITLE.findall(rest) if title in titles]}
+
+    def _relevance_each(self, question: str, rest: str) -> dict[str, Any]:
+        title = _TITLE.match(rest)
+        return {"label": "relevant" if title and title[1] in self._sufficient_titles(question) else "irrelevant"}
+
+    def _sufficient_titles(self, question: str) -> set[str]:
+        """Passages about the one thing asked (both films, where two share the name); no single passage answers more than one hop."""
+        parsed = parse_question(question)
+        if parsed is None or len(parsed.chain) != 1 or len(parsed.names) != 1:
+            return set()
+        return {subject.title for subject in self._called(parsed.names, RELATIONS[parsed.chain[0]].subject_kind)}
+
+    def _decomposition(self, question: str, rest: str) -> dict[str, Any]:
+        return {"sub_questions": sub_questions(question)}
+
+    def _refinement(self, question: str, rest: str) -> dict[str, Any]:
+        """The next step, or `give_up` where the same search was made before and found too little."""
+        found, searched = list(dict.fromkeys(_TITLE.findall(rest))), _SEARCH.findall(rest)
+        parsed = parse_question(question)
+        if parsed is None:
+            action, text = "rewrite", question
+        elif len(parsed.names) == 1:
+            action, text = self._chain_step(parsed.chain, parsed.names[0], found, from_memory=not searched)
+        else:
+            action, text = self._comparison_step(parsed.chain[0], parsed.names, found, searched)
+        if action != "answer" and text in searched:
+            action, text = "give_up", f"No paragraph answers '{text}'."
+        return {"action": action, "text": text}
+
+    def _write_questions(self, count: str, rest: str) -> dict[str, Any]:
+        """Questions about each fact of a passage; of two passages, those that go from the first through the second."""
+        titles = _TITLE.findall(rest)
+        asked_about = [entity for title in titles for entity in self._world.entities.values() if entity.title == title]
+        if len(asked_about) != len(titles):
+            return {"questions": []}
+        first, last = asked_about[0], asked_about[-1]
+        chains = [(relation,) for relation in first.facts]
+        if len(asked_about) == 2:
+            chains = [(link, relation) for link, object_id in first.facts.items() if object_id == last.id for relation in last.facts]
+        written = [{"question": compose(chain, first.name), "answer": self._world.object_name(last, chain[-1])} for chain in chains]
+        return {"questions": written[: int(count)]}
+
+    def _answer_from(self, question: str, found: list[str]) -> str:
+        """The answer that the passages with these titles give, or nothing."""
+        parsed = parse_question(question)
+        if parsed is None or len(parsed.names) != 1:
+            return ""
+        action, text = self._chain_step(parsed.chain, parsed.names[0], found, from_memory=False)
+        return text if action == "answer" else ""
+
+    def _known_titles(self) -> list[str]:
+        return [entity.title for entity in self._world.entities.values() if entity.id in self._known]
+
+    def _chain_step(self, chain: tuple[str, ...], name: str, found: list[str], *, from_memory: bool) -> tuple[str, str]:
+        """Walk along the chain through the passages found, and ask about the first thing that has none."""
+        names = [name]
+        for relation in chain:
+            subjects = self._called(names, RELATIONS[relation].subject_kind)
+            if from_memory and len(chain) == 1 and subjects and self._known.issuperset(subject.id for subject in subjects):
+                return "answer", " and ".join(self._objects(subjects, relation))
+            unread = [subject.name for subject in subjects if subject.title not in found] if subjects else names
+            if unread and len(subjects) > 1 and relation in AMBIGUOUS_RELATIONS:
+                return "disambiguate", NAMESAKES_QUERY.format(unread[0])
+            if unread and len(chain) == 1:
+                return "rewrite", RELATIONS[relation].query.format(unread[0])
+            if unread:
+                return "decompose", RELATIONS[relation].question.format(unread[0])
+            subjects.sort(key=lambda subject: found.index(subject.title))
+            names = self._objects(subjects, relation)
+        return "answer", " and ".join(names)
+
+    def _comparison_step(self, relation: str, names: tuple[str, ...], found: list[str], searched: list[str]) -> tuple[str, str]:
+        """Ask about each name whose passage is not found yet, then once more with the years found, then compare them.
+
+        The student is too small to compare years that it has not written beside their names.
+        """
+        years: dict[str, str] = {}
+        for name in names:
+            subjects = self._called([name], RELATIONS[relation].subject_kind)
+            if not subjects or any(subject.title not in found for subject in subjects):
+                return "decompose", RELATIONS[relation].question.format(name)
+            years[name] = min(subject.facts[relation] for subject in subjects)  # of four digits
+        stated = compare_years(relation, years)
+        return ("answer", min(years, key=years.__getitem__)) if stated in searched else ("rewrite", stated)
+
+    def _called(self, names: Sequence[str], kind: Kind) -> list[Entity]:
+        return [entity for name in names for entity in self._by_name.get((kind, name), [])]
+
+    def _objects(self, subjects: list[Entity], relation: str) -> list[str]:
+        return list(dict.fromkeys(self._world.object_name(subject, relation) for subject in subjects))
+
+
+if __name__ == "__main__":
+    main()

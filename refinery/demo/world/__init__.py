@@ -1,0 +1,1 @@
+"""The embedded world: its entities, and the questions and passages about them."""

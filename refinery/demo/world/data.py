@@ -1,0 +1,69 @@
+"""The demo's questions and passages: what is drawn from the embedded world, and which part of it each split sees."""
+
+import random
+from pathlib import Path
+
+from refinery.contract.records import Question, write_records
+from refinery.demo.world.entities import World, demo_worlds
+from refinery.demo.world.questions import draw_questions
+
+# Questions per split about rare entities, by type, and single-hop questions about common ones.
+RARE_COUNTS = {
+    "train": {"single_hop": 350, "two_hop": 400, "three_hop": 330, "comparison": 180, "ambiguous": 140},
+    "validation": {"single_hop": 60, "two_hop": 40, "three_hop": 30, "comparison": 30, "ambiguous": 20},
+    "test": {"single_hop": 50, "two_hop": 40, "three_hop": 25, "comparison": 15, "ambiguous": 20},
+}
+COMMON_COUNTS = {"train": 200, "validation": 60, "test": 50}
+_COMMON = "common:"  # how the ids of that world's questions begin
+
+# Single-hop questions about these name what many others nearly name ("The Echo Horizon", "The Horizon Echo"), and a passage holds another
+# name of the same kind to mistake for the answer: RQ-RAG's paths disagree on them most.
+CONFUSABLE_RELATIONS = ("author", "country", "capital")
+# Beside the confusable training questions, so many others teach the selector.
+_OTHERS_FOR_SELECTION = 400
+
+
+def write_demo_data(seed: int, folder: Path) -> dict[str, Path]:
+    """Write `passages.jsonl`, one questions file per split, and those of the learned selector. Returns their paths by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    worlds = demo_worlds(seed)
+    paths = {name: folder / f"{name}.jsonl" for name in ("passages", *RARE_COUNTS, "confusable_train", "confusable_test")}
+    write_records(paths["passages"], [passage for world in worlds.values() for passage in world.passages()])
+    questions = demo_questions(seed, worlds)
+    for split, drawn in questions.items():
+        write_records(paths[split], drawn)
+    confusable = confusable_questions(worlds["train"], "train")
+    known = {question.id for question in confusable}
+    others = [question for question in questions["train"] if question.id not in known]
+    # Common ones first: there an answer without a search may be right where a search misled.
+    others = sorted(others, key=lambda question: not question.id.startswith(_COMMON))[:_OTHERS_FOR_SELECTION]
+    write_records(paths["confusable_train"], [*confusable, *others])
+    write_records(paths["confusable_test"], confusable_questions(worlds["test"], "test"))
+    return paths
+
+
+def confusable_questions(world: World, split: str) -> list[Question]:
+    """Every single-hop question of a rare world by `CONFUSABLE_RELATIONS`."""
+    drawn = draw_questions(world, random.Random(0), {"single_hop": len(world.entities) * 2})  # more than there are: all of them
+    return [question.model_copy(update={"split": split}) for question in drawn if question.id.split(":")[-1] in CONFUSABLE_RELATIONS]
+
+
+def demo_questions(seed: int, worlds: dict[str, World]) -> dict[str, list[Question]]:
+    """The questions of each split; no entity that one split's questions name is named, or needed, by another's."""
+    rng = random.Random(f"questions-{seed}")
+    common = list(worlds["common"].entities)
+    rng.shuffle(common)
+    questions: dict[str, list[Question]] = {}
+    for part, (split, counts) in enumerate(RARE_COUNTS.items()):
+        # The common world is one for all splits, so its entities are dealt out: half to train, a quarter to each other split.
+        dealt = set(common[part::4]) | (set(common[3::4]) if split == "train" else set())
+        known = draw_questions(worlds["common"], rng, {"single_hop": COMMON_COUNTS[split]}, subjects=dealt)
+        drawn = draw_questions(worlds[split], rng, counts) + known
+        rng.shuffle(drawn)
+        questions[split] = [question.model_copy(update={"split": split}) for question in drawn]
+    return questions
+
+
+def common_share(questions: list[Question]) -> float:
+    """Share of questions about the common world, whose facts the base checkpoint has read."""
+    return sum(question.id.startswith(_COMMON) for question in questions) / len(questions)

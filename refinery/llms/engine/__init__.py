@@ -1,0 +1,1 @@
+"""The in-process engine: contexts over shared prefixes, batched."""

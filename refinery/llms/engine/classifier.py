@@ -1,0 +1,141 @@
+"""Encoder classifiers (BERT and its kin) as an `LLM` that only reads labels: one forward pass a judgement, nothing is decoded.
+
+An encoder reads the question and the passage as a pair, without the instruction that a prompt puts around them. Where both are too
+long for it, the passage loses its end first; how often that happened is counted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from refinery.contract.plain_text import plain_text_tokenizer
+from refinery.contract.segments import Segment
+from refinery.errors import IncapableModelError
+from refinery.llms.base import Counters, Usage
+from refinery.runtime.batching import Batcher, chunks, in_thread
+from refinery.tasks.sub_models import judged_parts
+
+
+def encode_pair(question: str, passage: str, tokenizer: Any, *, max_length: int | None = None) -> dict[str, list[int]]:
+    """Model inputs of a question and a passage ("" for none), as plain text. The passage is cut to `max_length`, then the question."""
+    tokenizer = plain_text_tokenizer(tokenizer)
+    texts = (question, passage) if passage else (question,)
+    encoded = tokenizer(*texts, split_special_tokens=True, verbose=False)
+    if max_length is None or len(encoded["input_ids"]) <= max_length:
+        return dict(encoded)
+    alone = len(tokenizer(question, "", split_special_tokens=True)["input_ids"])
+    truncation = "only_second" if passage and alone < max_length else "longest_first"
+    return dict(tokenizer(*texts, split_special_tokens=True, truncation=truncation, max_length=max_length))
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    question: str
+    passage: str
+
+
+class ClassifierLLM:
+    """An `LLM` over an encoder with a classification head; `shortened` counts the judgements that could not read everything."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, kv_tokens: int = 65_536) -> None:
+        self.tokenizer = tokenizer
+        self.counters = Counters()
+        self.shortened = 0
+        self.name = str(model.config._name_or_path)
+        self.labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
+        self._model, self._budget = model.eval(), kv_tokens
+        self._device = next(model.parameters()).device
+        self._batches = Batcher(in_thread(self._process))
+
+    def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "ClassifierContext":
+        """See `LLM.context`."""
+        text = prompt if isinstance(prompt, str) else "".join(segment.text for segment in prompt)
+        return ClassifierContext(self, text, usage or Usage())
+
+    async def submit(self, request: _Request, usage: Usage) -> dict[str, float]:
+        """Wait for the probability of each of the model's labels."""
+        usage.calls += 1
+        shares, num_tokens = await self._batches(request)
+        usage.prefill_tokens += num_tokens
+        return shares
+
+    def _process(self, batch: Sequence[_Request]) -> list[Any]:
+        """(label shares, tokens) of each request, or why it has none."""
+        from refinery.llms.engine.out_of_memory import in_halves
+
+        rows = [self._encode(request) for request in batch]
+        results: list[Any] = [None] * len(rows)
+        for group in chunks([len(row["input_ids"]) for row in rows], self._budget):
+            for i, result in zip(group, in_halves(self._judge, [rows[i] for i in group]), strict=True):
+                results[i] = result
+        return results
+
+    def _judge(self, rows: Sequence[dict[str, list[int]]]) -> list[tuple[dict[str, float], int]]:
+        import torch
+
+        inputs = self.tokenizer.pad(list(rows), return_tensors="pt").to(self._device)
+        with torch.no_grad():  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
+            logits = self._model(**inputs).logits  # (rows, labels)
+        self.counters.forwards += 1
+        self.counters.batch_sizes.append(len(rows))
+        lengths = [len(row["input_ids"]) for row in rows]
+        self.counters.prefill_tokens += sum(lengths)
+        shares = torch.softmax(logits.float(), dim=-1).tolist()
+        return [(dict(zip(self.labels, of_row, strict=True)), length) for of_row, length in zip(shares, lengths, strict=True)]
+
+    def _encode(self, request: _Request) -> dict[str, list[int]]:
+        whole = encode_pair(request.question, request.passage, self.tokenizer)
+        if len(whole["input_ids"]) <= self.tokenizer.model_max_length:
+            return whole
+        self.shortened += 1
+        return encode_pair(request.question, request.passage, self.tokenizer, max_length=self.tokenizer.model_max_length)
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise IncapableModelError for what an encoder cannot do."""
+        raise IncapableModelError(
+            f"{self.name}: is an encoder that tells {' from '.join(self.labels)}; it cannot {what}. "
+            "Give this role a causal or T5 checkpoint, or an endpoint."
+        )
+
+
+class ClassifierContext:
+    """A judge's prompt; immutable."""
+
+    def __init__(self, llm: ClassifierLLM, text: str, usage: Usage) -> None:
+        self._llm, self._text, self._usage = llm, text, usage
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The prompt's tokens as the encoder reads them."""
+        return encode_pair(*self._parts(), self._llm.tokenizer, max_length=self._llm.tokenizer.model_max_length)["input_ids"]
+
+    def extend(self, segments: Sequence[Segment]) -> "ClassifierContext":
+        """See `Context.extend`."""
+        return ClassifierContext(self._llm, self._text + "".join(segment.text for segment in segments), self._usage)
+
+    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """See `Context.choose`.
+
+        Raises IncapableModelError for labels that the encoder was not trained on, and for a prompt that is not a judge's.
+        """
+        assert adapter is None, "an encoder has no adapters by role"
+        question, passage = self._parts()
+        if unknown := [label.strip() for label in labels if label.strip() not in self._llm.labels]:
+            self._llm.refuse(f"choose {' or '.join(unknown)}")
+        shares = await self._llm.submit(_Request(question, passage), self._usage)
+        total = sum(shares[label.strip()] for label in labels)
+        return {label: shares[label.strip()] / total for label in labels}
+
+    async def generate(self, **options: Any) -> NoReturn:
+        """Raises IncapableModelError: an encoder writes nothing."""
+        self._llm.refuse("write text")
+
+    async def score(self, segments: Sequence[Segment], **options: Any) -> NoReturn:
+        """Raises IncapableModelError: an encoder has no probabilities of text."""
+        self._llm.refuse("score text")
+
+    def _parts(self) -> tuple[str, str]:
+        parts = judged_parts(self._text)
+        if parts is None:
+            self._llm.refuse("read this prompt")
+        return parts

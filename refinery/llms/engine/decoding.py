@@ -1,0 +1,173 @@
+"""Batched decoding over prefixes: contexts that continue one prefix stand side by side in one row and share its keys and values."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from transformers import Cache
+
+from refinery.llms.base import Usage
+from refinery.llms.engine.kv import KvModel, batches
+from refinery.llms.engine.prefix_tree import Adapter, Node
+from refinery.llms.engine.tree_masks import TreeMasks
+
+# A batch ends once no more than this share of it is still being written; the rest goes on in the next one.
+_LIVE_SHARE = 0.5
+# Slots of rows without a branch that are cheaper than a further batch.
+_IDLE_SLOTS = 16
+
+
+@dataclass(slots=True)
+class Branch:
+    """One text to write: what it continues, how, and what is written so far. `node` is a single token, which is fed first."""
+
+    node: Node
+    adapter: Adapter
+    max_new_tokens: int
+    is_over: Callable[[Sequence[int]], bool]  # of the tokens written so far, asked after each
+    temperature: float
+    usage: Usage
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is written."""
+        return self.stopped or len(self.token_ids) >= self.max_new_tokens
+
+    def write(self, token_id: int, logprob: float) -> None:
+        """Add a token, after which the text may be over."""
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        self.stopped = self.is_over(self.token_ids)
+
+    def take_back(self, count: int) -> None:
+        """Unwrite the last `count` tokens."""
+        if count:
+            del self.token_ids[-count:], self.logprobs[-count:]
+            self.stopped = False
+
+    @property
+    def left(self) -> int:
+        """Tokens that may still be written."""
+        return self.max_new_tokens - len(self.token_ids)
+
+    @property
+    def prefix(self) -> Node:
+        """What comes before the token that is fed first."""
+        assert self.node.parent is not None
+        return self.node.parent
+
+
+@torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
+def decode(model: KvModel, branches: Sequence[Branch], *, room: int) -> None:
+    """Write on at every branch, to its end or until few others of its batch are left, so that these need not wait for it.
+
+    What comes before each branch's last token is computed; no batch takes more than `room` tokens of keys and values.
+    """
+
+    def fits(rows: list[list[Branch]]) -> bool:
+        width = max(map(len, rows))
+        prefixes = [row[0].prefix.end for row in rows]
+        left = [branch.left for row in rows for branch in row]
+        slots = len(rows) * width
+        size = len(rows) * max(prefixes) + slots * max(left)
+        padding = len(rows) * max(prefixes) - sum(prefixes)
+        return size + sum(left) <= room and padding <= model.padding and slots - len(left) <= max(len(left) // 2, _IDLE_SLOTS)
+
+    rows: dict[tuple[int, Adapter], list[Branch]] = {}
+    for branch in branches:
+        rows.setdefault((id(branch.prefix), branch.adapter), []).append(branch)
+    order = sorted(rows.values(), key=lambda row: (len(row), row[0].prefix.end))
+    for batch in batches(order, fits):
+        _DecodeBatch(model, batch).run()
+
+
+class _DecodeBatch:
+    """Rows of branches that continue one prefix each. Each step feeds one token of every branch."""
+
+    def __init__(self, model: KvModel, rows: Sequence[Sequence[Branch]]) -> None:
+        self.model, self.rows = model, rows
+        self.branches = [(r, b, branch) for r, row in enumerate(rows) for b, branch in enumerate(row)]
+        self.width = max(map(len, rows))
+        self.prefix = max(row[0].prefix.end for row in rows)
+        self.steps = max(branch.left for _, _, branch in self.branches)
+        self.written: list[list[int]] = [[] for _ in self.branches]
+        self.kept = 0  # branches whose prefixes hold what is written of them
+        self.hidden: list[torch.Tensor] = []  # of each step (rows, width, hidden)
+
+    def run(self) -> None:
+        """Decode until most branches have ended, and keep what is computed of all of them. Where that fails, a branch has nothing written
+        that its prefix does not hold."""
+        try:
+            self._run()
+        finally:
+            for (_, _, branch), written in zip(self.branches[self.kept :], self.written[self.kept :], strict=True):
+                branch.take_back(len(written))
+
+    def _run(self) -> None:
+        model, room = self.model, self.width * self.steps
+        model.tree.make_room(len(self.rows) * (self.prefix + room) + sum(branch.left for _, _, branch in self.branches))
+        adapters = [row[0].adapter for row in self.rows]
+        cache, held = model.gather([(row[0].prefix, row[0].adapter) for row in self.rows], self.prefix, room=room)
+        masks = TreeMasks(model.config, self._visible(held), prefix=self.prefix, dtype=model.base.dtype)
+        ids = torch.zeros((len(self.rows), self.width), dtype=torch.long, device=model.device)
+        starts = torch.tensor([row[0].prefix.end for row in self.rows], device=model.device)
+        for r, b, branch in self.branches:
+            ids[r, b] = branch.node.token_ids[0]
+        for step in range(self.steps):
+            positions = (starts + step)[:, None].expand(-1, self.width)
+            hidden, logits = model.forward(ids, cache, masks.at(step), positions, adapters, logits_to_keep=0)
+            self.hidden.append(hidden)
+            ids = self._take(logits.float())
+            live = sum(not branch.ended for _, _, branch in self.branches)
+            if live <= _LIVE_SHARE * len(self.branches):
+                break
+        for i in range(len(self.branches)):
+            self._keep(i, cache)
+            self._count(i)
+            self.kept += 1
+
+    def _visible(self, held: torch.Tensor) -> torch.Tensor:
+        """Which keys each branch sees, (rows, 1, width, prefix + width x steps): its row's prefix, and its own tokens."""
+        own = torch.eye(self.width, dtype=torch.bool, device=held.device).repeat(1, self.steps)
+        return torch.cat([held[:, None].expand(-1, self.width, -1), own.expand(len(self.rows), -1, -1)], dim=2)[:, None]
+
+    def _take(self, logits: torch.Tensor) -> torch.Tensor:
+        """Take one token for every branch that has not ended; returns what is fed next (rows, width). `logits` (rows, width, vocab)."""
+        highest, tokens = logits.max(-1)
+        for r, b, branch in self.branches:
+            if branch.temperature > 0 and not branch.ended:
+                weights = torch.softmax(logits[r, b] / branch.temperature, dim=-1)
+                tokens[r, b] = torch.multinomial(weights, 1, generator=self.model.generator)
+        # As torch.logsumexp would have it, with one pass over the vocabulary less.
+        normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
+        logprobs = (logits.gather(-1, tokens[..., None])[..., 0] - normalizers).tolist()
+        taken = tokens.tolist()
+        for (r, b, branch), written in zip(self.branches, self.written, strict=True):
+            if not branch.ended:
+                branch.write(taken[r][b], logprobs[r][b])
+                written.append(taken[r][b])
+        return tokens
+
+    def _count(self, i: int) -> None:
+        _, _, branch = self.branches[i]
+        begun = len(branch.token_ids) == len(self.written[i])  # its first token was not written by the model
+        for account in (branch.usage, self.model.counters):
+            account.prefill_tokens += begun
+            account.decode_tokens += len(self.written[i])
+
+    def _keep(self, i: int, cache: Cache) -> None:
+        """What a branch has fed (all but its last token) is computed already and becomes part of its prefix."""
+        r, b, branch = self.branches[i]
+        start = branch.prefix.end
+        end = branch.node.extend(self.written[i])
+        for node in end.chain():
+            if start < node.end < end.end and branch.adapter not in node.states:
+                steps = slice(node.end - len(node.token_ids) - start, node.end - start)
+                span = slice(self.prefix + self.width * steps.start + b, self.prefix + self.width * steps.stop, self.width)
+                hidden = torch.stack([hidden[r, b] for hidden in self.hidden[steps]])
+                node.states[branch.adapter] = self.model.copy_state(cache, r, span, hidden)
+        branch.node = end
+        self.model.tree.use(end)

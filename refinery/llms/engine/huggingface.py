@@ -1,0 +1,285 @@
+"""The Hugging Face engine: thousands of contexts wait, one micro-batch serves them, adapters mix in it.
+
+A request joins a queue; when no further request arrives (every live decoder waits for something), as many requests as the budget
+allows are served as one micro-batch, the longest contexts first: these are nearest to their end, and what has ended needs no memory.
+Prefix sharing is in `prefix_tree.py`, batching proper in `kv.py` and `decoding.py`, loading in `checkpoint.py`.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from refinery.contract.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
+from refinery.contract.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
+from refinery.errors import LLMError
+from refinery.llms.base import Counters, Generation, Usage
+from refinery.llms.engine.decoding import Branch, decode
+from refinery.llms.engine.kv import KvModel, Wanted
+from refinery.llms.engine.out_of_memory import does_not_fit, unless_out_of_memory
+from refinery.llms.engine.prefix_tree import Adapter, Node
+from refinery.llms.engine.request import Request
+from refinery.llms.thinking import read_written
+from refinery.llms.weights.decoder_support import context_limit
+
+logger = logging.getLogger(__name__)
+_SETTLE_TURNS = 10
+
+
+class HuggingFaceLLM:
+    """An `LLM` over a transformers model, with named PEFT adapters mixed in one batch.
+
+    `kv_tokens` bounds the tokens whose keys and values are held at any time, kept prefixes and the running batch together: a small
+    one is slower (what does not fit is computed again) and gives the same answers. `peak_kv_tokens` is the most that were held.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, adapters: Sequence[str] = (), kv_tokens: int = 65_536, seed: int = 0) -> None:
+        self.tokenizer = tokenizer
+        self._kv = KvModel(model, adapters=adapters, kv_tokens=kv_tokens, seed=seed)
+        self.root = self._kv.tree.root
+        self.kv_tokens = kv_tokens
+        # Llama 3's instruct models end a turn by other tokens than their tokenizer's end of sequence.
+        self.end_ids = end_ids(tokenizer) | _listed(getattr(model, "generation_config", None))
+        self.context_limit: int | None = context_limit(self._kv.config)
+        self._queue: list[Request] = []
+        self._most: int | None = None  # requests of a batch, once memory has not sufficed for more
+        self._server: asyncio.Task[None] | None = None
+        # One thread of its own: torch keeps one OpenMP pool per calling thread.
+        self._thread = ThreadPoolExecutor(max_workers=1)
+
+    @property
+    def counters(self) -> Counters:
+        """Forward passes and tokens so far."""
+        return self._kv.counters
+
+    def release(self) -> None:
+        """Leave the model as it was given, for one that is trained on."""
+        self._kv.release()
+
+    @property
+    def peak_kv_tokens(self) -> int:
+        """The most tokens whose keys and values were held at once."""
+        return self._kv.tree.peak
+
+    def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "HuggingFaceContext":
+        """See `LLM.context`."""
+        segments = user_turn(prompt, self.tokenizer) if isinstance(prompt, str) else prompt
+        return HuggingFaceContext(self, None, (*bos_ids(segments, self.tokenizer), *self.token_ids(segments)), usage or Usage())
+
+    def token_ids(self, segments: Sequence[Segment]) -> list[int]:
+        """Token ids of segments, without BOS."""
+        return [token for segment in segments for token in encode_segment(segment, self.tokenizer)]
+
+    async def submit(self, context: "HuggingFaceContext", adapter: Adapter, **wanted: Any) -> Any:
+        """Wait for what a request asks. Raises LLMError for a context that the model, or the budget, cannot hold."""
+        loop = asyncio.get_running_loop()
+        request = Request(context, adapter, loop.create_future(), **wanted)
+        self._check_length(request)
+        self._queue.append(request)
+        context.usage.calls += 1
+        if self._server is None or self._server.done():
+            self._server = loop.create_task(self._serve())
+        return await request.future
+
+    def _check_length(self, request: Request) -> None:
+        if self.context_limit is not None and request.length > self.context_limit:
+            raise LLMError(
+                f"a context of {request.context.length:,} tokens and {request.max_new_tokens:,} to write exceed the model's "
+                f"{self.context_limit:,} positions. Give fewer or shorter passages."
+            )
+        if 2 * request.length > self.kv_tokens:
+            raise LLMError(
+                f"kv_tokens: {self.kv_tokens:,} cannot hold one sequence of {request.length:,} tokens, which needs twice its length: once "
+                "kept and once in the batch. Raise it, or give fewer passages."
+            )
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._queue:
+            await self._settled()
+            waiting, self._queue = self._queue, []
+            waiting = [request for request in waiting if not request.future.done()]  # a decoder that gave up has cancelled its own
+            served, later = await loop.run_in_executor(self._thread, self._process, waiting)
+            for request, outcome in served:
+                if request.future.done():
+                    continue
+                if isinstance(outcome, Exception):
+                    request.future.set_exception(outcome)
+                else:
+                    request.future.set_result(outcome)
+            self._queue = later + self._queue
+
+    async def _settled(self) -> None:
+        """Return once a few turns of the event loop have brought no further request."""
+        seen = -1
+        while seen != len(self._queue):
+            seen = len(self._queue)
+            for _ in range(_SETTLE_TURNS):
+                await asyncio.sleep(0)
+
+    def _process(self, waiting: Sequence[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
+        """Serve one micro-batch on the engine's thread. Returns what came of its requests, and the requests that must wait."""
+        # Reads first: what follows from them may join the others in writing, and writing many takes little longer than writing one.
+        reading = [request for request in waiting if not request.max_new_tokens]
+        writing = [request for request in waiting if request.max_new_tokens]
+        admitted, later, room = self._admit(reading or writing)
+        later += writing if reading else []
+        if admitted and admitted[0].was_alone:
+            self._kv.tree.clear()
+        try:
+            served = unless_out_of_memory(lambda: self._answer(admitted, room))
+        except Exception as error:
+            return [(request, error) for request in admitted], later
+        if served is None:
+            return self._give_way(admitted, later)
+        self._most = self._most and self._most + 1
+        unfinished = [request for request in admitted if request.branch and not request.branch.ended]
+        return [(request, outcome) for request, outcome in served if request not in unfinished], unfinished + later
+
+    def _give_way(self, admitted: list[Request], later: list[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
+        """After memory did not suffice: keep nothing, and try half as many. What was alone twice gets an error."""
+        self._kv.tree.clear()
+        if len(admitted) == 1 and admitted[0].was_alone:
+            return [(admitted[0], does_not_fit())], later
+        admitted[0].was_alone = len(admitted) == 1
+        self._most = max(1, len(admitted) // 2)
+        logger.warning("no memory for a batch of %d contexts; going on with %d. Lower kv_tokens to avoid this.", len(admitted), self._most)
+        ended = [request for request in admitted if request.branch and request.branch.ended]
+        return [(request, request.branch) for request in ended], [request for request in admitted if request not in ended] + later
+
+    def _admit(self, waiting: Sequence[Request]) -> tuple[list[Request], list[Request], int]:
+        """As many requests as half of the budget can keep, longest first; those that wait; the room for a batch."""
+        tree, half = self._kv.tree, self.kv_tokens // 2
+        tree.begin()
+        admitted: list[Request] = []
+        later: list[Request] = []
+        kept: set[tuple[int, Adapter]] = set()
+        tokens, unwritten = 0, 0
+        for request in sorted(waiting, key=lambda request: -request.length):
+            chain = request.end().chain()
+            new = [node for node in chain if (id(node), request.adapter) not in kept]
+            needed = sum(len(node.token_ids) for node in new) + request.max_new_tokens
+            if admitted and (tokens + needed > half or len(admitted) == self._most):
+                later.append(request)
+                continue
+            admitted.append(request)
+            tokens += needed
+            unwritten += request.max_new_tokens + sum(len(node.token_ids) for node in new if request.adapter not in node.states)
+            kept |= {(id(node), request.adapter) for node in new}
+            tree.use(chain[-1])
+        later.sort(key=waiting.index)
+        # What is kept for later is only given up where batches would otherwise become small.
+        return admitted, later, max(tree.free - unwritten, half // 2, self.kv_tokens - tokens if len(admitted) == 1 else 0)
+
+    def _answer(self, requests: Sequence[Request], room: int) -> list[tuple[Request, Any]]:
+        """Compute every prefix, read the log-probabilities asked for, and write where asked."""
+        self._kv.compute([Wanted(request.node(), request.adapter, request.context.usage) for request in requests], room=room)
+        reading = [request for request in requests if not request.max_new_tokens]
+        found = self._kv.read([_hidden(r) for r in reading], [r.targets for r in reading], [r.adapter for r in reading]) if reading else []
+        writing = [request for request in requests if request.max_new_tokens]
+        branches: dict[Any, Branch] = {}
+        for request in writing:
+            request.branch = branches.setdefault(request.text_key(), request.branch or request.begin())
+        decode(self._kv, list(branches.values()), room=room)
+        return [*zip(reading, found, strict=True), *((request, request.branch) for request in writing)]
+
+
+def _listed(generation: Any) -> frozenset[int]:
+    """The tokens that a checkpoint's generation configuration ends at."""
+    ends = getattr(generation, "eos_token_id", None)
+    return frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
+
+
+def _hidden(request: Request) -> torch.Tensor:
+    """The states (tokens, hidden) that the targets follow, or the one (1, hidden) that all of them may follow."""
+    if request.after is None:
+        return request.context.node().states[request.adapter].hidden[-1:]
+    before = request.after.node()
+    scored = [node for node in request.node().chain() if node.end > before.end]
+    states = [before.states[request.adapter].hidden[-1:], *(node.states[request.adapter].hidden for node in scored)]
+    return torch.cat(states)
+
+
+class HuggingFaceContext:
+    """A prefix of the engine; immutable."""
+
+    def __init__(self, llm: HuggingFaceLLM, parent: "HuggingFaceContext | None", new_ids: Sequence[int], usage: Usage) -> None:
+        self._llm, self._parent, self._new_ids, self.usage = llm, parent, tuple(new_ids), usage
+        self.length: int = (parent.length if parent else 0) + len(self._new_ids)
+        self._node: Node | None = None
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Every token of the context, BOS included."""
+        return [*(self._parent.token_ids if self._parent else ()), *self._new_ids]
+
+    def node(self) -> Node:
+        """Where the context ends in the engine's tree; held, and so kept in it, as long as the context lives. Engine thread only."""
+        if self._node is None:
+            self._node = (self._parent.node() if self._parent else self._llm.root).extend(self._new_ids)
+        return self._node
+
+    def extend(self, segments: Sequence[Segment]) -> "HuggingFaceContext":
+        """The context that continues this one; equal extensions share their work."""
+        token_ids = self._llm.token_ids(segments)
+        return HuggingFaceContext(self._llm, self, token_ids, self.usage) if token_ids else self
+
+    @property
+    def ends_its_turns(self) -> bool:
+        """See `Context.ends_its_turns`."""
+        return has_template(self._llm.tokenizer)
+
+    def ask_next(self, text: str) -> "HuggingFaceContext":
+        """See `Context.ask_next`."""
+        return self.extend(next_turn(text, self._llm.tokenizer, after=self.token_ids))
+
+    async def generate(
+        self,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
+        temperature: float = 0.0,
+        adapter: str | None = None,
+    ) -> Generation:
+        """See `Context.generate`. Raises CheckpointError when a stop token is not in the tokenizer."""
+        tokenizer = self._llm.tokenizer
+        stop_ids = self._llm.end_ids.union(control_token_id(token, tokenizer) for token in stop)
+        wanted = {"max_new_tokens": max_new_tokens, "stop_ids": stop_ids, "stop_texts": tuple(stop_texts), "temperature": temperature}
+        written = await self._llm.submit(self, adapter, **wanted)
+        context = HuggingFaceContext(self._llm, self, written.token_ids, self.usage)
+        context._node = written.node
+        reasoning, text = read_written(written.token_ids, tokenizer)
+        return Generation(
+            text=text,
+            token_ids=written.token_ids,
+            logprobs=written.logprobs,
+            stopped_by="stop" if written.stopped else "length",
+            context=context,
+            reasoning=reasoning,
+        )
+
+    def text_of(self, written: Sequence[int]) -> str:
+        """What was written, without special tokens."""
+        return self._llm.tokenizer.decode(written, skip_special_tokens=True)
+
+    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """See `Context.choose`. Reads the labels' first tokens where these differ, else scores the labels whole."""
+        replies = [reply_text(label, self._llm.tokenizer) for label in labels]
+        encoded = [encode_text(reply, self._llm.tokenizer) for reply in replies]
+        first = tuple(ids[0] for ids in encoded)
+        if len(set(first)) == len(labels):
+            scores = await self._llm.submit(self, adapter, targets=first)
+        else:
+            scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in replies))]
+        weights = [math.exp(score - max(scores)) for score in scores]
+        return {label: weight / sum(weights) for label, weight in zip(labels, weights, strict=True)}
+
+    async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
+        """See `Context.score`. What is scored stays computed for a context that extends this one by the same segments."""
+        child = self.extend(segments)
+        return await self._llm.submit(child, adapter, targets=child._new_ids, after=self)

@@ -1,0 +1,258 @@
+"""A causal model over a tree of prefixes: computing what is missing of them, and reading log-probabilities off what is computed.
+
+A batch gathers each row's prefix into one left-padded cache. Knows nothing of requests or scheduling; decoding is in `decoding.py`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from transformers import Cache
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from refinery.llms.base import Counters, Usage
+from refinery.llms.engine.grouped_attention import use_grouped_attention
+from refinery.llms.engine.preallocated_cache import roomy_cache
+from refinery.llms.engine.prefix_tree import Adapter, Node, NodeState, PrefixTree
+from refinery.llms.weights.decoder_support import check_decoder
+
+T = TypeVar("T")
+# Tokens of one forward pass over prefixes. More of them make a processor no faster and need more memory besides keys and values.
+_ON_PROCESSOR, _ON_ACCELERATOR = 1024, 16_384
+_READ_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A prefix to compute under an adapter; who wants it first pays for it."""
+
+    node: Node
+    adapter: Adapter
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Nodes of one chain to compute in one row: none of them is computed, all before them are."""
+
+    nodes: list[Node]
+    adapter: Adapter
+    usage: Usage
+
+    @property
+    def prefix(self) -> Node:
+        """The computed node before them."""
+        parent = self.nodes[0].parent
+        assert parent is not None
+        return parent
+
+    @property
+    def width(self) -> int:
+        """Tokens to compute."""
+        return self.nodes[-1].end - self.prefix.end
+
+
+class KvModel:
+    """A causal model with batched computation over the nodes of `tree`, which holds at most `kv_tokens` tokens of keys and values.
+
+    `adapters` names the PEFT adapters that rows may use; None is the bare model.
+    """
+
+    def __init__(self, model: Any, *, adapters: Sequence[str] = (), kv_tokens: int, seed: int = 0) -> None:
+        self.model = model.eval()
+        self.adapters = tuple(adapters)
+        self.tree = PrefixTree(kv_tokens)
+        self.counters = Counters()
+        self.device = next(model.parameters()).device
+        self.base = model.get_base_model() if self.adapters else model
+        check_decoder(self.base.config, path=self.base.name_or_path or "the model")
+        self.config = self.base.config.get_text_config(decoder=True)
+        self._weights = sum(weight.numel() for weight in model.parameters())
+        # Tokens of padding, read with every token that is decoded, that are cheaper than reading the weights once more; measured below.
+        self.padding = 0
+        self.generator = torch.Generator(device=self.device).manual_seed(seed)
+        self._decoder = self.base.get_decoder()
+        self._hidden: torch.Tensor | None = None
+        self._output_type: Any = BaseModelOutputWithPast
+        self._hook = self._decoder.register_forward_hook(self._keep_hidden)
+        self._attention = self.base.config._attn_implementation
+        use_grouped_attention(self.base)
+
+    @property
+    def forward_tokens(self) -> int:
+        """Tokens of one forward pass over prefixes at most."""
+        return _ON_PROCESSOR if self.device.type == "cpu" else _ON_ACCELERATOR
+
+    def release(self) -> None:
+        """Leave the model as it was given, for one that is trained on."""
+        self._hook.remove()
+        self.base.set_attn_implementation(self._attention)
+
+    def _keep_hidden(self, module: Any, arguments: Any, output: Any) -> None:
+        self._hidden, self._output_type = output.last_hidden_state, type(output)
+
+    @torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
+    def compute(self, wanted: Sequence[Wanted], *, room: int) -> None:
+        """Compute every node that the wanted chains miss, each once, parents first; no batch takes more than `room` tokens."""
+        while runs := _next_runs(wanted):
+            runs.sort(key=lambda run: (run.width, run.prefix.end))
+            for batch in self._prefill_batches(runs, room):
+                self._compute_runs(batch)
+
+    def _prefill_batches(self, runs: list[Run], room: int) -> Iterator[list[Run]]:
+        limit = self.forward_tokens
+
+        def fits(batch: list[Run]) -> bool:
+            width, prefix = max(run.width for run in batch), max(run.prefix.end for run in batch)
+            new = sum(run.width for run in batch)
+            computed = len(batch) * width
+            return len(batch) * prefix + computed + new <= room and computed <= limit and computed - new <= max(new // 4, limit // 8)
+
+        yield from batches(runs, fits)
+
+    def _compute_runs(self, runs: Sequence[Run]) -> None:
+        """One forward pass; each run's new tokens stand right-padded after its left-padded prefix."""
+        width, prefix = max(run.width for run in runs), max(run.prefix.end for run in runs)
+        self.tree.make_room(len(runs) * (prefix + width) + sum(run.width for run in runs))
+        rows = [(run.prefix, run.adapter) for run in runs]
+        cache, mask = self.gather(rows, prefix, room=width)
+        mask = torch.cat([mask, mask.new_zeros((len(runs), width))], dim=1)  # (rows, prefix + width)
+        ids = torch.zeros((len(runs), width), dtype=torch.long, device=self.device)
+        for i, run in enumerate(runs):
+            tokens = [token for node in run.nodes for token in node.token_ids]
+            ids[i, : run.width] = torch.tensor(tokens, device=self.device)
+            mask[i, prefix : prefix + run.width] = True
+        starts = torch.tensor([run.prefix.end for run in runs], device=self.device)
+        positions = starts[:, None] + torch.arange(width, device=self.device)
+        hidden, _ = self.forward(ids, cache, mask.long(), positions, [run.adapter for run in runs], logits_to_keep=1)
+        self.padding = self._weights // sum(held[0, :, 0].numel() for layer in cache.layers for held in (layer.keys, layer.values))
+        for i, run in enumerate(runs):
+            start = 0
+            for node in run.nodes:
+                stop = start + len(node.token_ids)
+                span = slice(prefix + start, prefix + stop)
+                node.states[run.adapter] = self.copy_state(cache, i, span, hidden[i, start:stop].clone())
+                start = stop
+            run.usage.prefill_tokens += run.width
+            self.counters.prefill_tokens += run.width
+
+    def copy_state(self, cache: Cache, row: int, span: slice, hidden: torch.Tensor) -> NodeState:
+        """Copy some tokens of one row out of a batch's cache, so that the batch can be freed."""
+        layers = [(layer.keys[row, :, span].clone(), layer.values[row, :, span].clone()) for layer in cache.layers]
+        return NodeState(layers, hidden, self.tree.ledger)
+
+    @torch.no_grad()
+    def read(self, hidden: Sequence[torch.Tensor], targets: Sequence[Sequence[int]], adapters: Sequence[Adapter]) -> list[list[float]]:
+        """Log-probabilities of tokens after the given hidden states: `targets[i][j]` after `hidden[i][j]`, or all after one state."""
+        flat = torch.cat([states.expand(len(ids), -1) for states, ids in zip(hidden, targets, strict=True)])  # (tokens, hidden)
+        tokens = torch.tensor([token for ids in targets for token in ids], device=self.device)
+        owners = [adapter for adapter, ids in zip(adapters, targets, strict=True) for _ in ids]
+        found: list[float] = []
+        for start in range(0, len(tokens), _READ_ROWS):
+            rows = slice(start, start + _READ_ROWS)
+            logits = self._logits(flat[rows], owners[rows])  # (rows, vocab)
+            targeted = logits.gather(-1, tokens[rows, None])[:, 0]
+            found += (targeted - logits.logsumexp(-1)).tolist()
+        ends = [sum(map(len, targets[: i + 1])) for i in range(len(targets))]
+        return [found[end - len(ids) : end] for end, ids in zip(ends, targets, strict=True)]
+
+    def _logits(self, hidden: torch.Tensor, adapters: Sequence[Adapter]) -> torch.Tensor:
+        """What the model makes of last hidden states (rows, hidden): its own forward pass, in which its decoder returns these.
+
+        Families scale or cap what comes out of the head (Granite, Cohere, Gemma 2), and adapters may have rows of it.
+        """
+        given, forward = self._output_type(last_hidden_state=hidden[:, None]), self._decoder.forward
+        self._decoder.forward = lambda *args, **kwargs: given
+        try:
+            unread = torch.zeros((len(hidden), 1), dtype=torch.long, device=self.device)
+            return self.model(input_ids=unread, **self._names(adapters)).logits[:, 0].float()
+        finally:
+            self._decoder.forward = forward
+
+    def _names(self, adapters: Sequence[Adapter]) -> dict[str, list[str]]:
+        """What PEFT's forward pass is told of each row's adapter."""
+        return {"adapter_names": [adapter or "__base__" for adapter in adapters]} if self.adapters else {}
+
+    def gather(self, rows: Sequence[tuple[Node, Adapter]], prefix: int, *, room: int) -> tuple[Cache, torch.Tensor]:
+        """A cache with every row's chain left-padded to `prefix` and `room` tokens free, and where it holds tokens (rows, prefix)."""
+        cache = roomy_cache(self.config.num_hidden_layers, room)
+        mask = torch.zeros((len(rows), prefix), dtype=torch.bool, device=self.device)
+        for i, (node, _) in enumerate(rows):
+            mask[i, prefix - node.end :] = True
+        if prefix:
+            chains = [[link.states[adapter] for link in node.chain()] for node, adapter in rows]
+            for layer in range(self.config.num_hidden_layers):
+                keys, values = ([[state.layers[layer][kind] for state in chain] for chain in chains] for kind in (0, 1))
+                cache.layers[layer].fill(_pad(keys, prefix, room), _pad(values, prefix, room), prefix)
+        return cache, mask
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        cache: Cache,
+        mask: torch.Tensor | dict[str, torch.Tensor],
+        positions: torch.Tensor,
+        adapters: Sequence[Adapter],
+        *,
+        logits_to_keep: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Last hidden states (rows, width, hidden), and the logits of the last `logits_to_keep` positions, or of all for 0."""
+        output = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=logits_to_keep,
+            **self._names(adapters),
+        )
+        self.counters.forwards += 1
+        self.counters.batch_sizes.append(len(ids))
+        assert self._hidden is not None
+        return self._hidden, output.logits
+
+
+def _next_runs(wanted: Sequence[Wanted]) -> list[Run]:
+    """For every wanted chain its first uncomputed stretch, up to where chains part; chains that share a stretch share the run."""
+    paths = [(want.node.missing(want.adapter), want) for want in wanted]
+    uses: dict[tuple[int, Adapter], int] = {}
+    for path, want in paths:
+        for node in path:
+            uses[id(node), want.adapter] = uses.get((id(node), want.adapter), 0) + 1
+    runs: dict[tuple[int, Adapter], Run] = {}
+    for path, want in paths:
+        if path and (id(path[0]), want.adapter) not in runs:
+            count = uses[id(path[0]), want.adapter]
+            stretch = [path[0]]
+            for node in path[1:]:
+                if uses[id(node), want.adapter] != count:
+                    break
+                stretch.append(node)
+            runs[id(path[0]), want.adapter] = Run(stretch, want.adapter, want.usage)
+    return list(runs.values())
+
+
+def batches(items: Sequence[T], fits: Callable[[list[T]], bool]) -> Iterator[list[T]]:
+    """Consecutive items in batches that each fit; an item that does not fit alone is a batch of its own."""
+    batch: list[T] = []
+    for item in items:
+        if batch and not fits([*batch, item]):
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
+
+
+def _pad(chains: list[list[torch.Tensor]], prefix: int, room: int) -> torch.Tensor:
+    """Put each row's tensors (heads, tokens, dim) one after the other, left-padded: (rows, heads, prefix + room, dim)."""
+    example = next(tensor for chain in chains for tensor in chain)
+    padded = example.new_empty((len(chains), example.shape[0], prefix + room, example.shape[2]))
+    for i, chain in enumerate(chains):
+        start = prefix - sum(tensor.shape[1] for tensor in chain)
+        padded[i, :, :start] = 0  # masked, and must still be finite
+        for tensor in chain:
+            padded[i, :, start : start + tensor.shape[1]] = tensor
+            start += tensor.shape[1]
+    return padded

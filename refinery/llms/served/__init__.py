@@ -1,0 +1,1 @@
+"""Models behind OpenAI-compatible servers: chat, completions, and what the servers send."""

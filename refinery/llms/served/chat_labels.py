@@ -1,0 +1,72 @@
+"""A label out of a chat: by the log-probabilities of a reply's first token where the endpoint gives them, else by the reply's words."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from refinery.llms.served.endpoint import Reply
+from refinery.llms.served.wire import first_choice
+
+# What the first token's alternatives say of the labels counts from this share of its probability on; below it the model says something else
+# first ("The paragraph is ..."), and its words are read.
+_LEAST_MASS = 0.5
+TOP_LOGPROBS = 20  # OpenAI's most
+
+
+@dataclass(frozen=True, slots=True)
+class LabelReply(Reply):
+    """A reply with the log-probabilities of what its first token could have been, None where the endpoint gave none."""
+
+    first_logprobs: tuple[tuple[str, float], ...] | None = None
+
+    @classmethod
+    def of(cls, reply: Reply, completion: Any) -> "LabelReply":
+        """The reply with what the API's JSON says of its first token."""
+        return cls(**{name: getattr(reply, name) for name in Reply.__slots__}, first_logprobs=_first_logprobs(completion))
+
+
+def label_shares(reply: LabelReply, labels: Sequence[str]) -> dict[str, float]:
+    """The share of each label, normalized over them; all zero where the reply names none."""
+    return _by_logprobs(reply.first_logprobs, labels) or _by_words(reply.text, labels)
+
+
+def mean_shares(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean over samples that named a label; all zero where none did."""
+    named = [shares for shares in samples if any(shares.values())] or samples
+    return {label: sum(shares[label] for shares in named) / len(named) for label in named[0]}
+
+
+def _by_logprobs(first: Sequence[tuple[str, float]] | None, labels: Sequence[str]) -> dict[str, float] | None:
+    weights = dict.fromkeys(labels, 0.0)
+    for token, logprob in first or ():
+        text = token.strip(" \n*\"'.").lower()
+        begun = [label for label in labels if text and label.strip().lower().startswith(text)]
+        if len(begun) == 1:
+            weights[begun[0]] += math.exp(min(logprob, 0.0))
+    total = sum(weights.values())
+    return {label: weight / total for label, weight in weights.items()} if total >= _LEAST_MASS else None
+
+
+def _by_words(text: str, labels: Sequence[str]) -> dict[str, float]:
+    """All of the share for the label that the reply names first; `not relevant` names the other one of two."""
+    words = {label.strip().lower(): label for label in labels}
+    longest_first = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    found = re.search(rf"(?P<negated>\bnot |n't )?\b(?P<label>{longest_first})(?:n\b|\b)", text.lower())
+    shares = dict.fromkeys(labels, 0.0)
+    if found is None:
+        return shares
+    named = words[found["label"]]
+    if found["negated"] and len(labels) == 2:
+        named = next(label for label in labels if label != named)
+    return shares | {named: 1.0}
+
+
+def _first_logprobs(completion: Any) -> tuple[tuple[str, float], ...] | None:
+    """What OpenAI's chat format says of the first token; None for anything else, which many servers send."""
+    try:
+        first = (first_choice(completion) or {})["logprobs"]["content"][0]
+        return tuple((str(token["token"]), float(token["logprob"])) for token in first["top_logprobs"]) or None
+    except (KeyError, TypeError, ValueError, IndexError):
+        return None

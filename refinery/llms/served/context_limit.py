@@ -1,0 +1,59 @@
+"""How long a context a server takes, and how long a text is for a model whose tokenizer is not shown."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, PositiveInt, ValidationError
+
+from refinery.llms.served.endpoint import EndpointConfig, server_address
+
+_SECONDS = 10.0
+# Fewer than an English or Chinese token has, so that what is counted by them is seldom too long.
+_BYTES_PER_TOKEN = 3
+
+
+class _Model(BaseModel):
+    id: str
+    max_model_len: PositiveInt | None = None
+
+
+class _Models(BaseModel):
+    data: list[_Model]
+
+
+async def served_context_limit(config: EndpointConfig) -> int | None:
+    """Tokens of prompt and reply together, the least of all addresses, where their /models say so (vLLM's and SGLang's `max_model_len`)."""
+    found = await asyncio.gather(*(_limit_at(config, base_url) for base_url in config.base_urls if base_url))
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+async def _limit_at(config: EndpointConfig, base_url: str) -> int | None:
+    import aiohttp
+
+    base, query, headers = server_address(config, base_url)
+    timeout = aiohttp.ClientTimeout(total=_SECONDS)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"{base}/models{query}", headers=headers, allow_redirects=False) as response,
+        ):
+            models = _Models.model_validate_json(await response.read())
+    except (aiohttp.ClientError, TimeoutError, OSError, ValidationError):
+        return None  # a server that is gone, or refuses the key, is told of by the first request
+    return next((model.max_model_len for model in models.data if model.id == config.model), None)
+
+
+class ByteTokens:
+    """Counts a text of a model behind a chat, which shows no tokenizer: three bytes are a token."""
+
+    bos_token_id = None
+
+    def __call__(self, text: str, **options: Any) -> dict[str, list[bytes]]:
+        """As a tokenizer is called."""
+        content = text.encode()
+        return {"input_ids": [content[at : at + _BYTES_PER_TOKEN] for at in range(0, len(content), _BYTES_PER_TOKEN)]}
+
+    def decode(self, token_ids: Sequence[bytes], **options: Any) -> str:
+        """The text of some of them; a character that was cut in two is left out."""
+        return b"".join(token_ids).decode(errors="ignore")

@@ -1,0 +1,177 @@
+"""Ask OpenAI-compatible endpoints, by chat or for completions: one request, its tries, and what it took.
+
+Knows nothing of labels, stores or money. What a response means stands in `responses.py`, when a server is out in `outage.py`.
+
+The `openai` client names the endpoint, the key, the organisation or Azure; requests are posted with aiohttp, which takes a fifth of the
+client's CPU time for each.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from refinery.llms.served.endpoint import EndpointConfig, EndpointRequest, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.rate_limits import MinuteBudget
+from refinery.llms.served.responses import RetryableFault
+from refinery.llms.served.server import Server, Tries
+
+logger = logging.getLogger(__name__)
+
+# Turns of the event loop from a place given back to the next request on the wire: the waiting call wakes, and aiohttp writes its body.
+_TURNS_TO_SEND = 2
+# A request that may have failed for the last time waits so long at least, so that others can show whether the server is out.
+_SECONDS_TO_TELL = 0.25
+# How often a call looks whether another server is back.
+_LOOK_SECONDS = 1.0
+
+R = TypeVar("R", bound=Reply)
+
+
+class ChatEndpoint:
+    """Sends chats to the least loaded of its servers, each under its own gate; `retries` counts repeated tries.
+
+    `keep` is awaited with a request and its reply before the place is given to another call. What is paid for and not yet kept is thereby
+    never more than `calls_in_flight` calls. `admit` is awaited before each try with the request and its tries that may be charged without
+    an answer; what it raises ends the request.
+    """
+
+    def __init__(
+        self,
+        config: EndpointConfig,
+        keep: Callable[[Any, Any], Awaitable[None]] | None = None,
+        admit: Callable[[Any, int], Awaitable[None]] | None = None,
+    ) -> None:
+        self.config = config
+        self._keep, self._admit = keep, admit
+        self.retries = 0
+        self._servers = [Server(config, base_url, self._open_session) for base_url in config.base_urls]
+        self._requests, self._tokens = MinuteBudget(config.requests_per_minute), MinuteBudget(config.tokens_per_minute)
+        self._answered_at = float("-inf")
+        self._session: Any = None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests open now."""
+        return sum(server.gate.in_flight for server in self._servers)
+
+    async def reply(self, request: EndpointRequest[R]) -> R:
+        """One reply. Raises RefusedRequest for this request's own fault, UnusableEndpoint when the endpoint does not answer."""
+        reply = await self._answered(request)
+        # What the caller makes of a reply would hold up the calls that wait for its place; of replies that come together, for all of them.
+        for _ in range(_TURNS_TO_SEND):
+            await asyncio.sleep(0)
+        return reply
+
+    async def _answered(self, request: EndpointRequest[R]) -> R:
+        tries = Tries(self.config.deadline_seconds)
+        reserved = request.likely_prompt_tokens() + self.config.max_tokens if self._tokens.limited else 0.0
+        await self._requests.take(1)
+        await self._tokens.take(reserved)
+        while True:
+            server, entered = await self._enter(tries)
+            tries.started, fault = time.monotonic(), None
+            try:
+                if self._admit is not None:
+                    await self._admit(request, tries.unseen)
+                    tries.started = time.monotonic()
+                reply = await server.send(request, tries)
+                self._tokens.settle(reserved, reply.num_prompt_tokens + reply.num_completion_tokens)
+                self._answered_at = time.monotonic()
+                if self._keep is not None:
+                    await self._keep(request, reply)
+                return reply
+            except RetryableFault as error:
+                fault = error
+            except RefusedRequest as error:
+                error.unseen_tries += tries.unseen
+                raise
+            except UnusableEndpoint as error:
+                error.unseen_tries = tries.unseen
+                self._go_on_without(server, error)
+            finally:
+                server.gate.leave(entered, refused=fault is not None and fault.too_busy)
+            self.retries += 1
+            if fault is not None:
+                await self._wait_after(fault, server, tries)
+                await self._requests.take(1)
+
+    async def _enter(self, tries: Tries) -> tuple[Server, float]:
+        """A place at the least loaded server that is not out. Raises UnusableEndpoint when all have been out for too long."""
+        while True:
+            server = min((one for one in self._servers if not one.refusal), key=Server.rank)
+            if self._pauses(server):
+                left = max(one.outage.patience_left(self.config.outage_patience_seconds) for one in self._servers if not one.refusal)
+                if left <= 0:
+                    raise UnusableEndpoint(server.out_too_long(), unseen_tries=tries.unseen)
+                await server.outage.wait(left if len(self._servers) == 1 else min(left, _LOOK_SECONDS))
+                continue
+            entered = await server.gate.enter()
+            if not server.refusal and not self._pauses(server) and not (server.outage.open and self._others_answer()):
+                return server, entered
+            server.gate.leave(entered, refused=None)  # it went out while this one waited
+
+    def _pauses(self, server: Server) -> bool:
+        """Whether calls wait for the server. An endpoint that has never answered is not waited for: its address or key may be wrong."""
+        return server.outage.open and self._has_answered and not self._others_answer()
+
+    @property
+    def _has_answered(self) -> bool:
+        return self._answered_at > float("-inf")
+
+    def _others_answer(self) -> bool:
+        return any(not one.refusal and not one.outage.open for one in self._servers)
+
+    def _go_on_without(self, server: Server, error: UnusableEndpoint) -> None:
+        """Leave a server alone that takes no requests, while others do. Raises the error otherwise."""
+        if all(one.refusal for one in self._servers if one is not server):
+            raise error
+        if not server.refusal:
+            logger.warning("%s The other servers go on.", error)
+        server.refusal = str(error)
+
+    async def _wait_after(self, fault: RetryableFault, server: Server, tries: Tries) -> None:
+        """Wait until the request may be sent again. Raises RefusedRequest or UnusableEndpoint when it may not.
+
+        A failure that was the server's, because others failed with it, is not counted against the request.
+        """
+        tries.tries += 1
+        tries.unseen += fault.unseen
+        if not fault.throttled and (self._has_answered or len(self._servers) > 1):
+            server.outage.failed(fault.message)
+        may_be_last = tries.failures + 1 >= self.config.max_tries and not fault.throttled
+        left = tries.left - (time.monotonic() - tries.started)
+        await asyncio.sleep(max(_SECONDS_TO_TELL, 0.0 if may_be_last else min(fault.wait_seconds(tries.tries), left)))
+        if self._has_answered and await server.outage.began_since(tries.started):
+            return
+        tries.failures += not fault.throttled
+        tries.left -= time.monotonic() - tries.started
+        if tries.failures < self.config.max_tries and tries.left > 0:
+            return
+        if self._answered_at > tries.began:  # others got through meanwhile: it is this request that does not
+            raise RefusedRequest(fault.message, reason="no_reply", unseen_tries=tries.unseen)
+        if fault.throttled or not (fault.connected or self._has_answered):
+            raise UnusableEndpoint(server.unusable(fault.message, fault.status, connected=fault.connected), unseen_tries=tries.unseen)
+        server.outage.suspect()
+        if not await server.outage.began_since(tries.started) and fault.connected:  # as a probe got through
+            raise RefusedRequest(fault.message, reason="no_reply", unseen_tries=tries.unseen)
+        if not self._has_answered:
+            raise UnusableEndpoint(server.unusable(fault.message, fault.status, connected=fault.connected), unseen_tries=tries.unseen)
+        tries.failures, tries.left = 0, self.config.deadline_seconds
+
+    def _open_session(self) -> Any:
+        if self._session is None:
+            import aiohttp
+
+            # The gates bound what is open; a second bound in the pool would queue unseen.
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60), json_serialize=json.dumps)
+        return self._session
+
+    async def close(self) -> None:
+        """Close the connections, and probe no more."""
+        for server in self._servers:
+            server.outage.stop()
+        if self._session is not None:
+            await self._session.close()

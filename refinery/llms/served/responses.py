@@ -1,0 +1,119 @@
+"""What a response of an endpoint means: JSON to be read, a fault that may pass, one of this request alone, or one of the endpoint."""
+
+import math
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
+from refinery.llms.served.wire import ProviderError, one_line, provider_error, read_json
+
+# A failed request waits base * 2^try seconds at most, with full jitter, and longer where the server says so (Retry-After), up to a bound.
+_BACKOFF_SECONDS, _BACKOFF_CAP_SECONDS, _RETRY_AFTER_CAP_SECONDS = 0.5, 30.0, 120.0
+_TOO_BUSY = frozenset((429, 503, 529))
+_NO_MONEY = frozenset(("insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"))
+_OF_SCHEMAS = (
+    "response_format",
+    "response format",
+    "json_schema",
+    "json schema",
+    "structured output",
+    "structured_output",
+    "guided",
+    "grammar",
+)
+_READ_FOR_WORDS = 4_000
+
+
+class Response(NamedTuple):
+    """What came back over HTTP."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class RetryableFault(Exception):
+    """A failed try that may be repeated. `unseen` is 1 when it was sent and may be charged, although no answer was read."""
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after: str | None = None, unseen: int = 0) -> None:
+        super().__init__(message)
+        self.message, self.status, self.unseen = message, status, unseen
+        self.connected = status is not None or bool(unseen)
+        self.throttled = status == 429
+        self.too_busy = status in _TOO_BUSY or (status is None and bool(unseen))
+        self._retry_after = retry_after
+
+    def wait_seconds(self, tries: int) -> float:
+        """Full jitter under a bound that doubles with each of the request's tries, or longer where the server asks for it."""
+        own = random.uniform(0, min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2 ** min(tries, 10)))  # noqa: S311 - jitter, not a secret
+        return max(own, _seconds(self._retry_after) * random.uniform(1.0, 1.25))  # noqa: S311
+
+
+def _seconds(retry_after: str | None) -> float:
+    """A Retry-After header, in seconds or as a date; 0 for one that says nothing of use."""
+    try:
+        seconds = float(retry_after or "")
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(retry_after or "")
+        except (ValueError, OverflowError):
+            return 0.0
+        seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return 0.0 if math.isnan(seconds) else min(max(seconds, 0.0), _RETRY_AFTER_CAP_SECONDS)
+
+
+def read_reply(response: Response) -> Any:
+    """The JSON of a reply. Raises RetryableFault, RefusedRequest or UnusableEndpoint for anything else."""
+    status, headers, content = response
+    if 300 <= status < 400:
+        raise UnusableEndpoint(
+            f"status {status}: it redirects to {_without_secrets(headers.get('Location', ''))}, and redirects are not followed, since the "
+            "key and the prompts would go there. Set base_url to the final address."
+        )
+    value, unread = None, None
+    try:
+        value = read_json(content)
+    except ValueError as error:
+        unread = error
+    fault = provider_error(value)
+    if status < 300 and fault is None:
+        if unread is not None:
+            raise RetryableFault(f"the reply is not JSON ({_why(unread)}): {one_line(content)}", status=status, unseen=1)
+        return value
+    fault = fault or ProviderError(one_line(content), status=status)
+    if status < 400:
+        raise fault_of(fault.status, fault, f"status {status}, but an error: {fault.message}", headers.get("Retry-After"))
+    raise fault_of(status, fault, f"status {status}: {fault.message}", headers.get("Retry-After"))
+
+
+def fault_of(status: int, fault: ProviderError, said: str, retry_after: str | None = None) -> Exception:
+    """The exception for an error status; `said` is its message."""
+    if status == 402 or fault.kinds & _NO_MONEY:
+        return UnusableEndpoint(f"{said} The account can pay for no more requests: add credit.", status=402)
+    if status in (408, 409, 425, 429) or status >= 500:
+        return RetryableFault(said, status=status, retry_after=retry_after)
+    if status in (401, 403, 404):
+        return UnusableEndpoint(said, status=status)
+    return RefusedRequest(said)
+
+
+def is_about_schemas(status: int, content: bytes) -> bool:
+    """Whether an error says that the endpoint takes no schema of the reply. Words can mislead: proved by a reply without one."""
+    words = content[:_READ_FOR_WORDS].decode(errors="replace").lower()
+    return status in (400, 422, 500, 501) and any(word in words for word in _OF_SCHEMAS)
+
+
+def _why(error: ValueError) -> str:
+    return "nested too deep" if "deep" in str(error) else "malformed"
+
+
+def _without_secrets(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        return one_line(f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else parts.path) or "another address"
+    except ValueError:
+        return "another address"

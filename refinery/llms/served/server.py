@@ -1,0 +1,147 @@
+"""One server of an endpoint: what is sent to it, what its responses make of it, and the line that says why it cannot be used."""
+
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from refinery.errors import LLMError
+from refinery.llms.served.endpoint import (
+    ChatRequest,
+    EndpointConfig,
+    EndpointRequest,
+    RefusedRequest,
+    Reply,
+    UnusableEndpoint,
+    server_address,
+)
+from refinery.llms.served.outage import Outage
+from refinery.llms.served.rate_limits import Gate
+from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
+
+logger = logging.getLogger(__name__)
+
+_PROBE_SECONDS = 20.0
+# Replies without a schema, after errors with one that name no cause, until the schema is left out of all requests.
+_SCHEMA_FAILURES = 3
+_VERSION_IN_PATH = re.compile(r"/v\d")
+
+R = TypeVar("R", bound=Reply)
+
+
+class Tries:
+    """What one request has been through. `failures` are its own, `unseen` what may be charged without an answer."""
+
+    def __init__(self, deadline_seconds: float) -> None:
+        self.began = self.started = time.monotonic()
+        self.left = deadline_seconds
+        self.tries = self.failures = self.unseen = 0
+        self.without_schema = False
+
+
+class Server:
+    """One address: where to post, with which headers, and how it has behaved. `refusal` is why it takes no requests at all."""
+
+    def __init__(self, config: EndpointConfig, base_url: str | None, session: Callable[[], Any]) -> None:
+        self.config = config
+        self.gate = Gate(config.calls_in_flight)
+        self.base, self._query, self.headers = server_address(config, base_url)
+        self.outage = Outage(f"endpoint {self.base}", self._is_up)
+        self.refusal = ""
+        self._session, self._path = session, ChatRequest.path
+        self._answered, self._sends_schemas, self._schema_failures = False, True, 0
+
+    def rank(self) -> tuple[bool, float]:
+        """Those that answer first, of these the least loaded."""
+        return self.outage.open, self.gate.load
+
+    async def send(self, request: EndpointRequest[R], tries: Tries) -> R:
+        """One try. Raises RetryableFault, RefusedRequest or UnusableEndpoint."""
+        self._path = request.path
+        seconds = min(self.config.timeout_seconds, tries.left)
+        # Decided for each request: another may find out in the meantime that the server takes no schemas.
+        with_schema, named = request.json_schema is not None and self._sends_schemas and not tries.without_schema, False
+        response = await self._post(request.body(self.config, send_schema=with_schema), seconds)
+        if with_schema and (named := is_about_schemas(response.status, response.content)):
+            with_schema = False
+            response = await self._post(request.body(self.config, send_schema=False), seconds)
+        try:
+            reply = request.parse(read_reply(response), max_tokens=self.config.max_tokens, unseen_tries=tries.unseen)
+        except RetryableFault as fault:
+            tries.without_schema = with_schema and fault.status == 500  # a guided backend that fails may not say so
+            raise
+        except RefusedRequest:
+            self.outage.answered()
+            raise
+        except UnusableEndpoint as error:
+            self.outage.answered()
+            if error.status == 403 and (self._answered or not isinstance(await self._probe(), UnusableEndpoint)):
+                raise RefusedRequest(str(error)) from None  # moderation of this one prompt
+            raise UnusableEndpoint(self.unusable(str(error), error.status), status=error.status) from None
+        self._answered = True
+        self.outage.answered()
+        if request.json_schema is not None and self._sends_schemas:
+            self._note_schema(with_schema, named)
+        return reply
+
+    def _note_schema(self, taken: bool, named: bool) -> None:
+        """Remember whether the server takes schemas, once a reply shows it."""
+        self._schema_failures = 0 if taken else self._schema_failures + (_SCHEMA_FAILURES if named else 1)
+        if self._schema_failures >= _SCHEMA_FAILURES:
+            self._sends_schemas = False
+            logger.warning("endpoint %s takes no JSON schema of its replies; it stands in the prompts.", self.base)
+
+    async def _post(self, body: dict[str, Any], seconds: float) -> Response:
+        import aiohttp
+
+        url, timeout = f"{self.base}{self._path}{self._query}", aiohttp.ClientTimeout(total=seconds)
+        try:
+            async with self._session().post(
+                url, data=json.dumps(body).encode(), headers=self.headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                return Response(response.status, response.headers, await response.read())
+        except TimeoutError:
+            raise RetryableFault(f"no reply within {seconds:.0f} s", unseen=1) from None
+        except (aiohttp.ClientError, OSError) as error:
+            # A connection that broke after the request went out may have been answered, and charged.
+            raise RetryableFault("Connection error.", unseen=int(not isinstance(error, aiohttp.ClientConnectorError))) from None
+
+    async def _is_up(self) -> bool:
+        """Whether a tiny request is answered, be it with a refusal."""
+        return not isinstance(await self._probe(), RetryableFault)
+
+    async def _probe(self) -> Exception | None:
+        """What comes of a tiny request, which takes a token or two."""
+        if self._path == ChatRequest.path:
+            body = {"messages": [{"role": "user", "content": "Hi"}], self.config.max_tokens_name: 1}
+        else:
+            body = {"prompt": "Hi", "max_tokens": 1}
+        try:
+            read_reply(await self._post({"model": self.config.model} | body, min(self.config.timeout_seconds, _PROBE_SECONDS)))
+        except (RetryableFault, LLMError) as error:
+            return error
+        return None
+
+    def unusable(self, why: str, status: int | None = None, *, connected: bool = True) -> str:
+        """The line that says which endpoint failed, how, and what to do."""
+        return f"endpoint {self.base} (model '{self.config.model}') cannot be used: {why}{self._remedy(status, connected)}"
+
+    def out_too_long(self) -> str:
+        """The line for an outage that outlasts the patience."""
+        return self.unusable(
+            f"{self.outage.why} It has not answered for {self.config.outage_patience_seconds:g} s (outage_patience_seconds). "
+            "What was answered is kept: start the server again, then --resume."
+        )
+
+    def _remedy(self, status: int | None, connected: bool) -> str:
+        key = f"${self.config.api_key_env}"
+        if not connected:
+            return " Is a server running there? Start it, or correct base_url."
+        if status in (401, 403) and not os.environ.get(self.config.api_key_env):
+            return f" {key} is not set: export the key under this name, or name another variable by api_key_env."
+        if status == 404 and not self.config.azure_api_version and not _VERSION_IN_PATH.search(self.base):
+            return f" Check base_url, model and {key}. base_url has no /v1: try {self.base}/v1."
+        return f" Check base_url, model and {key}." if status in (401, 403, 404) else ""

@@ -1,0 +1,171 @@
+"""Load a checkpoint for inference: a whole model, an adapter on its base, or several adapters on one base.
+
+An adapter trained here carries its control-token manifest and the tokenizer it was trained with, and is loaded on the unextended base
+by one call: the base is resized first, which plain PEFT leaves to the caller (its own message is an IndexError). Only safetensors are
+read and no code from a repository is run.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from refinery.contract.chat_template import AUTO, template_fingerprint, use_template
+from refinery.contract.control_tokens import check_manifest, read_manifest
+from refinery.errors import CheckpointError
+from refinery.llms.weights.decoder_support import check_decoder
+from refinery.llms.weights.embeddings import check_adapter_fits, check_bundle, extend_vocabulary
+from refinery.llms.weights.families import (
+    FamilyName,
+    auto_class,
+    checkpoint_family,
+    checkpoint_labels,
+    label_arguments,
+    share_embedding,
+    tell_true_tying,
+)
+from refinery.llms.weights.hub_files import small_files, split_revision
+
+DTYPES = ("float32", "bfloat16", "float16", "auto")
+
+
+def load_checkpoint(path: str, *, dtype: str = "auto", chat_template: str = AUTO) -> tuple[Any, Any]:
+    """(model, tokenizer) of a whole checkpoint, or of an adapter merged into its base. Raises CheckpointError when they disagree.
+
+    `chat_template` is what a recipe chooses: "auto", "none" or a file; a trained checkpoint takes only the one that it was trained with.
+    """
+    adapter = read_adapter_config(path)
+    if adapter is None:
+        return load_base(path, dtype=dtype, chat_template=chat_template)
+    base = adapter["base_model_name_or_path"]
+    model, tokenizer = load_with_adapters(base, {"default": path}, dtype=dtype, chat_template=chat_template)
+    if adapter.get("alora_invocation_tokens"):
+        return model, tokenizer  # an activated adapter acts on a part of the tokens, so no weight can hold it
+    merged = model.merge_and_unload()
+    if adapter["task_type"] == "SEQ_2_SEQ_LM":
+        share_embedding(merged)
+    return merged, tokenizer
+
+
+def load_base(
+    path: str,
+    *,
+    dtype: str = "auto",
+    chat_template: str = AUTO,
+    family: FamilyName | None = None,
+    labels: Sequence[str] = (),
+    quantization: Any = None,
+) -> tuple[Any, Any]:
+    """(model, tokenizer) of a whole checkpoint, of the family that it says it is unless one is named.
+
+    Raises CheckpointError when there is none, or none that can be decoded here, before any weight is read.
+    `labels` are those of a classifier that is to be trained: its head is new where the checkpoint has none. `quantization` is a
+    transformers quantization configuration.
+    """
+    from transformers import AutoConfig
+
+    tokenizer = load_tokenizer(path, chat_template)
+    name, revision = split_revision(path)
+    family = family or checkpoint_family(path)
+    arguments = {"revision": revision or "main", "dtype": dtype, "use_safetensors": True, "trust_remote_code": False}
+    try:
+        if family == "causal":
+            check_decoder(AutoConfig.from_pretrained(name, revision=revision or "main", trust_remote_code=False), path=path)
+        model = auto_class(family).from_pretrained(name, quantization_config=quantization, **arguments, **label_arguments(labels))
+    except CheckpointError:
+        raise
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: no {family} model can be loaded ({_first_line(error)}).") from None
+    _check_vocabulary(path, model, tokenizer)
+    if family == "seq2seq":
+        tell_true_tying(model)
+    model.name_or_path = path  # what an adapter trained on it will name as its base, revision included
+    return model, tokenizer
+
+
+def load_with_adapters(base: str, adapters: Mapping[str, str], *, dtype: str = "auto", chat_template: str = AUTO) -> tuple[Any, Any]:
+    """(PEFT model, tokenizer) with every adapter loaded under its name, ready for mixed batches.
+
+    Raises CheckpointError when an adapter was not trained on such a base, or cannot share a batch with the others.
+    """
+    from peft import PeftModel
+
+    configs = {path: _adapter_config(path) for path in adapters.values()}
+    if len(configs) > 1:
+        check_bundle(configs)
+    first = next(iter(configs))
+    family = checkpoint_family(first)
+    model, tokenizer = load_base(base, dtype=dtype, chat_template=chat_template, family=family, labels=checkpoint_labels(first))
+    rows = model.get_input_embeddings().weight.shape[0]
+    for name, path in adapters.items():
+        folder = small_files(path)
+        check_adapter_fits(path, folder, configs[path], base=base, rows=rows)
+        if (Path(folder) / "tokenizer_config.json").exists():
+            tokenizer = load_tokenizer(path, chat_template)
+            extend_vocabulary(model, len(tokenizer))
+        try:
+            if isinstance(model, PeftModel):
+                model.load_adapter(folder, adapter_name=name)
+            else:
+                model = PeftModel.from_pretrained(model, folder, adapter_name=name)
+        except (RuntimeError, ValueError) as error:  # a weight of another shape, or a layer that the base does not have
+            trained_on = configs[path]["base_model_name_or_path"]
+            raise CheckpointError(f"{path}: does not fit {base} ({_first_line(error)}). It was trained on {trained_on}.") from None
+    for path in adapters.values():
+        check_template(path, tokenizer)  # the last adapter's tokenizer serves all of them
+    if family == "seq2seq":
+        share_embedding(model.get_base_model())
+    return model, tokenizer
+
+
+def _adapter_config(path: str) -> dict[str, Any]:
+    config = read_adapter_config(path)
+    if config is None:
+        raise CheckpointError(f"{path}: no adapter_config.json, so it is not an adapter. Name the output_dir of a LoRA run.")
+    return config
+
+
+def load_tokenizer(path: str, chat_template: str = AUTO) -> Any:
+    """The tokenizer of a checkpoint under a recipe's choice of chat template, checked against the manifest saved beside it."""
+    from transformers import AutoTokenizer
+
+    folder = small_files(path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: no tokenizer can be loaded ({_first_line(error)}).") from None
+    check_manifest(folder, tokenizer)
+    use_template(tokenizer, chat_template)
+    check_template(path, tokenizer)
+    return tokenizer
+
+
+def check_template(path: str, tokenizer: Any) -> None:
+    """Raise CheckpointError unless prompts go through the chat template, or the lack of one, that a checkpoint was trained with."""
+    manifest = read_manifest(small_files(path))
+    trained = manifest.get("chat_template")
+    if "chat_template" in manifest and trained != template_fingerprint(tokenizer):
+        was, now = (f"the chat template {name}" if name else "no chat template" for name in (trained, template_fingerprint(tokenizer)))
+        raise CheckpointError(
+            f"{path}: was trained with {was}, and would be prompted with {now}. Leave chat_template: auto, and train adapters that share a "
+            "base alike."
+        )
+
+
+def read_adapter_config(path: str) -> dict[str, Any] | None:
+    """The adapter's configuration, or None where `path` (a folder, or `owner/name[@revision]` on the hub) holds a whole model."""
+    file = Path(small_files(path)) / "adapter_config.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def _check_vocabulary(path: str, model: Any, tokenizer: Any) -> None:
+    rows = model.get_input_embeddings().weight.shape[0]
+    if rows < len(tokenizer):
+        raise CheckpointError(
+            f"{path}: the tokenizer has {len(tokenizer):,} tokens, the model only {rows:,} embeddings. "
+            "They come from different checkpoints; use the tokenizer that was saved with the model."
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

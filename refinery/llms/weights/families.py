@@ -1,0 +1,70 @@
+"""The three families of models, told apart by what a checkpoint says of itself: causal, seq2seq (T5) and classifier (an encoder)."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from refinery.llms.weights.hub_files import small_files
+
+FamilyName = Literal["causal", "seq2seq", "classifier"]
+_OF_TASK_TYPE: dict[str, FamilyName] = {"CAUSAL_LM": "causal", "SEQ_2_SEQ_LM": "seq2seq", "SEQ_CLS": "classifier"}
+
+
+def checkpoint_family(path: str) -> FamilyName:
+    """The family of a whole checkpoint or of an adapter, from its configuration; a folder without one passes for causal."""
+    adapter = _read_json(path, "adapter_config.json")
+    if adapter:
+        return _OF_TASK_TYPE[adapter["task_type"]]
+    config = _read_json(path, "config.json")
+    if config.get("is_encoder_decoder"):
+        return "seq2seq"
+    return "classifier" if any("ForSequenceClassification" in name for name in config.get("architectures") or []) else "causal"
+
+
+def checkpoint_labels(path: str) -> list[str]:
+    """The labels of a classifier, or of an adapter that was saved with its model's configuration."""
+    id2label = _read_json(path, "config.json").get("id2label", {})
+    return [id2label[key] for key in sorted(id2label, key=int)]
+
+
+def auto_class(family: FamilyName) -> Any:
+    """The class of transformers that loads the family's checkpoints."""
+    import transformers
+
+    return {
+        "causal": transformers.AutoModelForCausalLM,
+        "seq2seq": transformers.AutoModelForSeq2SeqLM,
+        "classifier": transformers.AutoModelForSequenceClassification,
+    }[family]
+
+
+def label_arguments(labels: Sequence[str]) -> dict[str, Any]:
+    """What `from_pretrained` is told of a classifier's labels; nothing where there are none."""
+    if not labels:
+        return {}
+    return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+
+
+def tell_true_tying(model: Any) -> None:
+    """Make the configuration say whether the output head is the input embedding.
+
+    transformers 5 sets `tie_word_embeddings` for every T5, but keeps the head of Flan-T5, whose weights differ. PEFT believes the
+    configuration, and would overwrite head rows with input rows the moment token rows are trained.
+    """
+    model.config.tie_word_embeddings = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def share_embedding(model: Any) -> None:
+    """Let T5's encoder and decoder read `shared` itself, and with it what an adapter has put there.
+
+    Each has an embedding module of its own, which only has the same weights. PEFT ties what it trains of them where the head is tied too;
+    in Flan-T5 the rows that it trains on `shared` would be read by nobody (transformers 5.23, peft 0.21).
+    """
+    if not model.config.tie_word_embeddings:
+        model.encoder.embed_tokens = model.decoder.embed_tokens = model.shared
+
+
+def _read_json(path: str, name: str) -> dict[str, Any]:
+    file = Path(small_files(path)) / name
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

@@ -1,0 +1,77 @@
+"""Write a page: one HTML file that opens from disk, asks nothing of any server, and unpacks a question only when it is opened.
+
+Rows are packed by the hundred as compressed JSON, so that ten thousand trees fit. The policy in the page allows its own style and
+script by their hashes and nothing else: what a passage or a teacher says cannot run, load or send anything.
+"""
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from refinery.errors import RunDirError
+from refinery.reporting.pages.content import Detail, Row, Run
+from refinery.runtime.progress import Progress
+
+_ROWS_PER_PACK = 50
+_SCRIPTS = ("unpack.js", "state.js", "table.js", "tree.js", "detail.js", "main.js")
+
+
+def write_page(
+    path: Path, *, title: str, runs: Sequence[Run], rows: Iterable[tuple[Row, Detail]], total: int, words: dict[str, str], note: str
+) -> int:
+    """Write the page of `rows`, `total` of them, which are taken one by one. Returns how many there were.
+
+    `words` are what the page calls a row that is `right`, one that is `wrong`, and a `view`; `note` says what these mean. Raises
+    RunDirError when the file cannot be written.
+    """
+    folder = files("refinery.reporting.pages")
+    style = folder.joinpath("page.css").read_text(encoding="utf-8")
+    script = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    head, foot = _template().render(title=title, style=style, script=script, hash_of=_hash_of).split("<!-- packs -->")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with Progress("page", total=total) as progress, partial.open("w", encoding="utf-8") as file:
+            file.write(head)
+            index: list[Row] = []
+            pack: list[Detail] = []
+            for row, detail in rows:
+                index.append(row)
+                pack.append(detail)
+                progress.advance()
+                if len(pack) == _ROWS_PER_PACK:
+                    file.write(_packed(f"pack-{len(index) // _ROWS_PER_PACK - 1}", pack))
+                    pack = []
+            if pack:
+                file.write(_packed(f"pack-{len(index) // _ROWS_PER_PACK}", pack))
+            held = {"title": title, "runs": runs, "words": words, "note": note, "rowsPerPack": _ROWS_PER_PACK}
+            file.write(_packed("index", held | {"rows": index}))
+            file.write(foot)
+        partial.replace(path)
+    except OSError as error:
+        raise RunDirError(f"{path}: cannot be written ({error.strerror}). Choose another --output.") from None
+    return len(index)
+
+
+def _template() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(loader=PackageLoader("refinery.reporting.pages", "."), autoescape=True, undefined=StrictUndefined).get_template(
+        "page.html.jinja"
+    )
+
+
+def _hash_of(text: str) -> str:
+    """As a content security policy names an inline style or script."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _packed(name: str, value: Any) -> str:
+    """A data block: base64 has no character that could end it. What JSON has no number for (infinity) is null."""
+    from pydantic_core import to_json
+
+    packed = base64.b64encode(gzip.compress(to_json(value, inf_nan_mode="null"), compresslevel=6, mtime=0)).decode()
+    return f'<script type="application/gzip" id="{name}">{packed}</script>\n'

@@ -1,0 +1,96 @@
+"""Results and traces as a person reads them in a terminal."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from refinery.contract.records import Trajectory
+from refinery.contract.trace import Prediction, TraceStep
+from refinery.text import printable
+
+
+def results_table(results: dict[str, Any], *, title: str) -> Table:
+    """Systems against question groups: the metrics of the datasets, and what a question cost. `metrics.json` has every metric and group."""
+    first = next(iter(results.values()))
+    groups = [group for group in ("all", "single_hop", "multi_hop") if group in first]
+    metrics = first["default_metrics"]
+    table = Table(title=_text(title, "table.title"), caption=_text(_caption(results), "table.caption"), box=None, padding=(0, 1, 0, 0))
+    table.add_column("system", overflow="fold")
+    for group in groups:
+        head = [group, *metrics]
+        table.add_column(
+            _text("\n".join(head)), justify="right", min_width=max(map(len, head))
+        )  # a narrow terminal folds the systems' names
+    for column in ("calls", "searches", "tokens", "read", "seconds"):
+        table.add_column(column, justify="right")
+    for system, scores in results.items():
+        cost = scores["cost_per_question"]
+        tokens = cost["prefill_tokens"] + cost["decode_tokens"]
+        cells = ["\n".join(_mean(scores[group]["metrics"], metric) for metric in metrics) for group in groups]
+        table.add_row(
+            _text(system),
+            *cells,
+            f"{cost['calls']:.1f}",
+            f"{cost['retrievals']:.1f}",
+            f"{tokens:.0f}",
+            f"{cost['knowledge_tokens']:.0f}",
+            f"{cost['seconds']:.3f}",
+        )
+    return table
+
+
+def _caption(results: dict[str, Any]) -> str:
+    """What the columns of costs are, and what went wrong: a line for each system with faults."""
+    unit = next(iter(results.values()))["knowledge_unit"]
+    lines = [f"Costs are per question; read: {unit} of passages that the model was shown."]
+    for system, scores in results.items():
+        if scores["faults"]:
+            lines.append(f"Faults of {system}: " + ", ".join(f"{reason} {count}" for reason, count in scores["faults"].items()))
+    return "\n".join(lines)
+
+
+def _mean(scores: dict[str, Any], metric: str) -> str:
+    return f"{scores[metric]['mean']:.1f}" if metric in scores else "-"
+
+
+def print_trace(prediction: Prediction, console: Console) -> None:
+    """One question step by step. Model and passage text is printed as plain text, never as markup."""
+    console.print(_text(prediction.question, style="bold"))
+    for step in prediction.trace:
+        if not prediction.paths or step.depth == 0:
+            _print_step(step, console)
+    for number, path in enumerate(prediction.paths, 1):
+        _print_path(number, path, console)
+    for strategy, answer in prediction.selected.items():
+        console.print(_text(f"selected by {strategy}: {answer}"))
+    cost = prediction.cost
+    console.print(_text(f"answer: {prediction.answer}", style="bold green"))
+    console.print(
+        _text(
+            f"{cost.calls} calls, {cost.retrievals} retrievals, {cost.prefill_tokens + cost.decode_tokens} tokens",
+            style="dim",
+        )
+    )
+
+
+def _print_step(step: TraceStep, console: Console) -> None:
+    indent = "  " * (step.depth + 1)
+    shares = ", ".join(f"{label.strip()} {share:.2f}" for label, share in (step.probabilities or {}).items())
+    console.print(_text(f"{indent}{step.name}: {step.question}", style="cyan"))
+    for line in (step.reasoning and f"reasoning: {step.reasoning}", step.text, step.cut and f"cut off: {step.cut}", shares):
+        if line:
+            console.print(_text(f"{indent}  {line.strip()}"))
+    for passage in step.passages or []:
+        console.print(_text(f"{indent}  [{passage.retrieval_score:.2f}] {passage.title}: {passage.text}", style="dim"))
+
+
+def _print_path(number: int, path: Trajectory, console: Console) -> None:
+    written = " -> ".join(f"{step.action}: {step.text}" for step in path.steps)
+    console.print(_text(f"  path {number}: {written}"))
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Plain text from outside, never markup, and nothing that a terminal obeys."""
+    return Text(printable(text), style=style)

@@ -1,0 +1,78 @@
+"""A table for a terminal, for Markdown, as CSV or for LaTeX (with booktabs)."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from refinery.text import printable
+
+TableFormat = Literal["terminal", "markdown", "csv", "latex"]
+TABLE_FORMATS: tuple[str, ...] = get_args(TableFormat)
+
+_PIPE_WIDTH = 160  # a pipe has none of its own
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\n": " ",
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+    }
+)
+
+
+def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], table_format: TableFormat) -> str:
+    """The table as text; cells are plain text and never markup."""
+    header, rows = [printable(name) for name in header], [[printable(cell) for cell in row] for row in rows]
+    if table_format == "csv":
+        return _csv(header, rows)
+    if table_format == "markdown":
+        return _markdown(header, rows)
+    if table_format == "latex":
+        return _latex(header, rows)
+    return _terminal(header, rows)
+
+
+def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows([header, *rows])
+    return written.getvalue()
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [_markdown_row(header), "|" + "|".join("---" if i == 0 else "---:" for i in range(len(header))) + "|"]
+    return "\n".join([*lines, *map(_markdown_row, rows)]) + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return (
+        "| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ") for cell in cells) + " |"
+    )
+
+
+def _latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}", r"\toprule", _latex_row(header), r"\midrule"]
+    return "\n".join([*lines, *map(_latex_row, rows), r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    # Braces keep a cell that opens with `[` from being read as the option of the row's end before it.
+    return " & ".join(f"{{{cell.translate(_LATEX)}}}" if cell.startswith("[") else cell.translate(_LATEX) for cell in cells) + r" \\"
+
+
+def _terminal(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    table = Table()
+    for number, name in enumerate(header):
+        table.add_column(Text(name), justify="left" if number == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    screen = Console()
+    console = Console(file=io.StringIO(), width=screen.width if screen.is_terminal else _PIPE_WIDTH)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()

@@ -1,0 +1,150 @@
+"""Recipes: one strict YAML file per run, with `key=value` overrides from the command line."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from refinery.errors import RecipeError
+from refinery.runtime.secret_shapes import secrets_in, without_secret
+
+# Names that other toolkits, or older versions of the libraries below, use for our keys.
+OLD_NAMES = {
+    "warmup_ratio": "warmup_steps",
+    "torch_dtype": "dtype",
+    "max_seq_length": "max_length",
+    "overwrite_output_dir": "output_dir",
+    "group_by_length": "train_sampling_strategy",
+    "lora_r": "lora_rank",
+    "r": "lora_rank",
+    "evaluation_strategy": "eval_steps",
+    "model_name_or_path": "base",
+    "num_train_epochs": "epochs",
+    "top_k": "passages_per_query",
+    "k": "passages_per_query",
+}
+
+
+class Recipe(BaseModel):
+    """Base of every recipe and of every part of one: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_secrets(cls, values: Any) -> Any:
+        for path, fault in secrets_in(values):
+            raise secret_error(fault, path)
+        return values
+
+    def check(self, where: str) -> None:
+        """Raise RecipeError for what only the recipe's plugins can judge; `where` opens the message."""
+
+
+T = TypeVar("T", bound=Recipe)
+
+
+def secret_error(fault: str, path: str = "") -> PydanticCustomError:
+    """The error for a value that no message may repeat; `path` is the value's key below what is validated."""
+    return PydanticCustomError("secret", "{path} {fault}", {"path": path, "fault": fault})
+
+
+def load_recipe(path: str | Path, recipe: type[T], overrides: Sequence[str] = ()) -> T:
+    """Read a recipe file and apply `key=value` overrides (dots reach into parts). Raises RecipeError with one line per fault."""
+    return build_recipe(apply_overrides(read_yaml(path), overrides, where=str(path)), recipe, where=str(path))
+
+
+def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
+    """`values` with each `key=value` put in. Raises RecipeError for one that is not of this form."""
+    for override in overrides:
+        _apply_override(values, override, where=where)
+    return values
+
+
+def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str) -> T:
+    """Validate `values` as a recipe; `where` opens each error message."""
+    try:
+        return recipe.model_validate(values)
+    except ValidationError as error:
+        raise RecipeError("\n".join(f"{where}: {_explain(fault, recipe)}" for fault in error.errors())) from None
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises RecipeError when it is missing, malformed or not a mapping."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read ({error.strerror}). Recipes that ship with the project are under recipes/.") from None
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise RecipeError(f"{path}:{mark.line + 1 if mark else 1}: not valid YAML ({getattr(error, 'problem', error)}).") from None
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path}: holds no keys. A recipe is a YAML mapping, one `key: value` per line.")
+    return values
+
+
+def recipe_hash(recipe: Recipe) -> str:
+    """First 12 hex digits of the SHA-256 of the resolved recipe."""
+    return hashlib.sha256(json.dumps(recipe.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _apply_override(values: dict[str, Any], override: str, *, where: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f"{where}: override {without_secret(override)!r} is not of the form key=value.")
+    *parents, last = key.split(".")
+    part = values
+    for parent in parents:
+        part = part.setdefault(parent, {})
+        if not isinstance(part, dict):
+            raise RecipeError(f"{where}: override {without_secret(override)!r}: '{parent}' is a value, not a part with keys of its own.")
+    try:
+        part[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(
+            f"{where}: override {without_secret(override)!r}: the value is not valid YAML ({getattr(error, 'problem', error)})."
+        ) from None
+
+
+def _explain(fault: Any, recipe: type[Recipe]) -> str:
+    location = [str(part) for part in fault["loc"]]
+    key = ".".join(location)
+    if fault["type"] == "extra_forbidden":
+        return unknown_key(key, _known_keys(recipe, location[:-1]))
+    if fault["type"] == "missing":
+        return f"key '{key}' is required."
+    if fault["type"] == "secret":
+        return f"key '{'.'.join(filter(None, (key, fault['ctx']['path'])))}' {fault['ctx']['fault']}"
+    if fault["type"] == "value_error" and not key:  # of the recipe as a whole: the message says which keys
+        return str(fault["ctx"]["error"])
+    return f"key '{key}': {fault['msg']} (got {fault['input']!r})."
+
+
+def unknown_key(key: str, known: Sequence[str]) -> str:
+    """The message for an unknown key: its present name, or the nearest known one, or all of them."""
+    name = key.rsplit(".", 1)[-1]
+    if OLD_NAMES.get(name) in known:
+        return f"unknown key '{key}'. It is called '{OLD_NAMES[name]}' here."
+    nearest = difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
+    return f"unknown key '{key}'. {hint}Known: {', '.join(sorted(known))}."
+
+
+def _known_keys(recipe: type[BaseModel], location: list[str]) -> list[str]:
+    """The keys allowed at a location, found by walking the annotations of nested parts."""
+    for part in location:
+        if part not in recipe.model_fields:
+            continue
+        annotation = recipe.model_fields[part].annotation
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        nested = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        recipe = nested[0] if nested else recipe
+    return list(recipe.model_fields)

@@ -1,0 +1,202 @@
+"""A run's directory: `run.json` (what ran), `metrics.json` (what came out), `failures.jsonl` (rows that failed), and its lifecycle.
+
+A run begins, and stands in the way of another, once it has something worth keeping: `run.json` gets its name then. It is whole only when
+`metrics.json` exists, which is written last and through a temporary file. One process at a time works in the directory.
+"""
+
+import fcntl
+import importlib.metadata
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from refinery import __version__
+from refinery.errors import RunDirError
+from refinery.runtime.recipe import Recipe
+
+logger = logging.getLogger(__name__)
+
+# What the results depend on besides the recipe, by name: a fingerprint of its content, or None where nobody can know it.
+Fingerprints = Mapping[str, str | None]
+
+_LOCK, _PENDING = "run.lock", "run.json.pending"
+_LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "openai", "bm25s")
+
+
+class RunDir:
+    """One run's directory; `path / name` is where its files go."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @property
+    def finished(self) -> bool:
+        """Whether an earlier run here came to its end."""
+        return (self / "metrics.json").exists()
+
+    def begin(self) -> None:
+        """Give `run.json` its name: from here on there is something worth keeping, and a second start needs --resume. May be repeated."""
+        with suppress(FileNotFoundError):
+            (self / _PENDING).replace(self / "run.json")
+
+    def write_metrics(self, metrics: dict[str, Any]) -> None:
+        """Write `metrics.json`, which marks the run as whole."""
+        self.begin()
+        write_json(self / "metrics.json", metrics)
+
+    def write_failures(self, failures: list[dict[str, Any]]) -> None:
+        """Write `failures.jsonl`: one row per failure, with what failed and why."""
+        text = "".join(json.dumps(failure, ensure_ascii=False) + "\n" for failure in failures)
+        (self / "failures.jsonl").write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def locked_run(output_dir: Path) -> Iterator[None]:
+    """Keep other processes out of the directory, which is made for it and removed again when nothing was written to it.
+
+    Raises RunDirError when another process holds it, or it cannot be made.
+    """
+    is_new = not output_dir.exists()
+    lock = _take_lock(output_dir)
+    try:
+        yield
+    finally:
+        (output_dir / _PENDING).unlink(missing_ok=True)  # of a run that came to nothing
+        (output_dir / _LOCK).unlink(missing_ok=True)  # before it is let go: who waits for this file finds out that it is gone
+        os.close(lock)
+        if is_new:
+            with suppress(OSError):
+                output_dir.rmdir()
+
+
+def _take_lock(output_dir: Path) -> int:
+    path = output_dir / _LOCK
+    while True:
+        try:
+            output_dir.mkdir(parents=True, exist_ok=True)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise RunDirError(f"{output_dir}: cannot be made a run directory ({error.strerror}). Choose another output_dir.") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise RunDirError(
+                f"{output_dir}: another process is working on this run. Wait until it has ended, or choose another output_dir."
+            ) from None
+        except OSError as error:
+            logger.warning("%s: this file system has no locks (%s). Start one process at a time.", output_dir, error.strerror)
+            return lock
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        os.close(lock)  # of a process that ended just now and took the file away
+
+
+def check_run(
+    recipe: Recipe, output_dir: Path, *, resume: bool, same_recipe: bool = True, fingerprints: Fingerprints | None = None
+) -> dict[str, Any] | None:
+    """The metrics of an equal run that came to its end, or None where there is work to do.
+
+    Called before anything is loaded. Raises RunDirError when a run is in the way: `resume` is off, or it was begun with another recipe,
+    or with other content behind the same recipe, and the stage cannot take over what that made (`same_recipe`).
+    """
+    run = RunDir(output_dir)
+    if not (run / "run.json").exists():
+        return None
+    if not resume:
+        raise RunDirError(f"{output_dir}: already holds a run. Pass --resume to go on with it, or output_dir=... to start another.")
+    record, resolved = read_run(output_dir), recipe.model_dump(mode="json")
+    changed = sorted(key for key in resolved if resolved[key] != record["recipe"].get(key))
+    if changed and not same_recipe:
+        return None
+    if changed:
+        raise RunDirError(f"{output_dir}: was begun with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
+    check_fingerprints(output_dir, record.get("fingerprints", {}), fingerprints or {})
+    return json.loads((run / "metrics.json").read_text(encoding="utf-8")) if run.finished else None
+
+
+def check_fingerprints(output_dir: Path, earlier: Fingerprints, now: Fingerprints) -> None:
+    """Raise RunDirError, naming what has another content than when the run was begun."""
+    changed = [name for name, known in earlier.items() if known is not None and now.get(name) not in (None, known)]
+    if changed:
+        raise RunDirError(
+            f"{output_dir}: was begun with the same recipe over other content (changed: {', '.join(changed)}). "
+            "Put back what it was begun with, or choose another output_dir."
+        )
+
+
+def open_run(
+    recipe: Recipe, output_dir: Path, *, stage: str, resume: bool, same_recipe: bool = True, fingerprints: Fingerprints | None = None
+) -> RunDir:
+    """Create the directory and note what runs, once everything that the recipe names is known to load. Raises as `check_run`."""
+    check_run(recipe, output_dir, resume=resume, same_recipe=same_recipe, fingerprints=fingerprints)
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirError(f"{output_dir}: cannot be made a run directory ({error.strerror}). Choose another output_dir.") from None
+    run = RunDir(output_dir)
+    if not same_recipe:
+        (run / "metrics.json").unlink(missing_ok=True)  # of a run with another recipe or other rows, which this one goes over
+    is_begun = (run / "run.json").exists()
+    earlier: Fingerprints = read_run(output_dir).get("fingerprints", {}) if is_begun and same_recipe else {}
+    known = {name: found for name, found in (fingerprints or {}).items() if found is not None}
+    record = {"stage": stage, "recipe": recipe.model_dump(mode="json"), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    write_json(run / _PENDING, record | environment() | {"fingerprints": {**earlier, **known}})
+    if is_begun:
+        run.begin()
+    return run
+
+
+def read_run(output_dir: str | Path) -> dict[str, Any]:
+    """The `run.json` of a run. Raises RunDirError when there is none."""
+    path = Path(output_dir) / "run.json"
+    if not path.exists():
+        raise RunDirError(f"{output_dir}: holds no run.json. Name the output_dir of a run.")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def stage_of_runs(folders: Sequence[Path]) -> str:
+    """The one stage that made the runs; a demo counts as its infer runs. Raises RunDirError where they are of several."""
+    stages = {folder: read_run(folder)["stage"] for folder in folders}
+    shown = {"infer" if stage == "demo" else stage for stage in stages.values()}
+    if len(shown) > 1:
+        listed = ", ".join(f"{folder} is a {stage} run" for folder, stage in stages.items())
+        raise RunDirError(f"{listed}. Name runs of one stage.")
+    return shown.pop()
+
+
+def environment() -> dict[str, Any]:
+    """Versions and commit; found without importing the libraries."""
+    versions = {"refinery": __version__, "python": sys.version.split()[0]}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {"command": sys.argv, "commit": _git_commit(), "versions": versions}
+
+
+def _git_commit() -> str | None:
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False)  # noqa: S607
+    except OSError:
+        return None
+    return found.stdout.strip() or None
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write JSON through a temporary file, so that a half-written file never has the final name."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(values, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    partial.replace(path)

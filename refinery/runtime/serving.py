@@ -1,0 +1,96 @@
+"""What both servers, of decoders and of retrievers, ask of a request and of the place they are bound to. No web framework in it."""
+
+import asyncio
+import hmac
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from refinery.errors import RecipeError
+from refinery.runtime.secret_shapes import secret_fault
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+BODY_SECONDS = 30.0
+
+
+class RequestFault(Exception):
+    """A request that is refused before anything is computed, with its HTTP status."""
+
+    def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Who may ask. `hosts` are the names that the server may be called by, so that a web page elsewhere cannot pose as one of them."""
+
+    api_key: str | None = None
+    hosts: tuple[str, ...] | None = None
+
+    @classmethod
+    def of_server(cls, host: str, api_key_env: str | None) -> "Guard":
+        """For a server bound to `host`. Raises RecipeError for one that others reach without a key, and for a variable that is not set."""
+        api_key = _read_key(api_key_env)
+        if host not in LOOPBACK and api_key is None:
+            raise RecipeError(f"--host {host}: others can reach this. Name the variable that holds a key with --api-key-env.")
+        return cls(api_key, None if api_key else (host, *LOOPBACK))
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raises RequestFault for a request with these headers (of lower-case names, or a mapping that ignores case)."""
+        if self.hosts is not None and _name(headers.get("host", "")) not in self.hosts:
+            raise RequestFault(400, "the Host header names another server")
+        given = headers.get("authorization", "")
+        if self.api_key is not None and not hmac.compare_digest(given.encode("utf-8", "replace"), f"Bearer {self.api_key}".encode()):
+            raise RequestFault(401, "the API key is missing or wrong", code="invalid_api_key")
+
+
+async def read_json_body(headers: Mapping[str, str], parts: AsyncIterator[bytes], *, most_bytes: int) -> bytes:
+    """The bytes of a request. Raises RequestFault where it does not say that it is JSON, is too large, or does not arrive.
+
+    A web page of another site can send no JSON without asking first.
+    """
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RequestFault(415, "send JSON, with Content-Type: application/json")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in parts:
+                body += part
+                if len(body) > most_bytes:
+                    raise RequestFault(413, f"the request is larger than {most_bytes:,} bytes")
+    except TimeoutError:
+        raise RequestFault(408, f"the request was not whole after {BODY_SECONDS:g} seconds") from None
+    return bytes(body)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; port 0 takes a free one. Raises RecipeError for an address that cannot be had."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RecipeError(f"{host}:{port}: cannot be listened on ({reason}). Choose another --port or --host.") from None
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where clients reach a socket of `listen`."""
+    address, port = listener.getsockname()[:2]
+    return f"http://{f'[{address}]' if ':' in address else address}:{port}"
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def _read_key(name: str | None) -> str | None:
+    if name is None:
+        return None
+    if fault := secret_fault("api_key_env", name):
+        raise RecipeError(f"--api-key-env: {fault}")
+    key = os.environ.get(name)
+    if not key:
+        raise RecipeError(f"--api-key-env {name}: this variable is not set. Set it to the key that clients have to send.")
+    return key

@@ -1,0 +1,68 @@
+"""The stages, as the installed package declares them (entry points `refinery.stages`): nothing here imports one by its name."""
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from refinery.errors import PluginError, RunDirError
+
+GROUP = "refinery.stages"
+
+
+class Stage:
+    """What a stage brings to the `refinery` command. Each declares one instance, `STAGE` in its `stage.py`."""
+
+    name: str
+    summary: str  # in `refinery --help`
+    recipe_keys: frozenset[str]  # keys that occur together in recipes of this stage only
+
+    def main(self, argv: Sequence[str]) -> int:
+        """Run `refinery NAME ...`; returns the exit code."""
+        raise NotImplementedError
+
+    def commands(self) -> ModuleType | None:
+        """The package whose modules are further commands, each with `HELP`, `add_arguments(parser)` and `run(arguments)`."""
+        return None
+
+    def panels(self, runs: Sequence[Path]) -> Any:
+        """What `refinery plot` can draw of finished runs (`refinery.reporting.figures.Panel`)."""
+        raise NotImplementedError
+
+    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
+        """Write the page of finished runs; returns how many questions it shows."""
+        raise RunDirError(f"{runs[0]}: is a {self.name} run, which has no questions to look at. Plot its curves with `refinery plot`.")
+
+    def measure(self) -> dict[str, Any]:
+        """The figures of `refinery bench NAME`."""
+        raise NotImplementedError
+
+
+@cache
+def stages() -> dict[str, Stage]:
+    """Every declared stage by its name, in alphabetical order. Raises PluginError where one cannot be loaded."""
+    declared = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    if not declared:
+        raise PluginError("no stages are declared: this checkout is not installed. Install it: pip install -e .")
+    return {point.name: _load(point) for point in declared}
+
+
+def _load(point: EntryPoint) -> Stage:
+    try:
+        stage = point.load()
+    except (ImportError, AttributeError) as error:
+        raise PluginError(f"stage '{point.name}': {point.value} cannot be loaded ({error}).{_shadow(point)}") from None
+    if not isinstance(stage, Stage):
+        raise PluginError(f"stage '{point.name}': {point.value} is not a Stage.{_shadow(point)}")
+    return stage
+
+
+def _shadow(point: EntryPoint) -> str:
+    """Where the package that was found is, since a user's own folder named `train` hides ours."""
+    from importlib.util import find_spec
+
+    spec = find_spec(point.module.partition(".")[0])
+    found = next(iter(spec.submodule_search_locations or []), None) if spec else None
+    return f" Python finds {found}; if that folder is your own, rename it or run from another folder." if found else ""

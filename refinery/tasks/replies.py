@@ -1,0 +1,125 @@
+"""The contract of MIGRES' modules and re-thinking's stages, for a prompted LLM and for a student that was trained in its place.
+
+A prompted LLM reads instructions and replies in JSON. A student needs no instructions: it reads `refinery/prompts/student_<prompt>.jinja`
+and writes plain lines, which are short, and which T5 can write too, whose tokenizer has neither braces nor line breaks.
+"""
+
+import re
+from typing import Any, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from refinery.prompts.render import Prompt, has_prompt, render_prompt
+from refinery.tasks.sub_models import parse_sub_questions, render_sub_questions
+from refinery.text import normalize_answer
+
+UNANSWERABLE = "unanswerable"
+_CITED = re.compile(r"\[([\d, ]*)\] *(.*)")
+_AFTER_EXPLANATION = " Answer:"
+_MISSING = re.compile(rf"{UNANSWERABLE}\b\W*(?:missing: *(.*))?", re.IGNORECASE | re.DOTALL)
+
+
+class ModuleReply(Protocol):
+    """A reply that a prompted LLM gives as JSON of this schema and a student in plain lines."""
+
+    def plain(self) -> str:
+        """What a student is trained to write, from the space or line break on that sets it off from its prompt."""
+        ...
+
+    @classmethod
+    def from_plain(cls, text: str) -> Self:
+        """Read a student's reply. Raises ValueError that says what is wrong."""
+        ...
+
+
+class Information(BaseModel):
+    """One statement of the Leaf Module, with the numbers of the passages that it cites."""
+
+    info: str
+    support_passages: list[int] = []
+
+
+class LeafReply(BaseModel):
+    """What the Leaf Module replies."""
+
+    useful_information: list[Information]
+
+    def plain(self) -> str:
+        """A numbered list of statements, each after the passages that it cites; or `none`."""
+        cited = [f"[{', '.join(map(str, item.support_passages))}] {_one_line(item.info)}" for item in self.useful_information]
+        return render_sub_questions(cited) or " none"
+
+    @classmethod
+    def from_plain(cls, text: str) -> Self:
+        """See `ModuleReply.from_plain`."""
+        items = [_CITED.fullmatch(line) for line in parse_sub_questions(text)]
+        if None in items or (not items and normalize_answer(text) != "none"):
+            raise ValueError("it is neither a numbered list of statements with the passages that they cite nor 'none'")
+        found = [(item[2], [int(number) for number in re.findall(r"\d+", item[1])]) for item in items if item]
+        return cls(useful_information=[Information(info=info, support_passages=numbers) for info, numbers in found])
+
+
+class MainReply(BaseModel):
+    """What the Main Module replies."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    answer: str
+    explanation: str | None = None
+    missing_information: str | None = None
+
+    @property
+    def solved(self) -> bool:
+        """Whether there is an answer in it."""
+        return normalize_answer(self.answer) not in ("", UNANSWERABLE)
+
+    def plain(self) -> str:
+        """The answer, after its explanation where there is one, or what is missing for one."""
+        if self.solved:
+            answer = f" {_one_line(self.answer)}"
+            return f" {_one_line(self.explanation)}{_AFTER_EXPLANATION}{answer}" if self.explanation else answer
+        return f" {UNANSWERABLE}" + (f". Missing: {_one_line(self.missing_information)}" if self.missing_information else "")
+
+    @classmethod
+    def from_plain(cls, text: str) -> Self:
+        """See `ModuleReply.from_plain`; every text is a reply."""
+        if found := _MISSING.fullmatch(text.strip()):
+            return cls(answer=UNANSWERABLE, missing_information=found[1])
+        explanation, _, answer = text.strip().rpartition(_AFTER_EXPLANATION)
+        return cls(answer=answer.strip(), explanation=explanation or None)
+
+
+class QueriesReply(BaseModel):
+    """What the Query Generator replies."""
+
+    queries: list[str]
+
+    def plain(self) -> str:
+        """A numbered list."""
+        return render_sub_questions([_one_line(query) for query in self.queries])
+
+    @classmethod
+    def from_plain(cls, text: str) -> Self:
+        """See `ModuleReply.from_plain`."""
+        queries = parse_sub_questions(text)
+        if not queries:
+            raise ValueError("it is no numbered list of queries")
+        return cls(queries=queries)
+
+
+# Replies that a prompted LLM gives as JSON, by the prompt's name; every other prompt is replied to in plain text by both.
+REPLIES: dict[str, type[LeafReply | MainReply | QueriesReply]] = {
+    "migres_leaf": LeafReply,
+    "migres_main": MainReply,
+    "migres_queries": QueriesReply,
+}
+
+
+def student_prompt(prompt: str, **values: Any) -> Prompt:
+    """What a student reads in place of a prompt: its own short one, or the same where there is none."""
+    name = f"student_{prompt}"
+    return render_prompt(name if has_prompt(name) else prompt, **values)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,61 @@
+"""Text helpers that everything above may use: what a terminal may be shown, how files decode, and SQuAD's normal form of answers."""
+
+import logging
+import re
+import string
+import unicodedata
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from functools import lru_cache
+
+# Control characters move the cursor and clear the screen, format characters turn the direction of what is read; neither can be seen.
+_STEERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_KEPT = "\n\t\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"  # the last two belong to the spelling of Persian, Hindi and others
+PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+# The same for ASCII, as bytes: lower case, white space a space, and what ends a word without being white space a 0.
+_PUNCTUATION = string.punctuation.encode()
+_SPACES = bytes(byte for byte in range(128) if chr(byte).isspace())
+_ODD = bytes(byte for byte in (*range(32), 127) if byte not in _SPACES)
+_LOWER = bytes.maketrans(
+    string.ascii_uppercase.encode() + _SPACES + _ODD, string.ascii_lowercase.encode() + b" " * len(_SPACES) + bytes(len(_ODD))
+)
+_DROPPED = (b"  ", b" a ", b" an ", b" the ")
+
+
+def printable(text: str) -> str:
+    """The text with what could steer a terminal written out, such as `\\x1b`. Lines and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in _STEERS and letter not in _KEPT else letter for letter in text)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Log lines, which name questions and quote servers."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        return printable(super().format(record))
+
+
+@lru_cache(maxsize=1 << 12)  # several metrics and checks in a row read the same text; more would keep a run's long texts
+def normalize_answer(text: str) -> str:
+    """Lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""
+    if text.isascii():
+        kept = b" %b " % text.encode().translate(_LOWER, _PUNCTUATION)
+        if 0 not in kept:  # then words end at white space only, and no expression needs to look for their ends
+            for dropped in _DROPPED:
+                while len(shorter := kept.replace(dropped, b" ")) < len(kept):  # again, because neighbours share a space
+                    kept = shorter
+            return kept[1:-1].decode()
+    return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
+
+
+def without_mark(content: bytes) -> bytes:
+    """Without the byte order mark that some editors put in front."""
+    return content.removeprefix(BOM_UTF8)
+
+
+def not_utf8(content: bytes, error: UnicodeDecodeError, *, of: str = "") -> str:
+    """What is wrong with bytes that are no UTF-8, and what to do."""
+    found = "is UTF-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else f"not UTF-8 at byte {error.start}{of}"
+    return f"{found}. Save the file as UTF-8."

@@ -1,0 +1,78 @@
+"""What the store gives back: what was put, or nothing."""
+
+import asyncio
+import contextlib
+import json
+import random
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distill.__main__ import main
+from distill.benchmark.endpoint import Settings
+from distill.benchmark.run import endpoint, stats
+from distill.teacher.store import EffectStore
+from refinery.errors import RunDirError
+
+PROJECT = Path(__file__).parents[3]
+VALUES = {b"key %02d" % number: ["relevant" if number % 2 else "irrelevant", number] for number in range(40)}
+
+
+def filled(path: Path) -> Path:
+    async def put(store: EffectStore) -> None:
+        await asyncio.gather(*(store.put(key, value) for key, value in VALUES.items()))
+
+    with contextlib.closing(EffectStore(path)) as store:
+        asyncio.run(put(store))
+    return path
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_flipped_bit_is_a_miss_and_never_another_value(tmp_path, caplog, seed):
+    path, rng = filled(tmp_path / "effects.sqlite"), random.Random(seed)
+    content, spoiled = bytearray(path.read_bytes()), rng.choice(list(VALUES.values()))
+    content[content.index(json.dumps(spoiled).encode()) + rng.randrange(4)] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+    with contextlib.closing(EffectStore(path)) as store:
+        found = {key: store.get(key) for key in VALUES}
+    assert found == {key: None if value == spoiled else value for key, value in VALUES.items()}
+    assert "1 damaged values were left unread" in caplog.text
+
+
+def test_a_damaged_file_is_one_line_that_says_how_to_save_the_rest(tmp_path):
+    path = filled(tmp_path / "effects.sqlite")
+    content = bytearray(path.read_bytes())
+    content[4096:4200] = bytes(104)
+    path.write_bytes(content)
+    with pytest.raises(RunDirError, match=r"The file is damaged: `sqlite3 .* \.recover \| sqlite3 NEW` saves what can be read"):
+        [EffectStore(path).get(key) for key in VALUES]
+
+
+def test_a_server_that_moved_is_not_paid_again(mock_recipe, caplog):
+    with endpoint(Settings(latency_seconds=0.0)) as url:
+        assert main([str(mock_recipe(url))]) == 0
+    with endpoint(Settings(latency_seconds=0.0)) as moved:
+        assert main([str(mock_recipe(moved)), "--resume"]) == 0
+        assert stats(moved)["requests"] == 0
+    assert f"teacher.base_url was {url}/v1 and is now {moved}/v1: replies of 'mock' from before are used." in caplog.text
+
+
+def test_a_store_that_cannot_be_made_is_one_line(mock_recipe, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main([str(mock_recipe("http://127.0.0.1:1")), f"store={tmp_path}/file/effects.sqlite"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert line.endswith(f"cannot be used as a store ({tmp_path}/file: File exists). Choose another `store` or output_dir.")
+
+
+def test_a_disk_without_room_for_labels_is_one_line(mock_recipe, tmp_path):
+    rows = [{"id": f"q{i}", "text": f"Who {i}?", "decomposition": [{"text": "a" * 500}, {"text": "b"}]} for i in range(400)]
+    path = mock_recipe("http://127.0.0.1:1", teacher=None, options={"by": "annotations"}, max_failure_share=1)
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # noqa: E731
+    done = subprocess.run([sys.executable, "-m", "distill", str(path)], capture_output=True, text=True, cwd=PROJECT, preexec_fn=small)
+    assert done.returncode == 2
+    assert "cannot be written (File too large). Make room or choose another output_dir; nothing paid is lost." in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,68 @@
+"""Thresholds chosen on labels."""
+
+import json
+import re
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infer.evaluation.calibrate import _best
+from refinery.cli import main
+from refinery.contract.records import KnowledgeLabel, Passage, RelevanceLabel, write_records
+
+SCORED = st.lists(st.tuples(st.sampled_from([0.05, 0.2, 0.4, 0.6, 0.61, 0.9]), st.booleans()), min_size=1, max_size=12)
+
+
+def f1(threshold, rows):
+    said, gold = [share >= threshold for share, _ in rows], [right for _, right in rows]
+    hits = sum(s and g for s, g in zip(said, gold, strict=True))
+    return 2 * hits / (sum(said) + sum(gold)) if hits else 0.0
+
+
+@given(SCORED)
+def test_no_other_threshold_has_a_better_f1(rows):
+    found = _best("know_threshold", [share for share, _ in rows], [right for _, right in rows], None)
+    assert found.f1 == pytest.approx(f1(found.threshold, rows))
+    assert found.f1 >= max(f1(threshold / 100, rows) for threshold in range(101)) - 1e-9
+
+
+@given(SCORED, st.sampled_from([0.5, 0.8, 1.0]))
+def test_a_precision_that_can_be_had_is_kept(rows, precision):
+    found = _best("know_threshold", [share for share, _ in rows], [right for _, right in rows], precision)
+    highest = max(share for share, _ in rows)
+    can_be_had = [right for share, right in rows if share == highest]
+    if sum(can_be_had) / len(can_be_had) >= precision:
+        assert found.precision >= precision
+
+
+@pytest.mark.parametrize("role", ["self_knowledge", "relevance"])
+def test_the_command_prints_the_option_as_a_recipe_takes_it(role, tmp_path, tiny_bases, capsys):
+    asked = [{"question_id": f"q{number}", "question": f"Who directed film {number}?"} for number in range(6)]
+    passage = Passage(id="p", title="Dune", text="Dune is a film.")
+    rows = {
+        "self_knowledge": [KnowledgeLabel(**one, label=("know", "unknow")[i % 2]) for i, one in enumerate(asked)],
+        "relevance": [RelevanceLabel(**one, passage=passage, label=("relevant", "irrelevant")[i % 2]) for i, one in enumerate(asked)],
+    }
+    write_records(tmp_path / "labels.jsonl", rows[role])
+    recipe = {
+        "decoder": "ra_isf",
+        "questions": ["unused.jsonl"],
+        "output_dir": str(tmp_path / "run"),
+        "llm": {"base": str(tiny_bases["tied"])},
+        "sub_models": {"relevance": {"base": str(tiny_bases["untied"])}},
+        "retriever": {"name": "candidates"},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    assert main(["calibrate", str(tmp_path / "recipe.yaml"), "--role", role, "--labels", str(tmp_path / "labels.jsonl")]) == 0
+    option = {"self_knowledge": "know_threshold", "relevance": "relevance_threshold"}[role]
+    assert re.match(rf"options\.{option}=[\d.]+  # on 6 labels: accuracy 0\.\d+", capsys.readouterr().out)
+
+
+def test_labels_of_the_other_role_are_refused_by_line(tmp_path, tiny_bases, capsys):
+    write_records(tmp_path / "labels.jsonl", [KnowledgeLabel(question_id="q", question="Who?", label="know")])
+    recipe = {"decoder": "ra_isf", "questions": ["x"], "output_dir": "x", "llm": {"base": "x"}, "retriever": {"name": "candidates"}}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    assert main(["calibrate", str(tmp_path / "recipe.yaml"), "--role", "relevance", "--labels", str(tmp_path / "labels.jsonl")]) == 2
+    assert "labels.jsonl:1: field 'passage'" in capsys.readouterr().err

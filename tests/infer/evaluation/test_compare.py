@@ -1,0 +1,139 @@
+"""Runs compared: whose numbers stand beside whose, and when they must not."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from infer.evaluation.compare import compare, print_comparison
+from refinery.contract.records import Passage, Question, SubQuestion
+from refinery.errors import PluginError, RunDirError
+from refinery.reporting.tables import TABLE_FORMATS
+from refinery.runtime.run_dir import write_json
+
+QUESTIONS = [
+    Question(
+        id=f"q{n}", text=f"Who is {n}?", answers=["Torvel"], type="rare" if n < 10 else "common", decomposition=[SubQuestion(text="Who?")]
+    )
+    for n in range(40)
+]
+GOOD, BAD = ["Torvel"] * 32 + ["Oslo"] * 8, ["Torvel"] * 8 + ["Oslo"] * 32
+
+
+@pytest.fixture
+def runs(stored_run):
+    return [stored_run("bad", QUESTIONS, BAD), stored_run("good", QUESTIONS, GOOD)]
+
+
+def test_every_system_has_its_interval(runs):
+    bad, good = compare(runs)
+    assert (bad.system.label, bad.scores["em.squad"].mean, good.scores["em.squad"].mean) == ("bad", 20, 80)
+    assert 65 < good.scores["em.squad"].low < 80 < good.scores["em.squad"].high < 95
+    assert good.differences == {}
+
+
+@pytest.mark.parametrize("by", ["label", "folder"])
+def test_a_difference_to_the_baseline_is_paired(runs, by):
+    bad, good = compare(runs, baseline="bad" if by == "label" else str(runs[0]))
+    assert bad.differences == {}
+    assert good.differences["em.squad"].mean == 60
+    assert good.differences["em.squad"].low > 40
+    assert good.differences["em.squad"].p < 0.001
+
+
+def test_equal_runs_of_one_name_are_told_apart_and_do_not_differ(runs, stored_run):
+    twin = stored_run("twin", QUESTIONS, GOOD, name="good")
+    lines = compare([*runs, twin], baseline=f"good ({runs[1]})")
+    assert [line.system.label for line in lines] == ["bad", f"good ({runs[1]})", f"good ({twin})"]
+    assert (lines[2].differences["em.squad"].mean, lines[2].differences["em.squad"].p) == (0, 1)
+
+
+def test_a_breakdown_has_a_line_a_group(runs):
+    lines = compare(runs, baseline="bad", breakdown=True)
+    assert [(line.group, line.system.label, line.questions) for line in lines] == [
+        (group, label, questions)
+        for group, questions in (("all", 40), ("rare", 10), ("single_hop", 40), ("common", 30))
+        for label in ("bad", "good")
+    ]
+    assert {line.group: line.differences["em.squad"].mean for line in lines if line.system.label == "good"}["rare"] == 20
+
+
+def test_other_questions_are_refused_and_counted(runs, stored_run):
+    other = stored_run("other", QUESTIONS[:5], BAD[:5])
+    with pytest.raises(
+        RunDirError, match=r"other/run: answers other questions than .*bad/run \(5 ids in common of 5 and 40; questions_hash"
+    ):
+        compare([*runs, other])
+    assert compare([*runs, other], baseline="good", force=True)[2].shared == 5
+
+
+def test_the_same_ids_with_other_answers_are_other_questions(runs, stored_run):
+    more = stored_run("more", [q.model_copy(update={"answers": ["Torvel", "Oslo"]}) for q in QUESTIONS], BAD)
+    with pytest.raises(RunDirError, match="40 ids in common of 40 and 40"):
+        compare([*runs, more])
+
+
+def test_another_corpus_is_refused_and_no_corpus_is_not(runs, stored_run):
+    closed_book = stored_run("direct", QUESTIONS, BAD, decoder="direct", retriever=None)
+    assert len(compare([closed_book, *runs])) == 3
+    other = stored_run("other", QUESTIONS, BAD, passages=[Passage(id="p", text="Lyon")])
+    with pytest.raises(RunDirError, match="other/run: searches another corpus than .*bad/run"):
+        compare([closed_book, *runs, other])
+    assert len(compare([*runs, other], force=True)) == 3
+
+
+@pytest.mark.parametrize("name", ["gud", "absent/run"])
+def test_an_unknown_baseline_is_told_with_those_there_are(runs, name):
+    with pytest.raises(RunDirError, match=f"baseline '{name}': no system has this name. Choose one of: bad, good."):
+        compare(runs, baseline=name)
+
+
+def test_metrics_are_those_asked_for(runs):
+    assert list(compare(runs, metrics=["match.popqa"])[0].scores) == ["match.popqa"]
+    with pytest.raises(PluginError, match="no metric 'em'"):
+        compare(runs, metrics=["em"])
+
+
+def test_a_demo_stands_for_its_infer_runs(stored_run, tmp_path):
+    for name in ("rag", "direct"):
+        stored_run(f"stored_{name}", QUESTIONS, GOOD, output_dir=tmp_path / "demo" / "infer" / name)
+    write_json(tmp_path / "demo" / "run.json", {"stage": "demo"})
+    assert [line.system.label for line in compare([tmp_path / "demo"])] == ["stored_direct", "stored_rag"]
+
+
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_every_format_holds_every_system(runs, capsys, table_format):
+    print_comparison(runs, baseline="bad", table_format=table_format)
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in ("bad", "good", "em.squad", "f1.squad", "bm25", "80.0", "60.0"))
+
+
+def test_csv_has_one_number_a_cell(runs, capsys):
+    print_comparison(runs, baseline="bad", table_format="csv")
+    _, good = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (good["system"], good["em.squad mean"], good["em.squad difference mean"]) == ("good", "80.0000", "60.0000")
+    assert float(good["em.squad difference p"]) < 0.001
+
+
+def test_a_difference_over_fewer_questions_says_so(runs, stored_run, capsys):
+    print_comparison([runs[1], stored_run("some", QUESTIONS[:30], BAD[:30])], baseline="some", force=True, table_format="markdown")
+    assert " on 30 |" in capsys.readouterr().out
+
+
+def test_a_run_of_an_older_version_is_refused(runs):
+    metrics = json.loads((runs[0] / "metrics.json").read_text())
+    del metrics["questions_hash"]
+    write_json(runs[0] / "metrics.json", metrics)
+    with pytest.raises(RunDirError, match="was made by an older version, which did not note what its numbers depend on. Run it again."):
+        compare(runs)
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"), [("train", "is a train run. Name the output_dir of an infer run."), (None, "holds no run.json")]
+)
+def test_what_is_no_infer_run_is_refused(tmp_path, stage, said):
+    if stage:
+        write_json(tmp_path / "run.json", {"stage": stage})
+    with pytest.raises(RunDirError, match=said):
+        compare([tmp_path])

@@ -1,0 +1,99 @@
+"""An LLM as judge: a real endpoint in this process, asked about each answer once."""
+
+import json
+
+import pytest
+
+from infer.evaluation.judge import judge
+from infer.evaluation.rescore import rescore
+from infer.evaluation.scores import JUDGEMENTS_FILE, Judgement
+from refinery.cli import main
+from refinery.contract.records import Question, Step, Trajectory, read_records
+from refinery.contract.trace import Cost, Prediction
+from refinery.demo.teacher.server import serving
+from refinery.errors import RunDirError
+from refinery.llms.served.endpoint import EndpointConfig, UnusableEndpoint
+
+QUESTIONS = [Question(id=f"q{number}", text=f"Who made film {number}?", answers=["Maria Torvel"]) for number in range(4)]
+CHOICE = Question(id="c", text="Which is red?", choices=["sky", "blood"], answers=["B"])
+ANSWERS = ["It was Maria Torvel", "Oslo", "", "M. Torvel [A_Response]"]
+
+
+@pytest.fixture
+def endpoint():
+    """A judge that says yes where the prediction names Torvel, and keeps what it was asked."""
+    asked = []
+
+    def reply(prompt: str) -> str:
+        asked.append(prompt)
+        predicted = prompt.split("Prediction\n")[1].split("\n")[0]
+        return "Yes." if "Torvel" in predicted else "No" if predicted != "unsure" else "Not sure"
+
+    with serving(reply) as server:
+        yield EndpointConfig(base_url=server.base_url, model="judge"), asked
+
+
+def judged(metrics, system="rag"):
+    return metrics["results"][system]["all"]["metrics"]["judge"]["mean"]
+
+
+def test_an_answer_that_the_judge_accepts_is_right_and_a_blank_one_is_wrong(stored_run, endpoint):
+    run = stored_run("rag", QUESTIONS, ANSWERS)
+    metrics = judge(run, endpoint[0])
+    assert judged(metrics) == 50
+    kept = read_records(run / JUDGEMENTS_FILE, Judgement)
+    assert {(row.question_id, row.reply, row.implied) for row in kept} == {("q0", "Yes.", True), ("q1", "No", False), ("q3", "Yes.", True)}
+
+
+def test_judging_again_asks_nothing_and_rescoring_keeps_the_judgements(stored_run, endpoint):
+    config, asked = endpoint
+    run = stored_run("rag", QUESTIONS, ANSWERS)
+    before, count = judge(run, config), len(asked)
+    assert judge(run, config) == before
+    assert rescore(run) == before
+    assert len(asked) == count == 3
+
+
+def test_a_reply_that_is_neither_yes_nor_no_counts_as_wrong(stored_run, endpoint):
+    run = stored_run("rag", QUESTIONS[:1], ["unsure"])
+    assert judged(judge(run, endpoint[0])) == 0
+    assert read_records(run / JUDGEMENTS_FILE, Judgement)[0].implied is None
+
+
+def test_a_choice_is_shown_with_its_text(stored_run, endpoint):
+    config, asked = endpoint
+    judge(stored_run("rag", [CHOICE], ["blood"]), config)
+    assert "Ground-truth Answer\nB. blood\n" in asked[0]
+
+
+def test_every_selection_of_a_tree_is_judged_and_its_upper_bound_is_not(stored_run, endpoint):
+    path = Trajectory(question_id="q0", question="Who?", steps=[Step(action="answer", text="Torvel", logprobs=[0.0, -1.0])])
+    selected = {"ppl": "Torvel", "confidence": "Oslo", "ensemble": "Torvel"}
+    cost = Cost(calls=3, retrievals=2, prefill_tokens=9, decode_tokens=3)
+    tree = Prediction(question_id="q0", question=QUESTIONS[0].text, answer="Torvel", trace=[], cost=cost, paths=[path], selected=selected)
+    run = stored_run("rq_rag", QUESTIONS[:1], [tree], decoder="rq_rag")
+    rows = judge(run, endpoint[0])["results"]
+    assert "judge" not in rows["rq_rag_upper_bound"]["all"]["metrics"]
+    assert judged({"results": rows}, "rq_rag_ppl") == 100
+
+
+def test_two_judges_do_not_mix(stored_run, endpoint):
+    run = stored_run("rag", QUESTIONS, ANSWERS)
+    judge(run, endpoint[0])
+    with pytest.raises(RunDirError, match="holds the words of judge 'judge'"):
+        judge(run, endpoint[0].model_copy(update={"model": "another"}))
+
+
+def test_a_judge_that_is_not_there_leaves_the_run_as_it_was(stored_run):
+    run = stored_run("rag", QUESTIONS, ANSWERS)
+    before = (run / "metrics.json").read_text()
+    with pytest.raises(UnusableEndpoint):
+        judge(run, EndpointConfig(base_url="http://127.0.0.1:1/v1", model="judge", max_tries=1))
+    assert (run / "metrics.json").read_text() == before
+
+
+def test_the_command_prints_the_results(stored_run, endpoint, capsys):
+    run = stored_run("rag", QUESTIONS, ANSWERS)
+    assert main(["judge", str(run), "model=judge", f"base_url={endpoint[0].base_url}"]) == 0
+    assert "judged by judge" in " ".join(capsys.readouterr().out.split())
+    assert "judge" in json.loads((run / "metrics.json").read_text())["results"]["rag"]["all"]["metrics"]

@@ -1,0 +1,117 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinery.contract.records import Passage, Question, Step, Trajectory, read_records, read_text, write_records
+from refinery.errors import RecordError
+
+PASSAGE = Passage(id="p1", title="Lyon", text="Lyon is in France.")
+passages = st.lists(st.builds(Passage, id=st.text(), title=st.text(), text=st.text()), min_size=1, max_size=4)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(RecordError, match=r"absent\.jsonl: cannot be read \(No such file or directory\)"):
+        read_records(tmp_path / "absent.jsonl", Passage)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"id": "p2", "text": ', "not valid JSON at column"),
+        ('{"id": "p2"}', "field 'text': Field required"),
+        ('{"id": "p2", "text": "x", "body": "y"}', "field 'body': Extra inputs are not permitted"),
+        ('{"id": 7, "text": "x"}', "field 'id': Input should be a valid string"),
+        ('["p2", "x"]', "field 'row'"),
+    ],
+)
+def test_a_malformed_row_is_named_by_file_and_line(tmp_path, row, message):
+    path = tmp_path / "passages.jsonl"
+    path.write_text(PASSAGE.model_dump_json() + "\n\n" + row + "\n")
+    with pytest.raises(RecordError) as caught:
+        read_records(path, Passage)
+    assert str(caught.value).startswith(f"{path}:3: ")
+    assert message in str(caught.value)
+
+
+def test_an_empty_file_says_what_it_should_hold(tmp_path):
+    path = tmp_path / "passages.jsonl"
+    path.write_text("\n")
+    with pytest.raises(RecordError, match="has no rows. It should hold one Passage per line"):
+        read_records(path, Passage)
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path):
+    path = tmp_path / "passages.jsonl"
+    path.write_bytes('{"id": "1", "text": "Besançon"}'.encode("latin-1"))
+    with pytest.raises(RecordError, match="not UTF-8 at byte"):
+        read_records(path, Passage)
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_row(tmp_path):
+    path = tmp_path / "passages.jsonl"
+    path.write_text(PASSAGE.model_dump_json() + "\n", encoding="utf-8-sig")
+    assert read_records(path, Passage) == [PASSAGE]
+    assert read_text(path).startswith("{")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf16_is_named(tmp_path, encoding):
+    path = tmp_path / "passages.jsonl"
+    path.write_bytes(("\ufeff" if encoding == "utf-16-be" else "").encode(encoding) + PASSAGE.model_dump_json().encode(encoding))
+    with pytest.raises(RecordError, match=r":1: is UTF-16\. Save the file as UTF-8\."):
+        read_records(path, Passage)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_array_is_named_whether_on_one_line_or_many(tmp_path, indent):
+    path = tmp_path / "passages.jsonl"
+    path.write_text(json.dumps([PASSAGE.model_dump()], indent=indent))
+    with pytest.raises(RecordError, match=r":1: begins a JSON array\. Write one object a line"):
+        read_records(path, Passage)
+
+
+def test_a_blank_question_is_refused(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"id": "q1", "text": "  "}\n')
+    with pytest.raises(RecordError, match=r":1: field 'text': .*the question is empty"):
+        read_records(path, Question)
+
+
+@given(rows=passages)
+def test_what_is_written_is_read_back(tmp_path_factory, rows):
+    path = tmp_path_factory.getbasetemp() / "passages.jsonl"
+    assert write_records(path, rows) == len(rows)
+    assert read_records(path, Passage) == rows
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x1c", "\r", "\n"])
+def test_a_line_separator_inside_a_text_does_not_split_the_row(tmp_path, separator):
+    rows = [Passage(id="p", text=f"one{separator}two")]
+    write_records(tmp_path / "passages.jsonl", rows)
+    assert read_records(tmp_path / "passages.jsonl", Passage) == rows
+
+
+def test_a_half_written_file_never_has_the_final_name(tmp_path):
+    def rows():
+        yield PASSAGE
+        raise RuntimeError("the process dies here")
+
+    with pytest.raises(RuntimeError):
+        write_records(tmp_path / "passages.jsonl", rows())
+    assert not (tmp_path / "passages.jsonl").exists()
+
+
+def test_a_failed_write_leaves_the_earlier_file_whole(tmp_path):
+    path = tmp_path / "passages.jsonl"
+    write_records(path, [PASSAGE])
+    with pytest.raises(TypeError):
+        write_records(path, (int("7") + row for row in ["not a record"]))  # type: ignore[operator]
+    assert read_records(path, Passage) == [PASSAGE]
+
+
+def test_a_trajectory_has_an_answer_once_it_is_closed():
+    steps = [Step(action="rewrite", text="Lyon country", passages=[PASSAGE]), Step(action="answer", text="France")]
+    assert Trajectory(question_id="q", question="Where is Lyon?", steps=steps[:1]).answer is None
+    assert Trajectory(question_id="q", question="Where is Lyon?", steps=steps).answer == "France"

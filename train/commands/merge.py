@@ -1,0 +1,25 @@
+"""`refinery merge RUN`."""
+
+import argparse
+from pathlib import Path
+
+HELP = "write an adapter and its base as one whole checkpoint"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("folder", type=Path, metavar="RUN", help="output_dir of a train run with an adapter")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the checkpoint goes; must not exist")
+    parser.add_argument(
+        "--dtype",
+        choices=["auto", "float32", "bfloat16", "float16"],
+        default="auto",
+        help="of the weights written (default: the base's own)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Merge, and say where the checkpoint is."""
+    from train.families.merge import merge
+
+    print(merge(arguments.folder, arguments.output, dtype=arguments.dtype))

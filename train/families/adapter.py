@@ -1,0 +1,133 @@
+"""The adapter that a strategy wraps around a model: LoRA, LoRA on a 4-bit base (QLoRA), DoRA or an activated LoRA (aLoRA).
+
+What the installed stack gets wrong and this file works around is said where it happens.
+"""
+
+from functools import partial
+from typing import Any
+
+from refinery.contract.chat_template import user_turn
+from refinery.contract.records import Passage, Step, Trajectory
+from refinery.contract.segments import encode_segment
+from refinery.errors import CheckpointError
+from refinery.llms.weights.embeddings import embeddings_of
+from refinery.llms.weights.families import share_embedding
+from refinery.tasks.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, selection_prompt
+from train.launch.launch import asked
+from train.recipe import TaskName, TrainRecipe
+
+_TASK_TYPES = {"causal": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classifier": "SEQ_CLS"}
+# Ends of questions and passages that tokenizers join differently to what follows.
+_PROBES = ("word", "Who?", "He left.", 'the "end"', "in 1999", "(all)", "x\n", "été")
+
+
+def with_adapter(model: Any, tokenizer: Any, recipe: TrainRecipe, token_rows: list[int]) -> Any:
+    """A PEFT model that trains the adapter and, on embedding and head, the rows `token_rows`."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    # PEFT draws lora_A here, before the trainer sets its seed.
+    torch.manual_seed(recipe.seed)
+    # Listing only the input embedding of an untied model would lose the new output rows on reload; a tied one takes a plain list.
+    tied = len(embeddings_of(model)) == 1
+    rows = (token_rows if tied else dict.fromkeys(_embedding_names(model), token_rows)) if token_rows else None
+    config = LoraConfig(
+        r=recipe.lora_rank,
+        lora_alpha=recipe.lora_alpha,
+        lora_dropout=recipe.lora_dropout,
+        target_modules="all-linear",
+        use_dora=recipe.strategy == "dora",
+        alora_invocation_tokens=invocation_tokens(recipe.task, tokenizer) if recipe.strategy == "alora" else None,
+        trainable_token_indices=rows,
+        task_type=_TASK_TYPES[recipe.family],
+    )
+    model = get_peft_model(model, config)
+    # PEFT makes a set of it, which would be written in another order by each process.
+    config.target_modules = sorted(config.target_modules or ())
+    # After a resize PEFT would write both whole embeddings into every checkpoint; the trained rows are all that differs from the base.
+    model.save_pretrained = partial(model.save_pretrained, save_embedding_layers=False)
+    if recipe.family == "seq2seq":
+        share_embedding(model.get_base_model())
+    # TRL's fused head reads `lm_head.bias`, which PEFT's wrapper for trained token rows lacks (trl 1.16, peft 0.21).
+    if token_rows and recipe.family == "causal":
+        model.get_base_model().get_output_embeddings().bias = None
+        if asked().sharding == "zero3":
+            _tell_gathered(model.get_base_model().get_output_embeddings().token_adapter)
+    return model
+
+
+def _tell_gathered(token_adapter: Any) -> None:
+    """Mark the head that PEFT puts together from base and trained rows as whole: under ZeRO-3 TRL takes it for a parameter, and asks."""
+    from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
+
+    merge = token_adapter.get_merged_weights
+
+    def merged(active_adapters: Any) -> Any:
+        weights = merge(active_adapters)
+        weights.ds_status = ZeroParamStatus.AVAILABLE
+        return weights
+
+    token_adapter.get_merged_weights = merged
+
+
+def _embedding_names(model: Any) -> list[str]:
+    """Module names of the input and the output embedding: `shared` and `lm_head` in T5."""
+    both = (model.get_input_embeddings(), model.get_output_embeddings())
+    return [name for name, module in model.named_modules() if any(module is embedding for embedding in both)]
+
+
+def invocation_tokens(task: TaskName, tokenizer: Any) -> list[int]:
+    """The token ids that end every prompt of a sub-model, however its question or passage ends: from there on an aLoRA adapter acts.
+
+    All before them is computed by the bare base, so its keys and values serve every sub-model (aLoRA, arXiv 2504.12397, Sec. 3).
+    """
+    prompts = {
+        "self_knowledge": knowledge_prompt,
+        "relevance": lambda text: relevance_prompt("Who?", Passage(id="1", title="T", text=text)),
+        "selection": lambda text: selection_prompt(Trajectory(question_id="1", question="Who?", steps=[Step(action="answer", text=text)])),
+        "decomposition": decomposition_prompt,
+    }
+    encoded = [_ids(prompts[task](text), tokenizer) for text in _PROBES]
+    length = 0
+    while len({ids[-length - 1] for ids in encoded}) == 1:
+        length += 1
+    return encoded[0][-length:]
+
+
+def _ids(prompt: str, tokenizer: Any) -> list[int]:
+    return [token_id for segment in user_turn(prompt, tokenizer) for token_id in encode_segment(segment, tokenizer)]
+
+
+def four_bit(recipe: TrainRecipe) -> Any:
+    """The 4-bit loading of QLoRA (arXiv 2305.14314, Sec. 3): NF4 with double quantization, computed in the recipe's dtype."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, recipe.dtype),
+    )
+
+
+def check_four_bit_layers(model: Any, base: str) -> None:
+    """Raise CheckpointError on a CPU whose 4-bit kernel trains a model that it then cannot evaluate (bitsandbytes 0.50 packs 32 rows)."""
+    import torch
+    from bitsandbytes.nn import Linear4bit
+
+    odd = [(name, layer.out_features) for name, layer in model.named_modules() if isinstance(layer, Linear4bit) and layer.out_features % 32]
+    if odd and not torch.cuda.is_available():
+        name, size = odd[0]
+        raise CheckpointError(
+            f"{base}: layer {name} has {size:,} outputs, and 4-bit layers on a CPU need a multiple of 32. Use strategy: lora, or a GPU."
+        )
+
+
+def keep_trained_in_float32(model: Any) -> None:
+    """Hold what is trained in float32: at 1e-4 an update of a bfloat16 row is often lost. TRL casts QLoRA's trained weights down."""
+    import torch
+
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.float32)

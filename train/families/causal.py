@@ -1,0 +1,60 @@
+"""The causal family (Llama 2 and 3): TRL's SFTTrainer on our own ids and labels."""
+
+from importlib.util import find_spec
+from typing import Any
+
+from refinery.contract.segments import EncodedRow
+from refinery.errors import RecipeError
+from train.families.adapter import keep_trained_in_float32
+from train.families.model import build_model, save_model
+from train.methods.arguments import trainer_arguments
+from train.recipe import TrainRecipe
+from train.rows.data import encode_rows, held_out_records
+
+__all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
+
+
+def build_trainer(model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
+    """The trainer over our own ids and labels. Raises RecipeError when the recipe asks for GPU kernels that this machine cannot run."""
+    from trl import SFTConfig
+
+    from train.methods.sparse_lm_head import SupervisedHeadTrainer
+    from train.rows.packing import Collator, build_dataset
+
+    joined = recipe.packing or recipe.padding_free
+    _prepare_layers(model, recipe, joined=joined)
+    arguments = SFTConfig(
+        **trainer_arguments(recipe),
+        max_length=None,  # rows were fitted by train/rows/length_filter.py, which counts what it drops; TRL would cut the end silently
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,  # TRL would drop the kinds
+    )
+    held_out = held_out_records(recipe)
+    trainer = SupervisedHeadTrainer(
+        model=model,
+        recipe=recipe,
+        args=arguments,
+        data_collator=Collator(tokenizer.pad_token_id, joined),
+        train_dataset=build_dataset(rows, bin_length=recipe.max_length if recipe.packing else None),
+        eval_dataset=build_dataset(encode_rows(held_out, recipe, tokenizer)[0]) if held_out else None,
+        processing_class=tokenizer,
+        loss_weights=recipe.loss_weights,
+    )
+    if recipe.strategy == "qlora":
+        keep_trained_in_float32(model)  # SFTTrainer has cast it down
+    return trainer
+
+
+def _prepare_layers(model: Any, recipe: TrainRecipe, *, joined: bool) -> None:
+    """The attention that joined rows need, and the kernels that the recipe asks for."""
+    import torch
+
+    from train.rows.document_attention import register
+
+    if joined and recipe.attn_implementation == "sdpa":
+        model.set_attn_implementation(register())
+    if recipe.kernels:
+        if find_spec("kernels") is None or not torch.cuda.is_available():
+            raise RecipeError("key 'kernels': they need a CUDA GPU and the package `kernels`. Install it, or set kernels: false.")
+        model.train()  # kernels are chosen for the mode that the model is in
+        model.set_use_kernels(True)

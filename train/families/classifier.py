@@ -1,0 +1,88 @@
+"""The encoder family (BERT and its kin) for the judges: one forward pass tells know from unknow, or right from wrong.
+
+RA-ISF Sec. 5.4 asks how small a sub-model can be; an encoder reads a pair of question and passage at about a hundredth of a 7B's cost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from refinery.errors import RecipeError
+from refinery.llms.engine.classifier import encode_pair
+from refinery.tasks.sub_models import Judgement, judge_prompt, judged_parts
+from train.families.model import build_model as build_any_model
+from train.families.model import labels_of, save_model
+from train.methods.arguments import trainer_arguments
+from train.recipe import TrainRecipe
+from train.rows.data import held_out_records
+from train.rows.length_filter import fit_rows
+
+__all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierRow:
+    """What the encoder reads, its segment ids where it has them, and the one label that carries the loss, as its index."""
+
+    input_ids: list[int]
+    token_type_ids: list[int] | None
+    labels: list[int]
+    question_id: str
+
+    def inputs(self) -> dict[str, Any]:
+        """What the model's forward takes."""
+        segments = {} if self.token_type_ids is None else {"token_type_ids": self.token_type_ids}
+        return {"input_ids": self.input_ids, "attention_mask": [1] * len(self.input_ids), "labels": self.labels[0], **segments}
+
+
+def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
+    """(model, tokenizer) as in every family. Raises RecipeError when `max_length` is more than the encoder's positions.
+
+    The tokenizer keeps `max_length`, so that inference shortens passages to what was trained.
+    """
+    import torch
+
+    torch.manual_seed(recipe.seed)  # the head is drawn here, before the trainer sets its seed
+    model, tokenizer = build_any_model(recipe)
+    positions = model.config.max_position_embeddings
+    if recipe.max_length > positions:
+        raise RecipeError(
+            f"key 'max_length': {recipe.base} has {positions:,} positions (got {recipe.max_length:,}). Set at most {positions}."
+        )
+    tokenizer.model_max_length = recipe.max_length
+    return model, tokenizer
+
+
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[ClassifierRow], dict[str, Any]]:
+    """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`."""
+    labels = labels_of(recipe)
+    return fit_rows(records, recipe, lambda record: _encode(record, labels, tokenizer))  # type: ignore[arg-type, return-value]
+
+
+def _encode(record: Judgement, labels: tuple[str, ...], tokenizer: Any) -> ClassifierRow:
+    # By way of the prompt, so that inference, which is given the prompt, reads the very same tokens.
+    parts = judged_parts(judge_prompt(record))
+    assert parts is not None, "a judge's own prompt can be taken apart"
+    encoded = encode_pair(*parts, tokenizer)
+    return ClassifierRow(encoded["input_ids"], encoded.get("token_type_ids"), [labels.index(record.label)], record.question_id)
+
+
+def build_trainer(model: Any, tokenizer: Any, rows: list[ClassifierRow], recipe: TrainRecipe) -> Any:
+    """The Trainer over the rows; the loss is the mean over the rows of a step."""
+    from datasets import Dataset
+    from transformers import DataCollatorWithPadding, TrainingArguments
+
+    from train.methods.generative_eval import ScoredTrainer, mean_cross_entropy
+
+    records = held_out_records(recipe)
+    held_out = encode_rows(records, recipe, tokenizer)[0] if records else []
+    return ScoredTrainer(
+        model=model,
+        recipe=recipe,
+        args=TrainingArguments(**trainer_arguments(recipe)),
+        data_collator=DataCollatorWithPadding(tokenizer),
+        train_dataset=Dataset.from_list([row.inputs() for row in rows]),
+        eval_dataset=Dataset.from_list([row.inputs() for row in held_out]) if held_out else None,
+        processing_class=tokenizer,
+        compute_loss_func=mean_cross_entropy,
+    )

@@ -1,0 +1,45 @@
+"""`refinery merge RUN --output DIR`: an adapter and its base as one whole checkpoint, for servers that take no adapters with token rows.
+
+Merged in float32 on the unquantised base, also for QLoRA: rounding a 4-bit base again would lose what was trained (peft #2321).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from refinery.contract.control_tokens import MANIFEST_FILE, read_manifest
+from refinery.errors import CheckpointError, RunDirError
+from refinery.llms.weights.checkpoint import load_checkpoint, read_adapter_config
+
+
+def merge(run: Path, output: Path, *, dtype: str = "auto") -> Path:
+    """Write the merged model of an adapter run with its tokenizer and manifest; `auto` saves the dtype that the base is stored in.
+
+    Raises CheckpointError for what is no adapter or cannot be merged, and RunDirError when `output` exists.
+    """
+    adapter = read_adapter_config(str(run))
+    if adapter is None:
+        raise CheckpointError(f"{run}: holds no adapter, so there is nothing to merge. A full run's folder is a whole checkpoint already.")
+    if adapter.get("alora_invocation_tokens"):
+        raise CheckpointError(
+            f"{run}: an aLoRA adapter acts from its invocation on only, so no weight can hold it. Train with strategy: lora."
+        )
+    if output.exists():
+        raise RunDirError(f"{output}: exists already. Name a new folder with --output.")
+    model, tokenizer = load_checkpoint(str(run), dtype="float32")
+    model = model.to(_torch_dtype(dtype, adapter["base_model_name_or_path"]))
+    model.config.use_cache = True
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    manifest = read_manifest(run)
+    manifest.pop("base_rows", None)
+    (output / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return output
+
+
+def _torch_dtype(name: str, base: str) -> Any:
+    import torch
+
+    from train.planning.shapes import config_of
+
+    return (config_of(base).dtype or torch.float32) if name == "auto" else getattr(torch, name)

@@ -1,0 +1,86 @@
+"""The model to train, of any family: loaded for its strategy, control tokens added, adapter wrapped around it; and how it is saved."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from refinery.contract.chat_template import template_fingerprint
+from refinery.contract.control_tokens import write_manifest
+from refinery.errors import CheckpointError, RecipeError
+from refinery.llms.weights.checkpoint import load_base
+from refinery.tasks.sub_models import JUDGE_LABELS
+from train.families.adapter import check_four_bit_layers, four_bit, keep_trained_in_float32, with_adapter
+from train.families.vocabulary import add_control_tokens, control_tokens_of
+from train.launch.launch import asked
+from train.recipe import TrainRecipe
+
+
+def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
+    """(model, tokenizer) of any family, ready for the trainer: the whole model under `full`, else a PEFT model over frozen weights.
+
+    The vocabulary is extended here, before ZeRO-3 or FSDP splits the embeddings, which cannot be resized afterwards; so each process
+    holds the whole model in host memory until the trainer wraps it. Raises CheckpointError when the base cannot be loaded, RecipeError
+    when QLoRA's library is missing.
+    """
+    if recipe.strategy == "qlora" and find_spec("bitsandbytes") is None:
+        raise RecipeError("strategy qlora needs the package bitsandbytes. Install rag-refinery[gpu], or use strategy: lora.")
+    quantization = four_bit(recipe) if recipe.strategy == "qlora" else None
+    dtype = "float32" if recipe.strategy == "full" else recipe.dtype
+    model, tokenizer = load_base(
+        recipe.base,
+        dtype=dtype,
+        chat_template=recipe.chat_template,
+        family=recipe.family,
+        labels=labels_of(recipe),
+        quantization=quantization,
+    )
+    if recipe.strategy == "qlora":
+        check_four_bit_layers(model, recipe.base)
+    base_rows = model.get_input_embeddings().weight.shape[0]
+    tokenizer, token_rows = add_control_tokens(model, tokenizer, control_tokens_of(recipe))
+    model.config.use_cache = False
+    _set_attention(model, recipe)
+    if recipe.strategy != "full":
+        model = with_adapter(model, tokenizer, recipe, token_rows)
+        model.base_rows = base_rows
+        # ZeRO-3 gathers parameters into buffers of one dtype, so there all keep the base's; its optimizer has float32 copies of its own.
+        if asked().sharding != "zero3":
+            keep_trained_in_float32(model)
+    return model, tokenizer
+
+
+def _set_attention(model: Any, recipe: TrainRecipe) -> None:
+    try:
+        model.set_attn_implementation(recipe.attn_implementation)
+    except ValueError:  # soft caps and sinks (Gemma 2, gpt-oss) are known to eager attention only
+        kind, asked_for = model.config.model_type, recipe.attn_implementation
+        raise CheckpointError(f"{recipe.base}: {kind} has no attn_implementation: {asked_for}. Use attn_implementation: eager.") from None
+
+
+def labels_of(recipe: TrainRecipe) -> tuple[str, ...]:
+    """The classes of a classifier's head; none in the other families, which write their labels."""
+    return tuple(label.strip() for label in JUDGE_LABELS[recipe.task]) if recipe.family == "classifier" else ()
+
+
+def save_model(model: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path, state_dict: dict[str, Any] | None = None) -> None:
+    """Save the checkpoint with its tokenizer and control-token manifest; an adapter holds its token rows, not two whole embeddings.
+
+    `state_dict` holds the weights of a model that is split over processes (train/launch/gather.py). A whole model is saved in the recipe's
+    dtype; the float32 that it is trained in stays in the trainer's own checkpoints.
+    """
+    if recipe.strategy == "full":
+        import torch
+
+        weights = model.state_dict() if state_dict is None else state_dict
+        model.config.use_cache = True
+        model.save_pretrained(folder, state_dict={name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items()})
+        model.config.dtype = recipe.dtype  # save_pretrained writes that of the model in memory
+        model.config.save_pretrained(folder)
+        model.config.use_cache = False
+    else:
+        model.save_pretrained(folder, state_dict=state_dict)
+        if recipe.family == "classifier":
+            model.config.save_pretrained(folder)  # an adapter's own configuration does not name the labels
+    tokenizer.save_pretrained(folder)
+    base_rows = None if recipe.strategy == "full" else model.base_rows
+    write_manifest(folder, control_tokens_of(recipe), tokenizer, base_rows=base_rows, chat_template=template_fingerprint(tokenizer))

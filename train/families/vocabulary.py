@@ -1,0 +1,75 @@
+"""The control tokens of a task in a base's vocabulary: new rows where it must grow, reserved ones where the base keeps some free.
+
+Llama 2 has none free: its embeddings grow to a multiple of 64. Llama 3 reserves ids for the purpose (`<|reserved_special_token_7|>`): they
+are renamed, and nothing is resized. Either way each control token's row starts at the mean of its description's rows.
+"""
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from refinery.contract.control_tokens import RQ_RAG, ControlToken
+from refinery.contract.segments import encode_text
+from refinery.llms.weights.embeddings import embeddings_of, extend_vocabulary
+from train.recipe import TrainRecipe
+
+PAD_TOKEN = "<pad>"  # noqa: S105  the name of a token, not a secret
+_RESERVED = re.compile(r"<\|reserved_special_token_\d+\|>")
+
+
+def control_tokens_of(recipe: TrainRecipe) -> tuple[ControlToken, ...]:
+    """The control tokens that the recipe's task needs."""
+    return RQ_RAG if recipe.task in ("refinement", "preference") else ()
+
+
+def add_control_tokens(model: Any, tokenizer: Any, tokens: tuple[ControlToken, ...]) -> tuple[Any, list[int]]:
+    """Give the tokenizer the tokens (and a padding token where it has none), the model their rows.
+
+    Returns the tokenizer and the ids whose rows are to be trained: those of the control tokens and of the padding token if that is new;
+    none where the task has no control tokens, since padding alone is never seen. A control token that the base knows already (an extended
+    base, a checkpoint to train on) keeps its row. Works on the meta device.
+    """
+    names = _names(tokenizer, tokens)
+    tokenizer, new = extend_tokenizer(tokenizer, tokens)
+    extend_vocabulary(model, len(tokenizer))
+    initialise = [token for token in tokens if token.token in new]
+    for weight in embeddings_of(model):
+        for token in initialise:
+            described = encode_text(token.init_text, tokenizer)
+            weight.data[tokenizer.convert_tokens_to_ids(token.token)] = weight.data[described].mean(dim=0)
+    return tokenizer, sorted(tokenizer.convert_tokens_to_ids(names)) if tokens else []
+
+
+def extend_tokenizer(tokenizer: Any, tokens: tuple[ControlToken, ...]) -> tuple[Any, list[str]]:
+    """The tokenizer with the tokens and a padding token, and the names of those that it did not know."""
+    known = set(tokenizer.get_vocab())
+    new = [name for name in _names(tokenizer, tokens) if name not in known]
+    reserved = sorted(filter(_RESERVED.fullmatch, known), key=tokenizer.convert_tokens_to_ids)
+    if len(reserved) >= len(new) > 0:
+        tokenizer = _renamed(tokenizer, dict(zip(reserved, new, strict=False)))
+    elif new:
+        tokenizer.add_special_tokens({"additional_special_tokens": [name for name in new if name != PAD_TOKEN]})
+    if tokenizer.pad_token is None:
+        tokenizer.add_special_tokens({"pad_token": PAD_TOKEN})
+    return tokenizer, new
+
+
+def _names(tokenizer: Any, tokens: tuple[ControlToken, ...]) -> list[str]:
+    """The control tokens, and the padding token where the tokenizer has none."""
+    return [token.token for token in tokens] + ([PAD_TOKEN] if tokenizer.pad_token is None else [])
+
+
+def _renamed(tokenizer: Any, names: dict[str, str]) -> Any:
+    """The tokenizer with special tokens under other names and their old ids. Its files are the one form that holds all of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        for path in Path(folder).glob("*.json"):
+            text = path.read_text(encoding="utf-8")
+            for old, new in names.items():
+                text = text.replace(json.dumps(old), json.dumps(new))
+            path.write_text(text, encoding="utf-8")
+        renamed = type(tokenizer).from_pretrained(folder)
+    renamed.name_or_path = tokenizer.name_or_path
+    return renamed

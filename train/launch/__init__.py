@@ -1,0 +1,1 @@
+"""The launcher, the checkpoints, and what watches a run."""

@@ -1,0 +1,181 @@
+"""What watches a training run of any family: SIGTERM, the first save, checkpoints that go to a hub, and losses that are no number."""
+
+import logging
+import math
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import TrainerCallback
+
+from refinery.contract.segments import EncodedRow
+from refinery.errors import HubError, RefineryError, Stopped, TrainingError
+from refinery.hub.push import push_checkpoint
+from refinery.hub.reproduce import outputs_of, read_examples
+from refinery.llms.weights.checkpoint import load_base, load_with_adapters, read_adapter_config
+from refinery.runtime.run_dir import RunDir
+from train.launch.launch import on_its_own
+from train.recipe import TrainRecipe
+from train.rows.length_filter import sides
+
+_log = logging.getLogger(__name__)
+
+# Writes the checkpoint that inference loads to a folder and returns the trained weights by name. Every process calls it, the first writes.
+Save = Callable[[Path], dict[str, Any]]
+
+
+class SaveOnSignal(TrainerCallback):
+    """On SIGTERM: finish the step, save a checkpoint, and end training. The signal reaches the processes of a launch at different steps,
+    so they agree after each one."""
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+        self._received = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Within it SIGTERM is heard; outside it does what it did before."""
+        before = signal.signal(signal.SIGTERM, self._receive)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _receive(self, number: int, frame: Any) -> None:
+        self._received = True
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Ask for a checkpoint and the end where any process was told to stop."""
+        if self._accelerator.num_processes > 1:
+            received = torch.tensor(float(self._received), device=self._accelerator.device)
+            self._received = bool(self._accelerator.reduce(received, reduction="sum"))
+        if self._received:
+            control.should_save = control.should_training_stop = True
+
+    def raise_if_stopped(self, recipe: TrainRecipe, state: Any) -> None:
+        """Raise Stopped, saying how to go on, where training ended for a signal before its last step."""
+        if self._received and state.global_step < state.max_steps:
+            raise Stopped(
+                f"{recipe.output_dir}: stopped by SIGTERM after step {state.global_step} of {state.max_steps}; the checkpoint is saved. "
+                "Go on with the same command and --resume."
+            )
+
+
+class BeginRun(TrainerCallback):
+    """From the first checkpoint on there is something to go on from, and `run.json` stands in the way of another run."""
+
+    def __init__(self, recipe: TrainRecipe) -> None:
+        self._output = RunDir(recipe.output_dir)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin the run, from the first process."""
+        if state.is_world_process_zero:
+            self._output.begin()
+
+
+class CheckFirstSave(TrainerCallback):
+    """After the first step: save, load as inference will, compare what was trained, and generate once. A save that is broken is found in
+    the first minute. Nothing of training changes: no weight, no mode, no random number."""
+
+    def __init__(self, recipe: TrainRecipe, save: Save) -> None:
+        self._recipe, self._save = recipe, save
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Raise TrainingError, naming the first tensor that differs, when the saved checkpoint is not the model in training."""
+        if state.global_step != 1:
+            return
+        folder = self._recipe.output_dir / "checkpoints" / "first_save"
+        with _random_state_kept():
+            trained = self._save(folder)
+            if state.is_world_process_zero:
+                with on_its_own():
+                    self._try(folder, trained)
+                shutil.rmtree(folder)
+
+    def _try(self, folder: Path, trained: dict[str, Any]) -> None:
+        try:
+            loaded, tokenizer = _load(folder)
+            _compare(trained, dict(loaded.named_parameters()))
+            outputs_of(loaded, tokenizer, read_examples(self._recipe.output_dir)[:1])
+        except (RefineryError, OSError, ValueError, RuntimeError) as error:
+            raise TrainingError(f"{folder}: what was saved after step 1 cannot be used: {error}") from error
+
+
+def _load(folder: Path) -> tuple[Any, Any]:
+    """(model, tokenizer), an adapter unmerged, so that its own weights can be looked at."""
+    adapter = read_adapter_config(str(folder))
+    return load_with_adapters(adapter["base_model_name_or_path"], {"default": str(folder)}) if adapter else load_base(str(folder))
+
+
+def _compare(trained: dict[str, Any], saved: dict[str, Any]) -> None:
+    for name, weights in trained.items():
+        if name not in saved:
+            raise TrainingError(f"'{name}' was trained and is not in it.")
+        if not torch.equal(saved[name].data, weights.to("cpu", saved[name].dtype)):
+            raise TrainingError(f"'{name}' is not as it was trained.")
+
+
+class PushCheckpoints(TrainerCallback):
+    """Push each checkpoint to a revision of its own, `step-000000200`. One that does not arrive is logged, and training goes on."""
+
+    def __init__(self, recipe: TrainRecipe, save: Save) -> None:
+        self._recipe, self._save = recipe, save
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Push from the first process, while the others wait at their next step."""
+        hub = self._recipe.hub
+        if hub is None:
+            return
+        folder, revision = self._recipe.output_dir / "checkpoints" / "to_push", f"step-{state.global_step:09d}"
+        self._save(folder)
+        if not state.is_world_process_zero:
+            return
+        try:
+            push_checkpoint(folder, self._recipe.output_dir, hub.to, revision=revision)
+        except HubError as error:
+            _log.warning("the checkpoint of step %d stays here only: %s", state.global_step, error)
+        shutil.rmtree(folder)
+
+
+def watch_loss(trainer: Any, rows: Sequence[EncodedRow], recipe: TrainRecipe) -> None:
+    """Make the trainer stop with TrainingError at a batch whose loss is not finite, before it moves a weight; the error names its rows."""
+    step = trainer.training_step
+
+    def checked(model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        loss = step(model, inputs, *arguments, **options)
+        if not math.isfinite(loss):
+            ids = ", ".join(_rows_in(inputs["input_ids"], rows))
+            raise TrainingError(
+                f"{recipe.output_dir}: after step {trainer.state.global_step} the loss is {float(loss)} on the batch of rows {ids}. "
+                f"Look at them with --preview; if they are sound, lower learning_rate ({recipe.learning_rate:g}) and begin again."
+            )
+        return loss
+
+    trainer.training_step = checked
+
+
+def _rows_in(input_ids: torch.Tensor, rows: Sequence[EncodedRow]) -> list[str]:
+    """Question ids of the rows that a batch holds, padded or packed. Searched for only when it is asked: a batch carries no ids."""
+    sequences = ["".join(map(chr, sequence)) for sequence in input_ids.tolist()]
+    found = [
+        row.question_id
+        for row in rows
+        if any("".join(map(chr, side.input_ids)) in sequence for side in sides(row) for sequence in sequences)
+    ]
+    return list(dict.fromkeys(found))
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Whatever is drawn within it, the draws that follow are those that would have come anyway."""
+    python, arrays = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
+        yield
+    random.setstate(python)
+    np.random.set_state(arrays)

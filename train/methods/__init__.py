@@ -1,0 +1,1 @@
+"""How a model is trained and evaluated while it is trained."""

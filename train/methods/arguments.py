@@ -1,0 +1,55 @@
+"""What every family's trainer is told alike."""
+
+from typing import Any
+
+from train.recipe import TrainRecipe
+
+
+def trainer_arguments(recipe: TrainRecipe) -> dict[str, Any]:
+    """The keywords of TrainingArguments that do not depend on the family; each family adds its own."""
+    import torch
+
+    on_gpu = torch.cuda.is_available()
+    return {
+        "output_dir": str(recipe.output_dir / "checkpoints"),
+        "num_train_epochs": recipe.epochs,
+        "max_steps": recipe.max_steps,
+        "learning_rate": recipe.learning_rate,
+        "lr_scheduler_type": recipe.lr_scheduler_type,
+        "warmup_steps": recipe.warmup_steps,
+        "weight_decay": recipe.weight_decay,
+        "per_device_train_batch_size": recipe.per_device_train_batch_size,
+        "gradient_accumulation_steps": recipe.gradient_accumulation_steps,
+        "train_sampling_strategy": recipe.train_sampling_strategy,
+        "bf16": recipe.dtype == "bfloat16",
+        "gradient_checkpointing": recipe.gradient_checkpointing,
+        "use_cpu": not on_gpu,
+        "dataloader_pin_memory": on_gpu,
+        "logging_steps": recipe.logging_steps,
+        "logging_nan_inf_filter": False,  # it would hide what train/launch/callbacks.py stops at
+        "save_steps": recipe.save_steps,
+        "save_total_limit": recipe.save_total_limit,
+        **_evaluation(recipe),
+        "report_to": "none",
+        "seed": recipe.seed,
+        "disable_tqdm": None if on_gpu else False,
+    }
+
+
+def _evaluation(recipe: TrainRecipe) -> dict[str, Any]:
+    """When the model in training is scored, and which score chooses the checkpoint that is kept."""
+    if recipe.eval_steps is None:
+        return {}
+    arguments: dict[str, Any] = {
+        "eval_strategy": "steps",
+        "eval_steps": recipe.eval_steps,
+        "per_device_eval_batch_size": recipe.per_device_train_batch_size,
+    }
+    if recipe.metric_for_best_model is None:
+        return arguments
+    return arguments | {
+        "load_best_model_at_end": True,
+        "metric_for_best_model": f"eval_{recipe.metric_for_best_model}",
+        "greater_is_better": recipe.metric_for_best_model != "ece",
+        "save_steps": recipe.eval_steps,  # what is scored must be there to go back to
+    }

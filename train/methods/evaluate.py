@@ -1,0 +1,217 @@
+"""What a model does on held-out rows, asked as inference asks it: label reads for a judge, generation for what writes.
+
+The same scores are taken of the model in training (train/methods/generative_eval.py) and, after it, of the checkpoint loaded back from
+disk. A trajectory is walked along its own steps: before each one the model is given the right steps so far with their evidence, and writes
+one.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from refinery.contract.formats import END, SEARCH_ACTIONS, parse_steps
+from refinery.contract.records import Decomposition, Exchange, Preference, RelevanceLabel, Step, Trajectory
+from refinery.contract.segments import Segment, encode, encode_segment
+from refinery.errors import RecordError, UnwritableError
+from refinery.llms.build import ModelConfig, build_llm, llm_over
+from refinery.metrics.classification import accuracy, auc, expected_calibration_error, label_f1
+from refinery.metrics.squad import exact_match
+from refinery.tasks.sub_models import JUDGE_LABELS, Judgement, decomposition_prompt, judge_prompt, parse_sub_questions
+from train.recipe import TrainRecipe
+from train.rows.data import held_out_records, read_rows, row_segments
+from train.rows.steps import split_steps
+
+_MAX_NEW_TOKENS = 128
+# Rows answered at once: each keeps its context's keys and values.
+_IN_FLIGHT = 64
+
+
+def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
+    """The scores of the finished checkpoint on all validation rows that fit, and their number."""
+    llm = build_llm(ModelConfig(base=str(recipe.output_dir)))
+    records = read_rows(recipe.validation, recipe)
+    fitting = _fitting(records, recipe, llm.tokenizer)
+    left_out = {"validation_rows_left_out": len(records) - len(fitting)} if len(fitting) < len(records) else {}
+    return {"validation_rows": len(fitting), **left_out, **score(llm, fitting, recipe)}
+
+
+def evaluate_model(model: Any, tokenizer: Any, recipe: TrainRecipe) -> dict[str, float]:
+    """The scores of a model in training on its first validation rows. Leaves the model as it was, but for its mode."""
+    llm = llm_over(model, tokenizer, recipe.family)
+    try:
+        return score(llm, _fitting(held_out_records(recipe), recipe, tokenizer), recipe)
+    finally:
+        if recipe.family == "causal":
+            llm.release()
+
+
+def relevance_shares(llm: Any, records: Sequence[RelevanceLabel]) -> list[float]:
+    """The probability that a judge gives each passage of being relevant."""
+    return asyncio.run(_positive_shares(llm, records, "relevance"))
+
+
+def score(llm: Any, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float]:
+    """What `train.recipe.SCORES` lists for the task; a score that the rows cannot have is left out (AUC of rows of one label)."""
+    scorers = {
+        "decomposition": _score_decompositions,
+        "refinement": _score_steps,
+        "preference": _score_preferences,
+        "traces": _score_replies,
+    }
+    scorer = scorers.get(recipe.task, _score_judgements)
+    scores = asyncio.run(scorer(llm, records, recipe))
+    return {name: value for name, value in scores.items() if value is not None}
+
+
+def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> list[Any]:
+    """A causal model gets no row that it would not be trained on: too long, or with a target that it cannot write. An encoder shortens
+    a long one, and T5 has no limit.
+
+    Raises RecordError when none is left.
+    """
+    if recipe.family != "causal":
+        return list(records)
+
+    def fits(record: Any) -> bool:
+        paths = (record.chosen, record.rejected) if isinstance(record, Preference) else (record,)
+        try:
+            return all(len(encode(row_segments(path, recipe, tokenizer), tokenizer).input_ids) <= recipe.max_length for path in paths)
+        except UnwritableError:
+            return False
+
+    fitting = [record for record in records if fits(record)]
+    if not fitting:
+        raise RecordError(
+            f"{recipe.validation[0]}: every row is longer than max_length {recipe.max_length}, or cannot be written. Raise it."
+        )
+    return fitting
+
+
+async def _score_judgements(llm: Any, records: Sequence[Judgement], recipe: TrainRecipe) -> dict[str, float | None]:
+    """Accuracy; F1 and AUC of the positive label; ECE of the probability that the chosen label has."""
+    shares = await _positive_shares(llm, records, recipe.task)
+    labels = [label.strip() for label in JUDGE_LABELS[recipe.task]]
+    predicted = [labels[share >= 0.5] for share in shares]
+    gold = [record.label for record in records]
+    right = [p == g for p, g in zip(predicted, gold, strict=True)]
+    return {
+        "accuracy": accuracy(predicted, gold),
+        "f1": label_f1(predicted, gold, positive=labels[1]),
+        "auc": auc(shares, [label == labels[1] for label in gold]),
+        "ece": expected_calibration_error([max(share, 1 - share) for share in shares], right),
+    }
+
+
+async def _positive_shares(llm: Any, records: Sequence[Judgement], task: str) -> list[float]:
+    """The probability of the positive label, record by record."""
+    negative, positive = JUDGE_LABELS[task]
+
+    async def judge(record: Judgement) -> float:
+        return (await llm.context(judge_prompt(record)).choose((negative, positive)))[positive]
+
+    return await _all(judge, records)
+
+
+async def _score_decompositions(llm: Any, records: Sequence[Decomposition], recipe: TrainRecipe) -> dict[str, float | None]:
+    """Accuracy is the share of lists that are equal; F1 is over the sub-questions of all lists."""
+
+    async def decompose(record: Decomposition) -> list[str]:
+        context = llm.context(decomposition_prompt(record.question))
+        reply = await context.generate(max_new_tokens=_room(llm, context))
+        return parse_sub_questions(reply.text)
+
+    predicted = await _all(decompose, records)
+    gold = [record.sub_questions for record in records]
+    shared = sum(len(set(p) & set(g)) for p, g in zip(predicted, gold, strict=True))
+    total = sum(len(set(p)) + len(set(g)) for p, g in zip(predicted, gold, strict=True))
+    exact = sum(p == g for p, g in zip(predicted, gold, strict=True))
+    return {"accuracy": exact / len(records), "f1": 2 * shared / total}
+
+
+async def _score_replies(llm: Any, records: Sequence[Exchange], recipe: TrainRecipe) -> dict[str, float | None]:
+    """Share of replies that are the teacher's, but for white space at their ends."""
+
+    async def reply(record: Exchange) -> str:
+        context = llm.context(record.prompt)
+        return (await context.generate(max_new_tokens=_room(llm, context))).text
+
+    written = await _all(reply, records)
+    return {"accuracy": accuracy([text.strip() for text in written], [record.reply.strip() for record in records])}
+
+
+async def _score_preferences(llm: Any, records: Sequence[Preference], recipe: TrainRecipe) -> dict[str, float | None]:
+    """Share of pairs whose chosen path the model finds likelier than the rejected one: by the sum over what a model writes."""
+
+    async def logprob(path: Trajectory) -> float:
+        total, context = 0.0, None
+        for before, step in split_steps(row_segments(path, recipe, llm.tokenizer)):
+            context = context.extend(before) if context else llm.context(before)
+            total += sum(await context.score(step))
+            context = context.extend(step)
+        return total
+
+    chosen = await _all(logprob, [record.chosen for record in records])
+    rejected = await _all(logprob, [record.rejected for record in records])
+    return {"accuracy": sum(mine > theirs for mine, theirs in zip(chosen, rejected, strict=True)) / len(records)}
+
+
+async def _score_steps(llm: Any, records: Sequence[Trajectory], recipe: TrainRecipe) -> dict[str, float | None]:
+    """Share of replies that are one whole step, F1 of the decision to answer, exact match of queries and of answers."""
+
+    async def walk(record: Trajectory) -> list[tuple[Step, Step | None]]:
+        pairs: list[tuple[Step, Step | None]] = []
+        context = None
+        for before, step in split_steps(row_segments(record, recipe, llm.tokenizer)):
+            context = context.extend(before) if context else llm.context(before)
+            reply = await context.generate(max_new_tokens=_room(llm, context), stop=[END.text])
+            pairs.append((_step_of(step, llm.tokenizer), _parsed(reply.token_ids, llm.tokenizer)))
+            context = context.extend(step)
+        return pairs
+
+    pairs = [pair for walked in await _all(walk, records) for pair in walked]
+    written = [step.action if step else "" for _, step in pairs]
+    queries = [pair for pair in pairs if pair[0].action in SEARCH_ACTIONS]
+    answers = [pair for pair in pairs if pair[0].action == "answer"]
+    return {
+        "action_validity": sum(step is not None for _, step in pairs) / len(pairs),
+        "stop_f1": label_f1(written, [gold.action for gold, _ in pairs], positive="answer"),
+        "query_exact_match": _exact(queries, SEARCH_ACTIONS),
+        "answer_exact_match": _exact(answers, ("answer",)),
+    }
+
+
+def _room(llm: Any, context: Any) -> int:
+    """Tokens that the model may write before it runs out of positions."""
+    limit = getattr(llm, "context_limit", None)
+    return _MAX_NEW_TOKENS if limit is None else min(_MAX_NEW_TOKENS, limit - len(context.token_ids))
+
+
+def _step_of(segments: Sequence[Segment], tokenizer: Any) -> Step:
+    (step,) = parse_steps([token for segment in segments for token in encode_segment(segment, tokenizer)], tokenizer)
+    return step
+
+
+def _parsed(token_ids: Sequence[int], tokenizer: Any) -> Step | None:
+    """The one step that the tokens are, or None where they are something else."""
+    try:
+        steps = parse_steps(token_ids, tokenizer)
+    except RecordError:
+        return None
+    return steps[0] if len(steps) == 1 else None
+
+
+def _exact(pairs: Sequence[tuple[Step, Step | None]], actions: Sequence[str]) -> float | None:
+    """Share of replies that take one of the actions and have the right text (SQuAD's normalisation); None without rows."""
+    hits = [step is not None and step.action in actions and exact_match(step.text, [gold.text]) for gold, step in pairs]
+    return sum(hits) / len(hits) if hits else None
+
+
+async def _all(ask: Any, records: Sequence[Any]) -> list[Any]:
+    """`ask` of every record, some at a time, in order."""
+    places = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def one(record: Any) -> Any:
+        async with places:
+            return await ask(record)
+
+    return await asyncio.gather(*(one(record) for record in records))

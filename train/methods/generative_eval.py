@@ -1,0 +1,51 @@
+"""Trainers that also judge the model by what it is for: at each evaluation it answers held-out rows, and its answers are scored."""
+
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from transformers import Seq2SeqTrainer, Trainer
+
+from refinery.contract.segments import IGNORED_LABEL
+from train.methods.evaluate import evaluate_model
+from train.methods.sums import KeepsSums
+from train.recipe import TrainRecipe
+
+
+class ScoredByUse(KeepsSums):
+    """Adds the scores of train/methods/evaluate.py to a Trainer's evaluation as `eval_<name>`, from which the best checkpoint is chosen.
+
+    Every process answers all rows: it takes no longer than one process answering them, and a model that is split over processes
+    answers only if all of them run it.
+    """
+
+    def __init__(self, *, recipe: TrainRecipe, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._recipe = recipe
+
+    def evaluate(self: Any, *arguments: Any, **options: Any) -> dict[str, float]:
+        """The loss on the held-out rows, then the scores."""
+        metrics = super().evaluate(*arguments, **options)  # type: ignore[misc]
+        scores = evaluate_model(self.accelerator.unwrap_model(self.model), self.processing_class, self._recipe)
+        agreed = broadcast_object_list([{f"eval_{name}": value for name, value in scores.items()}])[0]
+        self.log(dict(agreed))
+        return metrics | agreed
+
+
+class ScoredSeq2SeqTrainer(ScoredByUse, Seq2SeqTrainer):
+    """For encoder-decoders."""
+
+
+class ScoredTrainer(ScoredByUse, Trainer):
+    """For encoders with a classification head."""
+
+
+def mean_cross_entropy(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    """Mean loss over the labels of all accumulated batches and processes.
+
+    T5 and BERT take `num_items_in_batch` and ignore it: their own loss is a mean over one batch, which the trainer would then sum up over
+    the accumulated ones (transformers 5.23).
+    """
+    logits = outputs.logits.float().flatten(0, -2)
+    total = torch.nn.functional.cross_entropy(logits, labels.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
+    return total / ((labels != IGNORED_LABEL).sum() if num_items_in_batch is None else num_items_in_batch)

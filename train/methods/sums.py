@@ -1,0 +1,59 @@
+"""What a trainer sums up as it goes, kept with each checkpoint: losses since the last log and since the start, tokens seen, TRL's metrics.
+
+transformers begins all of it anew when a run is resumed (5.23), so that the figures of a resumed run were those of its last part only.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+_log = logging.getLogger(__name__)
+
+# Of transformers' Trainer, of TRL's, and of train/methods/sparse_lm_head.py; each trainer has some of them.
+_NAMES = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_metrics", "_total_train_tokens", "_logged", "_summed")
+
+
+class KeepsSums:
+    """Mixin of a Trainer: writes each process's sums beside its random state, and gives the loss of all steps, resumed or not."""
+
+    def _save_rng_state(self: Any, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)  # type: ignore[misc]
+        sums = {name: getattr(self, name) for name in _NAMES if hasattr(self, name)}
+        if "_metrics" in sums:
+            sums["_metrics"] = {mode: dict(values) for mode, values in self._metrics.items()}
+        torch.save(sums, _file(output_dir, self.args.process_index))
+
+    def log(self: Any, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As the trainer's, whose `train_loss` is of the steps since it was resumed."""
+        if "train_loss" in logs:
+            logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
+        super().log(logs, start_time)  # type: ignore[misc]
+
+
+class RestoreSums(TrainerCallback):
+    """Put a checkpoint's sums back once the trainer has set its own to zero."""
+
+    def __init__(self, trainer: Any, checkpoint: Path) -> None:
+        self._trainer, self._checkpoint = trainer, checkpoint
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Restore those of this process."""
+        file = _file(self._checkpoint, args.process_index)
+        if not file.exists():
+            _log.warning("%s: is not there; losses and token counts will be of the steps from here on.", file)
+            return
+        for name, value in torch.load(file, map_location=args.device, weights_only=True).items():
+            if name == "_metrics":
+                for mode, values in value.items():
+                    self._trainer._metrics[mode].update(values)
+            elif isinstance(value, torch.Tensor):
+                getattr(self._trainer, name).copy_(value)
+            else:
+                setattr(self._trainer, name, value)
+
+
+def _file(folder: str | Path, process_rank: int) -> Path:
+    return Path(folder) / f"sums_{process_rank}.pth"

@@ -1,0 +1,125 @@
+"""`refinery train RECIPE --dry-run`: what a run would do and hold, before it starts: steps, tokens, parameters, memory on each GPU.
+
+Reads the data and the tokenizer, and builds the model without storage; downloads no weights.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from refinery.contract.segments import IGNORED_LABEL
+from refinery.errors import CheckpointError
+from refinery.llms.weights.checkpoint import load_tokenizer
+from train.families.vocabulary import control_tokens_of, extend_tokenizer
+from train.launch.launch import Launch
+from train.planning.memory import Memory, Parameters, estimate
+from train.planning.support import check_support
+from train.recipe import TrainRecipe
+from train.rows.data import check_labels, training_records
+from train.rows.length_filter import num_tokens
+from train.run import load_family
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is trained on: records read, rows encoded and what was done with over-long ones, and the optimizer's steps.
+
+    Where the base's tokenizer is not here (`counted` is false), each record is taken for one row and its tokens are unknown.
+    """
+
+    records: int
+    rows: int
+    overlong: dict[str, Any]
+    tokens: int
+    tokens_trained: int
+    longest: int
+    longest_target: int
+    steps: int
+    batch: int
+    counted: bool
+
+
+def plan_lines(recipe: TrainRecipe, launch: Launch) -> list[str]:
+    """The plan of a run under a launch, as lines. Raises RecipeError for a combination that is refused, and as reading the data would."""
+    check_support(recipe, launch={launch.sharding, *launch.traits})
+    work = plan_work(recipe, launch)
+    length = recipe.max_length if recipe.packing or not work.counted else work.longest
+    target_length = 0 if recipe.family != "seq2seq" else work.longest_target if work.counted else length
+    parameters, memory = estimate(recipe, launch, length=length, target_length=target_length)
+    return [*_work_lines(work, recipe, launch), *_parameter_lines(parameters), *_memory_lines(memory, recipe, launch, length)]
+
+
+def plan_work(recipe: TrainRecipe, launch: Launch) -> Work:
+    """Read and encode the data as training would, and count its steps under a launch."""
+    records = training_records(recipe)
+    check_labels(records, recipe)
+    try:
+        tokenizer, _ = extend_tokenizer(load_tokenizer(recipe.base, recipe.chat_template), control_tokens_of(recipe))
+    except CheckpointError:
+        steps, batch = _steps(len(records), recipe, launch)
+        return Work(len(records), len(records), {}, 0, 0, 0, 0, steps, batch, counted=False)
+    rows, overlong = load_family(recipe).encode_rows(records, recipe, tokenizer)
+    examples = len(rows)
+    if recipe.packing:
+        from train.rows.packing import build_dataset
+
+        examples = len(build_dataset(rows, bin_length=recipe.max_length))
+    steps, batch = _steps(examples, recipe, launch)
+    written = [[label for label in row.labels if label != IGNORED_LABEL] for row in rows]
+    return Work(
+        records=len(records),
+        rows=len(rows),
+        overlong=overlong,
+        tokens=sum(len(row.input_ids) for row in rows),
+        tokens_trained=sum(map(len, written)),
+        longest=max(map(num_tokens, rows)),
+        longest_target=max(map(len, written)),
+        steps=steps,
+        batch=batch,
+        counted=True,
+    )
+
+
+def _steps(examples: int, recipe: TrainRecipe, launch: Launch) -> tuple[int, int]:
+    """(optimizer steps, examples a step), as transformers' Trainer counts them: an epoch's last step may be smaller."""
+    batches = math.ceil(examples / (recipe.per_device_train_batch_size * launch.processes))
+    an_epoch = math.ceil(batches / recipe.gradient_accumulation_steps)
+    batch = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps * launch.processes
+    return recipe.max_steps if recipe.max_steps > 0 else math.ceil(recipe.epochs * an_epoch), batch
+
+
+def _work_lines(work: Work, recipe: TrainRecipe, launch: Launch) -> list[str]:
+    what = "sequences" if recipe.packing else "rows"
+    lines = [
+        f"launch       {launch.source}: {launch.processes} process{'es' if launch.processes > 1 else ''}, model split: {launch.sharding}",
+        f"steps        {work.steps:,} of {work.batch:,} {what} ({recipe.per_device_train_batch_size} on each of {launch.processes}, "
+        f"{recipe.gradient_accumulation_steps} accumulated)",
+    ]
+    if not work.counted:
+        return [*lines, f"rows         {work.records:,}; tokens are not counted: the tokenizer of {recipe.base} is not here"]
+    dropped = work.overlong.get("rows_dropped_overlong", 0)
+    done = ", ".join(f"{name} {count:,}" for name, count in work.overlong.items() if isinstance(count, int))
+    return [
+        *lines,
+        f"rows         {work.rows:,} of {work.records:,} records; {done} ({dropped / (work.rows + dropped):.1%} dropped for their length)",
+        f"tokens       {work.tokens:,} an epoch, longest row {work.longest:,}; {work.tokens_trained:,} train "
+        f"(label density {work.tokens_trained / work.tokens:.1%})",
+    ]
+
+
+def _parameter_lines(parameters: Parameters) -> list[str]:
+    return [
+        f"parameters   base {parameters.base:,}, adapter {parameters.adapter:,}, token rows {parameters.token_rows:,}; "
+        f"{parameters.trained:,} train ({parameters.trained / (parameters.base + parameters.adapter + parameters.token_rows):.3%})"
+    ]
+
+
+def _memory_lines(memory: Memory, recipe: TrainRecipe, launch: Launch, length: int) -> list[str]:
+    groups = [(name, getattr(memory, name)) for name in (*Memory.__slots__, "total")]
+    unit, size_of_unit = ("GiB", 2**30) if memory.total > 2**30 else ("MiB", 2**20)
+    recomputed = ", recomputed" if recipe.gradient_checkpointing or "recomputes" in launch.traits else ""
+    return [
+        f"memory       {unit} on each GPU, {recipe.dtype}, batches of {recipe.per_device_train_batch_size} x {length:,} tokens"
+        f"{recomputed}; add about 1 GiB for CUDA and fragments",
+        *(f"  {name:<11}{size / size_of_unit:10.2f}" for name, size in groups),
+    ]

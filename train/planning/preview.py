@@ -1,0 +1,95 @@
+"""`refinery train RECIPE --preview N`: the first rows token by token, trained, weighted or masked, without loading the model."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from refinery.contract.segments import IGNORED_LABEL, SegmentKind
+from refinery.llms.weights.checkpoint import load_tokenizer
+from refinery.text import printable
+from train.families.vocabulary import control_tokens_of, extend_tokenizer
+from train.recipe import TrainRecipe
+from train.rows.data import training_records
+from train.run import load_family
+
+Token = tuple[int, SegmentKind, bool]  # id, kind, whether it is a target
+_STYLES = {"masked": "dim", "trained": "green", "weighted": "bold magenta"}
+_OPEN, _CLOSE = "⟦", "⟧"
+
+
+def preview(recipe: TrainRecipe, count: int, console: Console) -> None:
+    """Print the first `count` rows and, of each kind of token, how many there are and how many train.
+
+    In colour on a terminal; elsewhere what trains stands in ⟦⟧, with its weight where that is not 1. Raises RecordError as training would.
+    """
+    tokenizer, _ = extend_tokenizer(load_tokenizer(recipe.base, recipe.chat_template), control_tokens_of(recipe))
+    records = training_records(recipe)[:count]
+    rows, overlong = load_family(recipe).encode_rows(records, recipe, tokenizer)
+    in_colour = console.is_terminal and not console.no_color
+    if in_colour:
+        console.print(Text.assemble(*(part for name, style in _STYLES.items() for part in ((name, style), "  "))))
+    for number, row in enumerate(rows[:count], 1):
+        tokens = _tokens(row, recipe)
+        trained = sum(is_target for _, _, is_target in tokens)
+        title = f"--- row {number}: {len(tokens):,} tokens, {trained:,} trained ({trained / len(tokens):.1%})"
+        for part in (
+            Text(printable(title + _label(row, recipe))),
+            _painted(tokens, recipe, tokenizer, in_colour=in_colour),
+            Text(_counts(tokens, recipe)),
+        ):
+            console.print(part, soft_wrap=True)
+    what_was_done = ", ".join(f"{name} {number}" for name, number in overlong.items())
+    summary = f"max_length {recipe.max_length:,}, overlong: {recipe.overlong}; of the first {len(records)} records: {what_was_done}"
+    console.print(Text(summary), soft_wrap=True)
+
+
+def _tokens(row: Any, recipe: TrainRecipe) -> list[Token]:
+    """What a row's model reads and writes, in order; an encoder only reads."""
+    if recipe.family == "causal":
+        targets = (label != IGNORED_LABEL for label in row.labels)
+        return list(zip(row.input_ids, row.kinds, targets, strict=True))
+    read: list[Token] = [(token_id, "prompt", False) for token_id in row.input_ids]
+    written = zip(row.labels, row.kinds, strict=True) if recipe.family == "seq2seq" else ()
+    return read + [(token_id, kind, True) for token_id, kind in written]
+
+
+def _label(row: Any, recipe: TrainRecipe) -> str:
+    """The one target that is no token: a classifier's label."""
+    if recipe.family != "classifier":
+        return ""
+    from train.families.model import labels_of
+
+    return f", trained label: {labels_of(recipe)[row.labels[0]]}"
+
+
+def _painted(tokens: Sequence[Token], recipe: TrainRecipe, tokenizer: Any, *, in_colour: bool) -> Text:
+    painted = Text()
+    # A letter of several tokens can be read only with its neighbours, so tokens that train alike are decoded together.
+    for (kind, trained), span in groupby(tokens, key=lambda token: token[1:]):
+        text = _visible(tokenizer.decode([token_id for token_id, _, _ in span], clean_up_tokenization_spaces=False))
+        weight = recipe.loss_weights.get(kind, 1.0)
+        if in_colour:
+            painted.append(text, _STYLES["masked" if not trained else "trained" if weight == 1 else "weighted"])
+        else:
+            times = "" if weight == 1 else f"x{weight:g}"
+            painted.append(f"{_OPEN}{text}{_CLOSE}{times}" if trained else text)
+    return painted
+
+
+def _visible(text: str) -> str:
+    """The text with what could steer a terminal, or pass for our marks, written out; it came from outside."""
+    return printable(text).replace(_OPEN, ascii(_OPEN)[1:-1]).replace(_CLOSE, ascii(_CLOSE)[1:-1])
+
+
+def _counts(tokens: Sequence[Token], recipe: TrainRecipe) -> str:
+    found = Counter(kind for _, kind, _ in tokens)
+    trained = Counter(kind for _, kind, is_target in tokens if is_target)
+    lines = [f"{'kind':<14}{'tokens':>7}{'trained':>9}{'weight':>8}"]
+    for kind, number in found.items():
+        weight = f"{recipe.loss_weights.get(kind, 1.0):g}" if trained[kind] else "-"
+        lines.append(f"{kind:<14}{number:>7,}{trained[kind]:>9,}{weight:>8}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,103 @@
+"""Records to training rows of ids and labels. No torch here: what a row trains can be looked at without loading a model."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from refinery.contract.chat_template import reply_end, reply_text, user_turn
+from refinery.contract.formats import train_evidence, trajectory_segments
+from refinery.contract.records import (
+    Decomposition,
+    Exchange,
+    KnowledgeLabel,
+    Preference,
+    Record,
+    RelevanceLabel,
+    SelectionLabel,
+    Trajectory,
+    read_records,
+)
+from refinery.contract.rq_rag_release import read_trajectories
+from refinery.contract.segments import EncodedRow, Segment, SegmentKind, encode
+from refinery.errors import RecordError
+from refinery.prompts.render import render_prompt
+from refinery.tasks.rows import prompt_and_reply
+from refinery.tasks.sub_models import JUDGE_LABELS
+from train.recipe import TrainRecipe
+from train.rows.length_filter import fit_rows
+
+RECORD_TYPES: dict[str, type[Record]] = {
+    "self_knowledge": KnowledgeLabel,
+    "relevance": RelevanceLabel,
+    "selection": SelectionLabel,
+    "preference": Preference,
+    "decomposition": Decomposition,
+    "traces": Exchange,
+}
+
+
+def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[Any]:
+    """Every record of the task's files; trajectories may be in the layout of RQ-RAG's release. Raises RecordError naming file and line."""
+    if recipe.task == "refinement":
+        return [record for path in paths for record in read_trajectories(path)]
+    return [record for path in paths for record in read_records(path, RECORD_TYPES[recipe.task])]
+
+
+def training_records(recipe: TrainRecipe) -> list[Any]:
+    """The training records in the order they are given to the trainer, balanced by label where the recipe says so."""
+    records = read_rows(recipe.data, recipe)[: recipe.limit]
+    return _balanced(records, random.Random(recipe.seed)) if recipe.label_balance else records
+
+
+def check_labels(records: Sequence[Any], recipe: TrainRecipe) -> None:
+    """Raise RecordError for a judge's rows that all have one label: it would learn to give it whatever it reads, with a fine loss."""
+    labels = {label.strip() for label in JUDGE_LABELS.get(recipe.task, ())}
+    found = {record.label for record in records} if labels else set()
+    if len(found) == 1:
+        (only,), (missing,) = found, labels - found
+        raise RecordError(
+            f"{recipe.data[0]}: all {len(records):,} rows are labelled {only!r}, so there is nothing to tell apart. Distil questions that "
+            f"give {missing!r} too (harder or easier ones, or other passages), or name their file in `data`."
+        )
+
+
+def held_out_records(recipe: TrainRecipe) -> list[Any]:
+    """The validation records that are answered while training; none where nothing is evaluated before the end."""
+    return read_rows(recipe.validation, recipe)[: recipe.eval_rows] if recipe.eval_steps else []
+
+
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, Any]]:
+    """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`."""
+    return fit_rows(records, recipe, lambda record: encode(row_segments(record, recipe, tokenizer), tokenizer))
+
+
+def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segment]:
+    """One record as segments: the prompt that inference will render, then what the model must write."""
+    if not isinstance(record, Trajectory):
+        prompt, reply = prompt_and_reply(record)
+        return [
+            *user_turn(prompt, tokenizer),
+            Segment(reply_text(reply, tokenizer), _reply_kind(record), trained=True),
+            Segment(reply_end(tokenizer), "control_token", trained=True),
+        ]
+    system_prompt = render_prompt(recipe.system_prompt) if record.system_prompt is None else record.system_prompt
+    return train_evidence(trajectory_segments(record, system_prompt, tokenizer, format=recipe.format), recipe.evidence_loss)
+
+
+def _reply_kind(record: Any) -> SegmentKind:
+    if isinstance(record, Exchange):
+        return "answer"
+    return "query" if isinstance(record, Decomposition) else "label"
+
+
+def _balanced(records: list[Any], rng: random.Random) -> list[Any]:
+    counts = Counter(getattr(record, "label", None) for record in records)
+    most = max(counts.values())
+    extra = [
+        chosen
+        for label, count in counts.items()
+        for chosen in rng.choices([record for record in records if getattr(record, "label", None) == label], k=most - count)
+    ]
+    return records + extra

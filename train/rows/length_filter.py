@@ -1,0 +1,131 @@
+"""Rows that cannot be trained as they are, longer than `max_length` or with a target that the tokenizer cannot write: what is done with
+them. Whatever is done is counted."""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from refinery.contract.records import Passage, Preference, RelevanceLabel, SelectionLabel, Step, Trajectory
+from refinery.contract.segments import EncodedRow
+from refinery.errors import RecordError, UnwritableError
+from train.recipe import TrainRecipe
+
+_log = logging.getLogger(__name__)
+
+_SHOWN = 10  # question ids in a line of the log; metrics.json has all
+
+
+def fit_rows(
+    records: Sequence[Any], recipe: TrainRecipe, encode_record: Callable[[Any], EncodedRow]
+) -> tuple[list[EncodedRow], dict[str, Any]]:
+    """Rows of at most `recipe.max_length` tokens, in order, and what was done with the others under the names that metrics.json has.
+
+    No row is ever cut: one that is too long goes, unless `overlong: shorten_evidence` finds passages whose ends it can do without. One
+    whose target the tokenizer cannot write goes too. Raises RecordError for the first long row under `overlong: raise`, where more than
+    `max_unwritable_share` of the rows cannot be written, and when no row is left.
+    """
+    rows: list[EncodedRow] = []
+    counts: dict[str, Any] = {"rows_dropped_overlong": 0}
+    unwritable: list[tuple[str, UnwritableError]] = []
+    if recipe.overlong == "shorten_evidence":
+        counts |= {"rows_shortened": 0}
+    for record in records:
+        try:
+            row = encode_record(record)
+        except UnwritableError as error:
+            unwritable.append((record.question_id, error))
+            continue
+        if num_tokens(row) > recipe.max_length:
+            if recipe.overlong == "raise":
+                raise RecordError(_too_long(record, row, recipe))
+            shortened = _shortened(record, recipe, encode_record) if recipe.overlong == "shorten_evidence" else None
+            counts["rows_shortened" if shortened else "rows_dropped_overlong"] += 1
+            row = shortened
+        if row is not None:
+            rows.append(replace(row, question_id=record.question_id))
+    if unwritable:
+        _check_share(unwritable, len(records), recipe)
+        counts |= {"rows_dropped_unwritable": len(unwritable), "unwritable_questions": list(dict(unwritable))}
+    if not rows:
+        raise RecordError(f"{recipe.data[0]}: every row is longer than max_length {recipe.max_length}. Raise it.")
+    return rows, counts
+
+
+def _check_share(unwritable: Sequence[tuple[str, UnwritableError]], num_rows: int, recipe: TrainRecipe) -> None:
+    """Log which rows were dropped. Raises RecordError where there are too many of them, naming the first."""
+    (question_id, error), share = unwritable[0], len(unwritable) / num_rows
+    what = f"{len(unwritable):,} of {num_rows:,} rows train a text that the tokenizer cannot write"
+    if share > recipe.max_unwritable_share or share == 1:
+        raise RecordError(
+            f"{what}, more than max_unwritable_share {recipe.max_unwritable_share:g}; the first is of question {question_id!r}: {error} "
+            "Take those rows out, choose a base whose tokenizer knows their letters, or raise max_unwritable_share."
+        )
+    ids = list(dict(unwritable))
+    shown = ", ".join(map(repr, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else "")
+    _log.warning("%s and were dropped, those of questions %s. The first: %s", what, shown, error)
+
+
+def num_tokens(row: Any) -> int:
+    """Tokens of a row; of a pair, which is not one sequence, those of the longer side."""
+    return max(len(side.input_ids) for side in sides(row))
+
+
+def sides(row: Any) -> tuple[Any, ...]:
+    """The two sequences of a pair, or the row itself."""
+    return (row.chosen, row.rejected) if hasattr(row, "chosen") else (row,)
+
+
+def _shortened(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], EncodedRow]) -> EncodedRow | None:
+    """The row with every passage cut to its first n words, n as large as fits; None where even bare titles are too long."""
+
+    def length(words: int) -> int:
+        return num_tokens(encode_record(_with_short_passages(record, words)))
+
+    longest = max((len(passage.text.split()) for passage in _passages(record)), default=0)
+    fitting = bisect_right(range(longest), recipe.max_length, key=length)
+    return encode_record(_with_short_passages(record, fitting - 1)) if fitting else None
+
+
+def _with_short_passages(record: Any, words: int) -> Any:
+    """A common cap spares short passages: the longest lose words first, and each loses them from its end."""
+    if isinstance(record, RelevanceLabel):
+        return record.model_copy(update={"passage": _cut(record.passage, words)})
+    if isinstance(record, SelectionLabel):
+        return record.model_copy(update={"path": _with_short_passages(record.path, words)})
+    if isinstance(record, Preference):
+        return record.model_copy(update={side: _with_short_passages(getattr(record, side), words) for side in ("chosen", "rejected")})
+    history = [
+        turn if isinstance(turn.reply, str) else turn.model_copy(update={"reply": _cut_steps(turn.reply, words)})
+        for turn in record.history or []
+    ]
+    return record.model_copy(update={"steps": _cut_steps(record.steps, words), "history": history or None})
+
+
+def _cut_steps(steps: Sequence[Step], words: int) -> list[Step]:
+    return [step.model_copy(update={"passages": [_cut(passage, words) for passage in step.passages]}) for step in steps]
+
+
+def _cut(passage: Passage, words: int) -> Passage:
+    return passage.model_copy(update={"text": " ".join(passage.text.split()[:words])})
+
+
+def _passages(record: Any) -> list[Passage]:
+    if isinstance(record, RelevanceLabel):
+        return [record.passage]
+    if isinstance(record, SelectionLabel):
+        return _passages(record.path)
+    if isinstance(record, Preference):
+        return _passages(record.chosen) + _passages(record.rejected)
+    if not isinstance(record, Trajectory):
+        return []
+    replies = [turn.reply for turn in record.history or [] if not isinstance(turn.reply, str)]
+    return [passage for steps in [*replies, record.steps] for step in steps for passage in step.passages]
+
+
+def _too_long(record: Any, row: EncodedRow, recipe: TrainRecipe) -> str:
+    return (
+        f"{recipe.data[0]}: the row of question {record.question_id!r} is {num_tokens(row):,} tokens long, max_length is "
+        f"{recipe.max_length:,}. Raise max_length, or choose overlong: drop or shorten_evidence."
+    )

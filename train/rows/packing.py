@@ -1,0 +1,69 @@
+"""Batches of encoded rows for the causal trainer: padded, or joined into one sequence in which rows do not see each other.
+
+A joined batch carries what each attention needs to keep its rows apart: `position_ids` that start again at 0 and, for FlashAttention,
+the cumulative lengths; for train/rows/document_attention.py, the lengths. Rows are packed by TRL's best-fit-decreasing bins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import torch
+from datasets import Dataset
+from torch.nn.utils.rnn import pad_sequence
+from trl import pack_dataset
+
+from refinery.contract.segments import IGNORED_LABEL, EncodedRow, SegmentKind
+
+KINDS: tuple[SegmentKind, ...] = get_args(SegmentKind)
+
+
+def build_dataset(rows: Sequence[EncodedRow], *, bin_length: int | None = None) -> Dataset:
+    """`input_ids`, `labels` and `kinds` (indices into KINDS) of each row; with `bin_length`, of rows packed into bins of at most that.
+
+    A packed example also has `seq_lengths`, its rows' lengths. No row may be longer than `bin_length`: TRL would cut its end silently.
+    """
+    dataset = Dataset.from_dict(
+        {
+            "input_ids": [row.input_ids for row in rows],
+            "labels": [row.labels for row in rows],
+            "kinds": [[KINDS.index(kind) for kind in row.kinds] for row in rows],
+        }
+    )
+    if bin_length is None:
+        return dataset
+    assert max(len(row.input_ids) for row in rows) <= bin_length
+    return pack_dataset(dataset, bin_length, strategy="bfd")
+
+
+@dataclass(frozen=True, slots=True)
+class Collator:
+    """Examples of `build_dataset` to one batch of tensors, (examples, longest) padded or (1, all tokens) joined."""
+
+    pad_token_id: int
+    joined: bool
+
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """`input_ids`, `labels` and `kinds`, with an `attention_mask` or with what tells a joined batch's rows apart."""
+        fill = {"input_ids": self.pad_token_id, "labels": IGNORED_LABEL, "kinds": 0}
+        columns = {name: [torch.tensor(example[name]) for example in examples] for name in fill}
+        if self.joined:
+            lengths = [length for example in examples for length in example.get("seq_lengths", [len(example["input_ids"])])]
+            return _separated({name: torch.cat(column)[None] for name, column in columns.items()}, lengths)
+        batch = {name: pad_sequence(column, batch_first=True, padding_value=fill[name]) for name, column in columns.items()}
+        lengths = torch.tensor([len(example["input_ids"]) for example in examples])
+        return batch | {"attention_mask": (torch.arange(lengths.max()) < lengths[:, None]).long()}
+
+
+def _separated(batch: dict[str, torch.Tensor], lengths: list[int]) -> dict[str, Any]:
+    """The batch with its rows' boundaries; the first token of a row is predicted from nothing, so it is no target."""
+    ends = torch.tensor([0, *lengths]).cumsum(0)
+    batch["labels"][0, ends[:-1]] = IGNORED_LABEL
+    return batch | {
+        "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],
+        "document_lengths": lengths,
+        "cu_seq_lens_q": ends.int(),
+        "cu_seq_lens_k": ends.int(),
+        "max_length_q": max(lengths),
+        "max_length_k": max(lengths),
+    }

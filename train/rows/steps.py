@@ -1,0 +1,24 @@
+"""The steps of a refinement row: what the model writes at one go, and what stands before it."""
+
+from collections.abc import Sequence
+
+from refinery.contract.control_tokens import OPENING
+from refinery.contract.formats import END
+from refinery.contract.segments import Segment
+
+
+def split_steps(segments: Sequence[Segment]) -> list[tuple[list[Segment], list[Segment]]]:
+    """(what came since the last step, the step) of each step in order; a step runs from its action token to `[EOS]`."""
+    steps: list[tuple[list[Segment], list[Segment]]] = []
+    before: list[Segment] = []
+    step: list[Segment] = []
+    for segment in segments:
+        is_control = segment.kind == "control_token"
+        if step or (is_control and segment.text in OPENING):
+            step.append(segment)
+        else:
+            before.append(segment)
+        if step and is_control and segment.text == END.text:
+            steps.append((before, step))
+            before, step = [], []
+    return steps

@@ -1,0 +1,43 @@
+"""What the `train` stage declares to the `refinery` command."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from refinery.runtime.stages import Stage
+
+
+class TrainStage(Stage):
+    """Fine-tune models on labels."""
+
+    name = "train"
+    summary = "fine-tune a model on the labels"
+    recipe_keys = frozenset({"task", "base", "data"})
+
+    def main(self, argv: Sequence[str]) -> int:
+        """Run `refinery train ...`."""
+        from train.__main__ import main
+
+        return main(argv)
+
+    def commands(self) -> ModuleType:
+        """`refinery merge`."""
+        from train import commands
+
+        return commands
+
+    def panels(self, runs: Sequence[Path]) -> Any:
+        """Losses, scores and learning rates, step by step."""
+        from train.plot import panels
+
+        return panels(runs)
+
+    def measure(self) -> dict[str, Any]:
+        """Packed rows beside padded ones and beside TRL."""
+        from train.benchmark.run import measure
+
+        return measure()
+
+
+STAGE = TrainStage()
