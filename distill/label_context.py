@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from distill.predictions import Predictions
 from distill.recipe import DistillRecipe
-from distill.steps.predictions import Predictions
-from distill.teacher.store import EffectStore
-from distill.teacher.teacher import Asked, RejectedRow, Teacher
+from distill.teacher.store import ReplyStore
+from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Provenance, Question
 from refinery.errors import RetrievalError
 from refinery.llms.served.endpoint import EndpointConfig
@@ -19,7 +19,7 @@ from refinery.runtime.recipe import recipe_hash
 
 
 @dataclass
-class Workbench:
+class LabelContext:
     """The parts that the recipe configured; a task's `needs` says which it uses, and `run` has checked that they are there.
 
     `target` is a local model, or a Teacher over `target_endpoint`.
@@ -29,7 +29,7 @@ class Workbench:
     teacher: Teacher | None
     target: Any | None
     retriever: Retriever | None
-    store: EffectStore | None = None
+    store: ReplyStore | None = None
     options: Any = None
     _rows_of_group: Counter[str] = field(default_factory=Counter)
     _sources: dict[tuple[tuple[str, ...], bool], dict[str, Any]] = field(default_factory=dict)
@@ -64,15 +64,15 @@ class Workbench:
         """What the recipe's infer runs answered."""
         return Predictions(self.recipe.runs)
 
-    def has_room(self, group: str) -> bool:
+    def take_quota(self, group: str) -> bool:
         """Whether a group of rows has fewer than the option `most_per_group` allows; then it has one more now."""
         most = self.options.most_per_group
         self._rows_of_group[group] += 1
         return most is None or self._rows_of_group[group] <= most
 
-    def provenance(self, *prompts: str, asked: Asked | None = None, target: bool = False) -> Provenance:
+    def provenance(self, *prompts: str, asked: RequestLog | None = None, target: bool = False) -> Provenance:
         """Where a row comes from: the prompts used, and what was asked of the teacher, or of the `target`."""
-        source, asked = self._sources.get((prompts, target)), asked or Asked()
+        source, asked = self._sources.get((prompts, target)), asked or RequestLog()
         if source is None:
             source = self._sources[prompts, target] = self._source(prompts, target)
         return Provenance(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.output.rows import InOrder, LabelWriter, Outcome
 from distill.teacher.budget import BudgetExhausted
 from distill.teacher.teacher import RejectedRow, Teacher
@@ -26,7 +26,7 @@ async def label_all(
     rows: Iterator[Any],
     total: int,
     task: Any,
-    bench: Workbench,
+    context: LabelContext,
     writer: LabelWriter,
     teachers: Sequence[Teacher],
     lasting: Mapping[str, RejectedRow],
@@ -35,20 +35,20 @@ async def label_all(
 
     Raises BudgetExhausted and TooManyRejected once the requests that are out have come to their end: what is paid for is kept.
     """
-    work = _Work(task, bench, teachers, lasting, bench.recipe.max_failure_share * total)
-    order = InOrder(writer.write, window=bench.recipe.rows_in_flight * _HELD_BACK)
+    work = _Work(task, context, teachers, lasting, context.recipe.max_failure_share * total)
+    order = InOrder(writer.write, window=context.recipe.rows_in_flight * _HELD_BACK)
     numbered = enumerate(rows)
-    with Progress(f"distill {bench.recipe.task}", total=total, beside=lambda: _status(writer, teachers, total)) as progress:
+    with Progress(f"distill {context.recipe.task}", total=total, beside=lambda: _status(writer, teachers, total)) as progress:
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(bench.recipe.rows_in_flight, total)):
+                for _ in range(min(context.recipe.rows_in_flight, total)):
                     group.create_task(_worker(numbered, order, work, progress))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
             order.flush()
     if work.stopped_by:
-        raise _too_many_rejected(bench, writer, total) if isinstance(work.stopped_by, TooManyRejected) else work.stopped_by
+        raise _too_many_rejected(context, writer, total) if isinstance(work.stopped_by, TooManyRejected) else work.stopped_by
 
 
 async def _worker(numbered: Iterator[tuple[int, Any]], order: InOrder, work: "_Work", progress: Progress) -> None:
@@ -70,9 +70,9 @@ class _Work:
     """What becomes of a row, and whether another is begun: `stopped_by` says why not."""
 
     def __init__(
-        self, task: Any, bench: Workbench, teachers: Sequence[Teacher], lasting: Mapping[str, RejectedRow], most_rejected: float
+        self, task: Any, context: LabelContext, teachers: Sequence[Teacher], lasting: Mapping[str, RejectedRow], most_rejected: float
     ) -> None:
-        self._task, self._bench, self._teachers = task, bench, teachers
+        self._task, self._bench, self._teachers = task, context, teachers
         self._lasting, self._most_rejected, self._num_rejected = lasting, most_rejected, 0
         self.stopped_by: LLMError | None = None
 
@@ -97,11 +97,11 @@ class _Work:
                 teacher.budget.stopped_by = self.stopped_by
 
 
-def _too_many_rejected(bench: Workbench, writer: LabelWriter, total: int) -> TooManyRejected:
+def _too_many_rejected(context: LabelContext, writer: LabelWriter, total: int) -> TooManyRejected:
     """Counted once the last row that was in flight is written."""
-    share, of_all = bench.recipe.max_failure_share, f" of {total}" if writer.questions < total else ""
+    share, of_all = context.recipe.max_failure_share, f" of {total}" if writer.questions < total else ""
     return TooManyRejected(
-        f"{bench.recipe.output_dir}: {writer.num_rejected} of {writer.questions} rows were rejected, more than max_failure_share "
+        f"{context.recipe.output_dir}: {writer.num_rejected} of {writer.questions} rows were rejected, more than max_failure_share "
         f"{share} allows{of_all} ({_reasons(writer.rejected)}). The first: {'; '.join(writer.first_rejected)}. See failures.jsonl; the "
         "rows labelled so far are written. Mend the cause, or raise max_failure_share, and --resume: nothing is paid twice."
     )

@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from distill.guards import Guards
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.labelling import label_all
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
-from distill.teacher.store import EffectStore
+from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow, Teacher, keep_in
 from refinery.errors import RecipeError, RunDirError
 from refinery.hub.dataset_card import dataset_card
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import build_retriever
 from refinery.retrievers.supporting import check_supporting
@@ -68,7 +68,7 @@ def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
         _tell_moved_endpoints(recipe)
         # What a finished run wrote stays until what is asked again is there too.
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None)
-        store = EffectStore(recipe.store or output / "effects.sqlite")
+        store = ReplyStore(recipe.store or output / "effects.sqlite")
         closing.callback(store.close)
         guards = Guards(recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length)
         writer = LabelWriter(output, guards, replaces_finished=finished is not None)
@@ -144,11 +144,11 @@ def count_rows(task: Any, recipe: DistillRecipe) -> int:
     return len(ids)
 
 
-def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: EffectStore, spending: Spending, endpoint: str) -> Teacher:
+def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: ReplyStore, spending: Spending, endpoint: str) -> Teacher:
     """A teacher over the recipe's transport; `endpoint` is the recipe's key."""
     if recipe.transport == "live":
         budget = Budget(config, recipe.max_cost_usd, spending=spending, endpoint=endpoint)
-        return Teacher(config, store, ChatEndpoint(config, keep_in(store, budget.enter), budget.admit), budget)
+        return Teacher(config, store, EndpointClient(config, keep_in(store, budget.enter), budget.admit), budget)
     # Of a job, any request may be a straggler; jobs that were sent are collected by the next attempt.
     factor = recipe.batch.price_factor if recipe.batch.stragglers == "batch" else max(1.0, recipe.batch.price_factor)
     budget = Budget(config, recipe.max_cost_usd, factor=factor, spending=spending, endpoint=endpoint, lost_if_killed=0)
@@ -159,7 +159,7 @@ async def _label(
     task: Any,
     recipe: DistillRecipe,
     total: int,
-    store: EffectStore,
+    store: ReplyStore,
     retriever: Any,
     writer: LabelWriter,
     lasting: dict[str, RejectedRow],
@@ -169,11 +169,11 @@ async def _label(
     configs = {"teacher": recipe.teacher, "target_endpoint": recipe.target_endpoint}
     teachers = {name: build_teacher(config, recipe, store, spending, name) for name, config in configs.items() if config}
     target = teachers.get("target_endpoint") or _build_target(recipe)
-    bench = Workbench(recipe, teachers.get("teacher"), target, retriever, store, recipe.task_options())
+    context = LabelContext(recipe, teachers.get("teacher"), target, retriever, store, recipe.task_options())
     stopped, started = "interrupted", time.perf_counter()
     try:
         with _rare_collections():
-            await label_all(iter_rows(task, recipe), total, task, bench, writer, list(teachers.values()), lasting)
+            await label_all(iter_rows(task, recipe), total, task, context, writer, list(teachers.values()), lasting)
         stopped = ""
     except Exception as error:
         stopped = str(error)

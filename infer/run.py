@@ -8,11 +8,12 @@ from typing import Any
 
 from infer.evaluation.evaluate import evaluate, total_cost
 from infer.evaluation.scores import SCORES_FILE, has_gold, score
+from infer.fitting import valid_text
 from infer.known_model import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
 from infer.provenance import fingerprints, prompts_now, provenance
 from infer.recipe import InferRecipe
-from infer.session import Tools
+from infer.session import Session
 from infer.shards import (
     Ledger,
     Processes,
@@ -23,7 +24,6 @@ from infer.shards import (
     read_ledgers,
     wall_seconds,
 )
-from infer.steps.fitting import valid_text
 from refinery.contract.choices import choice_question
 from refinery.contract.control_tokens import check_manifest
 from refinery.contract.records import Question, write_records
@@ -158,19 +158,19 @@ class InferBench:
 
     async def outcome(self, question: Question) -> Prediction:
         """The same, but an error that is the question's own becomes its outcome. Raises the errors that every question would meet."""
-        tools = self._tools(question)
+        session = self._tools(question)
         try:
-            prediction = await self._decode(tools, question)
+            prediction = await self._decode(session, question)
         except Exception as error:
-            ended = tools.ended_by(self._outcomes.fault(question.id, error))
+            ended = session.ended_by(self._outcomes.fault(question.id, error))
             return ended.model_copy(update={"question": question.text})
         self._outcomes.answered(prediction)
         return prediction
 
-    def _tools(self, question: Question) -> Tools:
+    def _tools(self, question: Question) -> Session:
         recipe = self.recipe
         asked = valid_text(choice_question(question) if question.choices else question.text)
-        return Tools(
+        return Session(
             question=question.model_copy(update={"text": asked}),
             llm=self.llm,
             retriever=self.retriever,
@@ -183,8 +183,8 @@ class InferBench:
             searches=self.searches,
         )
 
-    async def _decode(self, tools: Tools, question: Question) -> Prediction:
-        prediction = await self.decoder.decode(tools.readable(), tools, self.options)
+    async def _decode(self, session: Session, question: Question) -> Prediction:
+        prediction = await self.decoder.decode(session.readable(), session, self.options)
         return prediction.model_copy(update={"question": question.text})
 
     async def close(self) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, token_counter, valid_text
 from infer.outcomes import SearchHealth
 from infer.recipe import AnswerStyle
-from infer.steps.fitting import count_shortened, fit_passages, fit_prompt, fit_text, token_counter, valid_text
 from refinery.contract.chat_template import frame_tokens
 from refinery.contract.records import Passage, Question, Trajectory
 from refinery.contract.segments import Segment
@@ -24,7 +24,7 @@ _PROMPT_TOKENS = 128
 
 
 @dataclass(slots=True)
-class Tools:
+class Session:
     """One question's models, retriever and notebook; every decoder step goes through it, so costs and traces are complete.
 
     `sub_models` play the roles they are named by, `adapters` of `llm` others, and `llm` itself what is left.
@@ -49,13 +49,13 @@ class Tools:
         """A fresh context whose cost is this question's."""
         return self.llm.context(prompt, usage=self.usage)
 
-    def ask(self, role: str, prompt: str) -> Context:
+    def context_for(self, role: str, prompt: str) -> Context:
         """A fresh context of the model that plays a role."""
         return self.sub_models.get(role, self.llm).context(prompt, usage=self.usage)
 
-    def fitted_prompt(self, role: str, prompt: str, *, to_write: int) -> str:
-        """The prompt for `ask`, with a note where its passages had to be shortened: one search finds no more than the model has room for,
-        but worked examples and several searches together may be."""
+    def fit_prompt(self, role: str, prompt: str, *, to_write: int) -> str:
+        """The prompt for `context_for`, with a note where its passages had to be shortened: one search finds no more than the model has
+        room for, but worked examples and several searches together may be."""
         llm: Any = self.sub_models.get(role, self.llm)
         prompt = self.styled(prompt)
         limit = getattr(llm, "context_limit", None)
@@ -63,7 +63,7 @@ class Tools:
             return prompt
         fitted = fit_prompt(prompt, limit - to_write - frame_tokens(token_counter(llm)), token_counter(llm))
         if fitted is not prompt:
-            self.note("shortened", self.question.text, depth=0, text=f"the passages in the prompt {prompt.name}")
+            self.record("shortened", self.question.text, depth=0, text=f"the passages in the prompt {prompt.name}")
         return fitted
 
     def styled(self, prompt: str) -> str:
@@ -82,10 +82,10 @@ class Tools:
         if (limit := self._context_limit) is not None:
             text = fit_text(text, limit // _QUESTION_SHARE, self._tokenizer)
         if text != self.question.text:
-            self.note("shortened", text, depth=0, text=f"the question, of {len(self.question.text):,} characters")
+            self.record("shortened", text, depth=0, text=f"the question, of {len(self.question.text):,} characters")
         return self.question.model_copy(update={"text": text})
 
-    async def search(self, query: str, *, depth: int = 0, room: int | None = None, whole: bool = False) -> list[Passage]:
+    async def search(self, query: str, *, depth: int = 0, token_budget: int | None = None, whole: bool = False) -> list[Passage]:
         """Passages for a query, best first; none, and a `fault` in the trace, where the search could not be made: the question then counts
         as unfinished.
 
@@ -100,21 +100,21 @@ class Tools:
         except RetrievalError as error:
             self.searches.failed(error)
             self.failed = f"search_failed: {error}"
-            self.note("fault", query, depth=depth, text=self.failed)
+            self.record("fault", query, depth=depth, text=self.failed)
         found = [hit.passage for hit in hits]
         passages = [p.model_copy(update={"title": valid_text(p.title), "text": valid_text(p.text)}) for p in found]
-        passages = passages if whole else self.fitted(passages, room)
+        passages = passages if whole else self.fitted(passages, token_budget)
         hits = [dataclasses.replace(hit, passage=passage) for hit, passage in zip(hits, passages, strict=True)]
-        self.note("retrieve", query, depth=depth, passages=hits, shortened=count_shortened(passages, found) or None)
+        self.record("retrieve", query, depth=depth, passages=hits, shortened=count_shortened(passages, found) or None)
         return passages
 
-    def fitted(self, passages: list[Passage], room: int | None = None) -> list[Passage]:
-        """The passages shortened until together they take `room` tokens, by default what a prompt has for them."""
+    def fitted(self, passages: list[Passage], token_budget: int | None = None) -> list[Passage]:
+        """The passages shortened until together they take `token_budget` tokens, by default what a prompt has for them."""
         if (limit := self._context_limit) is None:
             return passages
-        if room is None:
-            room = limit - limit // _QUESTION_SHARE - self.max_new_tokens - _PROMPT_TOKENS - frame_tokens(self._tokenizer)
-        return fit_passages(passages, max(room, 0), self._tokenizer)
+        if token_budget is None:
+            token_budget = limit - limit // _QUESTION_SHARE - self.max_new_tokens - _PROMPT_TOKENS - frame_tokens(self._tokenizer)
+        return fit_passages(passages, max(token_budget, 0), self._tokenizer)
 
     @property
     def context_left(self) -> int | None:
@@ -129,7 +129,7 @@ class Tools:
     def _tokenizer(self) -> Any:
         return token_counter(self.llm)
 
-    def note(
+    def record(
         self, name: str, question: str, *, depth: int, passages: Sequence[Hit] | None = None, prompt: str | None = None, **values: Any
     ) -> None:
         """Write one step into the trace, with the prompt that the model read where prompts are kept."""
@@ -143,14 +143,14 @@ class Tools:
     def ended_by(self, fault: str) -> Prediction:
         """Close the question without an answer, for the reason that `fault` opens with."""
         self.failed = fault
-        self.note("fault", self.question.text, depth=0, text=fault)
+        self.record("fault", self.question.text, depth=0, text=fault)
         return self.prediction("")
 
-    def note_reply(self, name: str, question: str, reply: Generation, cut: str | None, *, depth: int, prompt: str | None = None) -> None:
+    def record_reply(self, name: str, question: str, reply: Generation, cut: str | None, *, depth: int, prompt: str | None = None) -> None:
         """Write what a model replied into the trace, with the reasoning before it and what was cut off after it."""
         told = {"text": reply.text, "reasoning": reply.reasoning or None, "cut": cut}
         ids = {"token_ids": reply.token_ids, "logprobs": reply.logprobs} if reply.token_ids else {}
-        self.note(name, question, depth=depth, prompt=prompt, **told, **ids)
+        self.record(name, question, depth=depth, prompt=prompt, **told, **ids)
 
     def prediction(self, answer: str, *, paths: Sequence[Trajectory] = (), selected: dict[str, str] | None = None) -> Prediction:
         """Close the question with its answer."""

@@ -16,7 +16,7 @@ from refinery.retrievers.base import Retriever
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class GoldQuestion:
     """A question with its supporting paragraphs, each as the ids of the passages it was cut into."""
 
     question: Question
@@ -30,7 +30,7 @@ class _GoldRow(BaseModel):
     gold: list[list[str]]
 
 
-def judged_questions(questions: Sequence[Question], gold: Path | None) -> list[Judged]:
+def judged_questions(questions: Sequence[Question], gold: Path | None) -> list[GoldQuestion]:
     """The questions whose supporting passages are known: from `gold` (rows of `id` and `gold`), or each question's own `supporting`.
 
     Raises RecordError where there are none.
@@ -39,13 +39,13 @@ def judged_questions(questions: Sequence[Question], gold: Path | None) -> list[J
         groups = _read_gold(gold)
     else:
         groups = {question.id: [[passage_id] for passage_id in question.supporting or []] for question in questions}
-    judged = [Judged(question, groups[question.id]) for question in questions if groups.get(question.id)]
+    judged = [GoldQuestion(question, groups[question.id]) for question in questions if groups.get(question.id)]
     if not judged:
         raise RecordError(f"{gold or 'the questions'}: no supporting passages for any of {len(questions)} questions. Give --gold.")
     return judged
 
 
-async def measure(retriever: Retriever, judged: Sequence[Judged], ks: Sequence[int]) -> tuple[dict[str, dict[int, float]], float]:
+async def measure(retriever: Retriever, judged: Sequence[GoldQuestion], ks: Sequence[int]) -> tuple[dict[str, dict[int, float]], float]:
     """({dataset: {k: recall}}, queries a second).
 
     Recall is the mean over questions of the share of supporting paragraphs of which a passage is among the first k.

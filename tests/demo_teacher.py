@@ -10,14 +10,14 @@ import pytest
 
 from distill.tasks.decomposition import Reply as Decomposition
 from distill.teacher.budget import Budget
-from distill.teacher.store import EffectStore
-from distill.teacher.teacher import Asked, RejectedRow, Teacher, keep_in
+from distill.teacher.store import ReplyStore
+from distill.teacher.teacher import RejectedRow, RequestLog, Teacher, keep_in
 from refinery.contract.records import Question
 from refinery.demo.teacher.server import MODEL, ChatServer
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import QUESTION_TYPES, draw_questions
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 from refinery.prompts.render import render_prompt
 
 T = TypeVar("T")
@@ -34,8 +34,8 @@ def config(server: ChatServer, **changes: Any) -> EndpointConfig:
 
 def with_teacher(server: ChatServer, folder: Path, use: Callable[[Teacher], Awaitable[T]], **changes: Any) -> T:
     async def run() -> T:
-        endpoint, store = config(server, **changes), EffectStore(folder / "effects.sqlite")
-        teacher = Teacher(endpoint, store, ChatEndpoint(endpoint, keep_in(store)), Budget(endpoint, None))
+        endpoint, store = config(server, **changes), ReplyStore(folder / "effects.sqlite")
+        teacher = Teacher(endpoint, store, EndpointClient(endpoint, keep_in(store)), Budget(endpoint, None))
         try:
             return await use(teacher)
         finally:
@@ -65,5 +65,5 @@ def decomposition_prompts(count: int) -> list[str]:
 async def rejection(teacher: Teacher, prompt: str) -> str:
     """The reason why the reply to `prompt` makes no row."""
     with pytest.raises(RejectedRow) as caught:
-        await teacher.ask(prompt, Decomposition, Asked())
+        await teacher.ask(prompt, Decomposition, RequestLog())
     return caught.value.reason

@@ -5,10 +5,10 @@ from typing import Any
 
 from refinery.contract.records import (
     Decomposition,
-    Exchange,
     KnowledgeLabel,
     Passage,
     Preference,
+    PromptCompletion,
     RelevanceLabel,
     SelectionLabel,
     Step,
@@ -69,7 +69,9 @@ ROWS: dict[str, list[Any]] = {
         for i, name in enumerate(NAMES)
     ],
     "traces": [
-        Exchange(question_id=str(i), question="", step="main", prompt=f"Question: Who directed {name}?\nAnswer:", reply=" Maria Dune")
+        PromptCompletion(
+            question_id=str(i), question="", step="main", prompt=f"Question: Who directed {name}?\nAnswer:", reply=" Maria Dune"
+        )
         for i, name in enumerate(NAMES)
     ],
     "refinement": [

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from infer.decoders.migres import Options, decode
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
@@ -74,8 +74,8 @@ def solve(model: Model | None = None, *, found=None, sub_models=None, **options)
     finds = {WHOLE: [FILM, OTHER], BORN: [FILM, PERSON]} | (found or {})
     llm, retriever = FakeLLM(model or Model()), FakeRetriever(lambda query: finds.get(query, []))
     question = Question(id="q", text=WHOLE)
-    tools = Tools(question=question, llm=llm, retriever=retriever, passages_per_query=50, sub_models=sub_models or {})
-    return asyncio.run(decode(question, tools, Options(**(LOOSE | options)))), llm, retriever
+    session = Session(question=question, llm=llm, retriever=retriever, passages_per_query=50, sub_models=sub_models or {})
+    return asyncio.run(decode(question, session, Options(**(LOOSE | options)))), llm, retriever
 
 
 def prompts(llm: FakeLLM, name: str) -> list[str]:

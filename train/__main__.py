@@ -41,11 +41,11 @@ def _preview(recipe: TrainRecipe) -> None:
 
 
 def _plan(recipe: TrainRecipe, config_file: str | None, num_processes: int | None) -> None:
-    from train.launch.launch import asked, launch_of, read_accelerate_config
+    from train.launch.launch import launch_from_env, launch_of, read_accelerate_config
     from train.planning.plan import plan_lines
 
     named = config_file and launch_of(read_accelerate_config(config_file), source=config_file, processes=num_processes)
-    print(printable("\n".join(plan_lines(recipe, named or asked()))))
+    print(printable("\n".join(plan_lines(recipe, named or launch_from_env()))))
 
 
 def _show_rows(recipe: TrainRecipe, count: int) -> None:

@@ -9,11 +9,11 @@ from refinery.contract.formats import EvidenceLoss, FormatName
 from refinery.llms.served.endpoint import CHAT_TEMPLATE
 from refinery.llms.weights.families import FamilyName
 from refinery.runtime.recipe import Recipe
-from train.planning.support import check_support
+from train.support import check_support
 
 StrategyName = Literal["full", "lora", "qlora", "dora", "alora"]
 TaskName = Literal["self_knowledge", "relevance", "selection", "decomposition", "refinement", "preference", "traces"]
-# What train/methods/evaluate.py scores a model of each task by.
+# What train/trainers/evaluate.py scores a model of each task by.
 SCORES: dict[TaskName, tuple[str, ...]] = {
     "self_knowledge": ("accuracy", "f1", "auc", "ece"),
     "relevance": ("accuracy", "f1", "auc", "ece"),

@@ -14,12 +14,12 @@ from refinery.hub.push import open_repository, push
 from refinery.runtime.run_dir import RunDir, check_run, locked_run, open_run
 from train.launch.checkpoints import last_checkpoint
 from train.launch.gather import whole_weights
-from train.launch.launch import Launch, asked, check_started, on_its_own, prepare
-from train.methods.evaluate import evaluate
-from train.planning.support import check_support
+from train.launch.launch import Launch, check_started, launch_from_env, prepare, without_zero3_init
 from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, training_records
+from train.support import check_support
+from train.trainers.evaluate import evaluate
 
 
 class Family(Protocol):
@@ -52,7 +52,7 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
     """Train, save to `output_dir`, evaluate on the validation files. Returns what `metrics.json` holds."""
     # Under `accelerate launch` every process runs this; the first one owns the run directory.
     main_process = os.environ.get("RANK", "0") == "0"
-    launch = asked()
+    launch = launch_from_env()
     known = fingerprints(recipe, launch.processes) if main_process else {}
     # A resumed run that came to its end is seen by all, so that none waits for the first.
     if main_process or resume:
@@ -99,7 +99,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     }
     if recipe.metric_for_best_model:
         metrics |= {"best_step": trainer.state.best_global_step, "best_score": trainer.state.best_metric}
-    with on_its_own():
+    with without_zero3_init():
         metrics |= evaluate(recipe) if recipe.validation else {}
         output.write_metrics(metrics)
         if recipe.hub:
@@ -114,7 +114,7 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     loss that is no number.
     """
     from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
-    from train.methods.sums import RestoreSums
+    from train.trainers.sums import RestoreSums
 
     signals = SaveOnSignal(trainer.accelerator)
     checkpoint = _agreed_checkpoint(trainer, recipe) if resume else None

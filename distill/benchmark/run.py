@@ -21,9 +21,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from distill.benchmark.endpoint import Settings
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
-from distill.teacher.teacher import Asked
+from distill.teacher.teacher import RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
@@ -44,14 +44,14 @@ class ThreeSteps:
         return ("teacher",)
 
     @staticmethod
-    async def label(question: Question, bench: Workbench) -> list[Decomposition]:
+    async def label(question: Question, context: LabelContext) -> list[Decomposition]:
         """Ask three times, each time with the last reply."""
-        assert bench.teacher is not None
-        text, asked, written = question.text, Asked(), [""]
+        assert context.teacher is not None
+        text, asked, written = question.text, RequestLog(), [""]
         for step in range(3):
             prompt = render_prompt("teacher_decomposition", question=f"{text} {step} {written[0]}", examples="zero")
-            written = (await bench.teacher.ask(prompt, _SubQuestions, asked)).sub_questions
-        return [Decomposition(question_id=question.id, question=text, sub_questions=written, provenance=bench.provenance(asked=asked))]
+            written = (await context.teacher.ask(prompt, _SubQuestions, asked)).sub_questions
+        return [Decomposition(question_id=question.id, question=text, sub_questions=written, provenance=context.provenance(asked=asked))]
 
 
 class _SubQuestions(BaseModel):
@@ -61,19 +61,19 @@ class _SubQuestions(BaseModel):
 def measure(rows: int = 2048, queued: tuple[int, int] = (10_000, 1_000_000)) -> dict[str, float]:
     """Every measurement; `rows` of the live ones, `queued` of the two whose memory is compared."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = _Bench(Path(folder))
+        context = _Bench(Path(folder))
         figures: dict[str, float] = {}
         for calls in (64, 256):
-            wall, cpu = bench.live(f"c{calls}", rows * calls // 64, calls=calls)
+            wall, cpu = context.live(f"c{calls}", rows * calls // 64, calls=calls)
             figures[f"efficiency_c{calls}"] = rows * _LATENCY / 64 / wall
             if calls == 64:
                 figures["cpu_ms_per_call"] = cpu / rows * 1000
-        figures["three_step_ratio"] = bench.three_steps(rows // 2)
-        figures["storm_ratio"] = bench.storm(rows)
-        figures["paid_beyond_rows_after_kill"], figures["in_flight_when_killed"] = bench.killed(rows)
-        figures["rows_lost_beyond_400"] = bench.refused(rows)
-        figures["replay_rows_per_second"] = bench.replay(rows * 10)
-        figures["rss_mb_10k"], figures["rss_mb_1m"] = (bench.memory(count) for count in queued)
+        figures["three_step_ratio"] = context.three_steps(rows // 2)
+        figures["storm_ratio"] = context.storm(rows)
+        figures["paid_beyond_rows_after_kill"], figures["in_flight_when_killed"] = context.killed(rows)
+        figures["rows_lost_beyond_400"] = context.refused(rows)
+        figures["replay_rows_per_second"] = context.replay(rows * 10)
+        figures["rss_mb_10k"], figures["rss_mb_1m"] = (context.memory(count) for count in queued)
         return {name: round(value, 3) for name, value in figures.items()}
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question, SubQuestion
 from refinery.errors import RecordError
@@ -29,9 +29,9 @@ def resolved_step(steps: Sequence[SubQuestion], number: int) -> SubQuestion | No
     return step.model_copy(update={"text": fill_references(step.text, [answer or "" for answer in answers])})
 
 
-async def search_own(query: str, question: Question, bench: Workbench) -> list[Passage]:
+async def search_own(query: str, question: Question, context: LabelContext) -> list[Passage]:
     """Passages for a query, best first. Raises RejectedRow when the question brings none to search."""
     try:
-        return await bench.search(query, question)
+        return await context.search(query, question)
     except RecordError as error:
         raise RejectedRow("no_passages", str(error)) from None

@@ -41,7 +41,7 @@ async def stepwise(row: Row) -> list[Step]:
             raise RejectedRow("gave_up", reply.text)
         if reply.action == "answer":
             break
-        if len(steps) == row.bench.recipe.max_steps:
+        if len(steps) == row.context.recipe.max_steps:
             raise RejectedRow("too_many_steps", f"no answer after {len(steps)} searches")
         steps.append(await row.search(reply.action, reply.text))
     check_support(row.question, steps)

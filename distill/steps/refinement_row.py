@@ -7,10 +7,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.steps.gold import search_own
 from distill.steps.trajectory_checks import check_answered, check_right, keeps_original, original_answer
-from distill.teacher.teacher import Asked, RejectedRow
+from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Action, Question, Step
 from refinery.prompts.render import render_prompt
 
@@ -54,34 +54,34 @@ class Row:
     """A question on the workbench; `asked` and `prompts` collect what the teacher was asked for it."""
 
     question: Question
-    bench: Workbench
-    asked: Asked = field(default_factory=Asked)
+    context: LabelContext
+    asked: RequestLog = field(default_factory=RequestLog)
     prompts: dict[str, None] = field(default_factory=dict)  # in order of first use
 
     @property
     def keeps_original(self) -> bool:
         """Whether the row ends in the dataset's own answer."""
-        options = self.bench.options
+        options = self.context.options
         return options.by == "annotations" or keeps_original(self.question.id, options.retention)
 
     async def ask(self, prompt: str, schema: type[T], **values: Any) -> T:
         """The teacher's reply to a prompt about this row's question, unless `values` names another."""
-        assert self.bench.teacher is not None
+        assert self.context.teacher is not None
         self.prompts[prompt] = None
-        values = {"question": self.question.text, "examples": self.bench.options.examples} | values
-        return await self.bench.teacher.ask(render_prompt(prompt, **values), schema, self.asked)
+        values = {"question": self.question.text, "examples": self.context.options.examples} | values
+        return await self.context.teacher.ask(render_prompt(prompt, **values), schema, self.asked)
 
     async def search(self, action: Action, query: str) -> Step:
         """One search as a step."""
-        return Step(action=action, text=query.strip(), passages=await search_own(query, self.question, self.bench))
+        return Step(action=action, text=query.strip(), passages=await search_own(query, self.question, self.context))
 
     async def searches(self, action: Action, queries: Sequence[str]) -> list[Step]:
         """A step for each query, equal ones once. Raises RejectedRow when there are none, or more than `max_steps`."""
         distinct = list(dict.fromkeys(query.strip() for query in queries if query.strip()))
         if not distinct:
             raise RejectedRow("no_queries", "the teacher gave no query to search for")
-        if len(distinct) > self.bench.recipe.max_steps:
-            raise RejectedRow("too_many_steps", f"{len(distinct)} queries, max_steps is {self.bench.recipe.max_steps}")
+        if len(distinct) > self.context.recipe.max_steps:
+            raise RejectedRow("too_many_steps", f"{len(distinct)} queries, max_steps is {self.context.recipe.max_steps}")
         return list(await asyncio.gather(*(self.search(action, query) for query in distinct)))
 
     async def short_answer(self, question: str, steps: Sequence[Step]) -> str:
@@ -108,5 +108,5 @@ class Row:
 
     def check_right(self, closing: Step) -> None:
         """Raise RejectedRow for an answer that is not a gold one, unless the recipe keeps those."""
-        if not (self.keeps_original or self.bench.options.keep_wrong_answers):
+        if not (self.keeps_original or self.context.options.keep_wrong_answers):
             check_right(self.question, closing.text)

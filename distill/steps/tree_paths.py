@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Question, Trajectory
 from refinery.contract.trace import Prediction
@@ -29,12 +29,12 @@ def _reads_answers(name: str) -> str:
 AnswerMetric = Annotated[str, AfterValidator(_reads_answers)]
 
 
-def labelled_trees(question: Question, bench: Workbench) -> list[tuple[list[Trajectory], list[Trajectory]]]:
+def labelled_trees(question: Question, context: LabelContext) -> list[tuple[list[Trajectory], list[Trajectory]]]:
     """(right paths, wrong paths) of each run's tree: right scores 0.5 or more by the task's `metric`.
 
     Raises RejectedRow where a run left no tree or the question has no gold answer.
     """
-    return [_labelled(prediction, question, bench.options.metric) for prediction in bench.predictions.of(question)]
+    return [_labelled(prediction, question, context.options.metric) for prediction in context.predictions.of(question)]
 
 
 def _labelled(prediction: Prediction, question: Question, metric: str) -> tuple[list[Trajectory], list[Trajectory]]:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.steps.gold import search_own
 from distill.teacher.teacher import RejectedRow
-from refinery.contract.records import Exchange, Passage, Question
+from refinery.contract.records import Passage, PromptCompletion, Question
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 
@@ -33,29 +33,29 @@ def needs(options: Options) -> tuple[str, ...]:
     return () if options.passages == "none" else ("retriever",)
 
 
-async def label(question: Question, bench: Workbench) -> list[Exchange]:
+async def label(question: Question, context: LabelContext) -> list[PromptCompletion]:
     """One prompt with the first gold answer. Raises RejectedRow for a question without one, or without the passages asked for."""
-    options: Options = bench.options
+    options: Options = context.options
     if not question.answers:
         raise RejectedRow("no_answer", f"question {question.id} has no gold answer")
     values: dict[str, Any] = {"question": question.text, "answer_style": options.answer_style}
     if options.passages == "none":
         name = "answer_direct"
     else:
-        name, values["passages"] = "answer_with_passages", await _shown(question, bench, options)
-    row = Exchange(
+        name, values["passages"] = "answer_with_passages", await _shown(question, context, options)
+    row = PromptCompletion(
         question_id=question.id,
         question=question.text,
         step=name,
         prompt=render_prompt(name, **values),
         reply=f" {question.answers[0]}",
-        provenance=bench.provenance(name),
+        provenance=context.provenance(name),
     )
     return [row]
 
 
-async def _shown(question: Question, bench: Workbench, options: Options) -> list[Passage]:
-    found = await search_own(question.text, question, bench)
+async def _shown(question: Question, context: LabelContext, options: Options) -> list[Passage]:
+    found = await search_own(question.text, question, context)
     if options.passages == "found":
         return found
     by_id = {passage.id: passage for passage in [*(question.passages or []), *found]}
@@ -63,6 +63,6 @@ async def _shown(question: Question, bench: Workbench, options: Options) -> list
     if len(supporting) < len(set(question.supporting or [])) or not supporting:
         raise RejectedRow("missed_support", f"question {question.id} brings {len(supporting)} of its supporting passages")
     others = [passage for passage in found if passage not in supporting]
-    shown = [*supporting, *others][: max(bench.recipe.passages_per_query, len(supporting))]
+    shown = [*supporting, *others][: max(context.recipe.passages_per_query, len(supporting))]
     random.Random(f"{options.seed} {question.id}").shuffle(shown)  # noqa: S311  an order, not a secret
     return shown

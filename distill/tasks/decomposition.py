@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.steps.gold import resolved_step
-from distill.teacher.teacher import Asked, RejectedRow
+from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
@@ -41,18 +41,18 @@ class Reply(BaseModel):
     sub_questions: list[str]
 
 
-async def label(question: Question, bench: Workbench) -> list[Decomposition]:
+async def label(question: Question, context: LabelContext) -> list[Decomposition]:
     """The sub-questions, each on one line. Raises RejectedRow for an empty list, a copy of the question or a duplicate."""
-    if bench.options.by == "annotations":
-        sub_questions, provenance = _annotated(question, bench.options), bench.provenance()
+    if context.options.by == "annotations":
+        sub_questions, provenance = _annotated(question, context.options), context.provenance()
     else:
-        assert bench.teacher is not None
-        asked = Asked()
-        prompt = render_prompt("teacher_decomposition", question=question.text, examples=bench.options.examples)
-        sub_questions = (await bench.teacher.ask(prompt, Reply, asked)).sub_questions
-        provenance = bench.provenance("teacher_decomposition", asked=asked)
+        assert context.teacher is not None
+        asked = RequestLog()
+        prompt = render_prompt("teacher_decomposition", question=question.text, examples=context.options.examples)
+        sub_questions = (await context.teacher.ask(prompt, Reply, asked)).sub_questions
+        provenance = context.provenance("teacher_decomposition", asked=asked)
     sub_questions = [_one_line(text, number) for number, text in enumerate(sub_questions, 1)]
-    _check(sub_questions, question, bench.options)
+    _check(sub_questions, question, context.options)
     return [Decomposition(question_id=question.id, question=question.text, sub_questions=sub_questions, provenance=provenance)]
 
 

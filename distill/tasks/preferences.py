@@ -6,7 +6,7 @@ over training questions (`runs`).
 
 from pydantic import Field
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
 from refinery.contract.records import Preference, Question, Trajectory
 from refinery.runtime.recipe import Recipe
@@ -24,16 +24,16 @@ def needs(options: Options) -> tuple[str, ...]:
     return ("runs",)
 
 
-async def label(question: Question, bench: Workbench) -> list[Preference]:
+async def label(question: Question, context: LabelContext) -> list[Preference]:
     """The pairs, likeliest paths first; none where every path is right, or every one wrong. Raises RejectedRow as `labelled_trees` does."""
     pairs = [
         pair
-        for right, wrong in labelled_trees(question, bench)
+        for right, wrong in labelled_trees(question, context)
         for pair in zip(likeliest(right, _written), likeliest(wrong, _written), strict=False)
     ]
     return [
-        Preference(question_id=question.id, question=chosen.question, chosen=chosen, rejected=rejected, provenance=bench.provenance())
-        for chosen, rejected in pairs[: bench.options.most_per_question]
+        Preference(question_id=question.id, question=chosen.question, chosen=chosen, rejected=rejected, provenance=context.provenance())
+        for chosen, rejected in pairs[: context.options.most_per_question]
     ]
 
 

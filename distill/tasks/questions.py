@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.steps.linked_passages import linked_pairs
-from distill.teacher.teacher import Asked, RejectedRow, Teacher
+from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RecipeError
 from refinery.metrics.squad import token_f1
@@ -99,18 +99,18 @@ def _passages(recipe: DistillRecipe, options: Options) -> Sequence[Passage]:
     return read_passages(recipe.retriever.passages)
 
 
-async def label(row: Row, bench: Workbench) -> list[Question]:
+async def label(row: Row, context: LabelContext) -> list[Question]:
     """The row's question, or RejectedRow with the reason."""
-    assert bench.teacher is not None
-    asked, options = Asked(), bench.options
+    assert context.teacher is not None
+    asked, options = RequestLog(), context.options
     prompt = "teacher_question" if len(row.passages) == 1 else "teacher_question_multi_hop"
     count = options.questions_per_passage
-    reply = await bench.teacher.ask(render_prompt(prompt, passages=row.passages, count=count), WrittenQuestions, asked)
+    reply = await context.teacher.ask(render_prompt(prompt, passages=row.passages, count=count), WrittenQuestions, asked)
     if len(reply.questions) < row.number:
         raise RejectedRow("too_few_questions", f"{len(reply.questions)} of {count} questions were written about {row.id}")
     written = reply.questions[row.number - 1]
     _check_wording(written)
-    await _check_need(written, row, _Reader(bench.teacher, written, options.min_f1, asked))
+    await _check_need(written, row, _Reader(context.teacher, written, options.min_f1, asked))
     return [
         Question(
             id=row.id,
@@ -152,7 +152,7 @@ class _Reader:
     teacher: Teacher
     written: Written
     min_f1: float
-    asked: Asked
+    asked: RequestLog
     last: str = ""
 
     async def finds_answer(self, passages: Sequence[Passage]) -> bool:

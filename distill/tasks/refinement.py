@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.steps.refinement_kinds import KINDS, turns
 from distill.steps.refinement_row import Row
 from refinery.contract.choices import choice_question
@@ -51,9 +51,9 @@ def needs(options: Options) -> tuple[str, ...]:
     return ("retriever",) if options.by == "annotations" else ("teacher", "retriever")
 
 
-async def label(question: Question, bench: Workbench) -> list[Trajectory]:
+async def label(question: Question, context: LabelContext) -> list[Trajectory]:
     """One trajectory, or RejectedRow with the reason."""
-    options, kind, row = bench.options, KINDS[bench.options.kind], Row(question, bench)
+    options, kind, row = context.options, KINDS[context.options.kind], Row(question, context)
     by_teacher = options.by == "teacher"
     label_steps = kind.by_teacher if by_teacher else kind.by_annotations
     assert label_steps is not None  # the options were checked
@@ -65,6 +65,6 @@ async def label(question: Question, bench: Workbench) -> list[Trajectory]:
             history=(turns(question) or None) if options.kind == "dialogue" else None,
             system_prompt=render_prompt(kind.system_prompt) if kind.system_prompt else None,
             answer_by="dataset" if row.keeps_original else "teacher",
-            provenance=bench.provenance(*row.prompts, asked=row.asked),
+            provenance=context.provenance(*row.prompts, asked=row.asked),
         )
     ]

@@ -14,9 +14,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.steps.gold import search_own, searchable_steps
-from distill.teacher.teacher import Asked, RejectedRow
+from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
@@ -55,62 +55,62 @@ class EachReply(BaseModel):
     label: Literal["relevant", "irrelevant"]
 
 
-async def label(question: Question, bench: Workbench) -> list[RelevanceLabel]:
+async def label(question: Question, context: LabelContext) -> list[RelevanceLabel]:
     """One label per retrieved passage, in the retriever's order. Raises RejectedRow when nothing was retrieved."""
     labels: list[RelevanceLabel] = []
-    if bench.options.by == "annotations":
-        labels = await _by_annotations(question, bench)
-    elif passages := await search_own(question.text, question, bench):
-        labels = await (_by_list if bench.options.judge == "list" else _by_each)(question, passages, bench)
+    if context.options.by == "annotations":
+        labels = await _by_annotations(question, context)
+    elif passages := await search_own(question.text, question, context):
+        labels = await (_by_list if context.options.judge == "list" else _by_each)(question, passages, context)
     if not labels:
         raise RejectedRow("no_passages", f"the search for question {question.id} found nothing")
     return labels
 
 
-async def _by_each(question: Question, passages: Sequence[Passage], bench: Workbench) -> list[RelevanceLabel]:
-    return await asyncio.gather(*(_judge(question, passage, bench) for passage in passages))
+async def _by_each(question: Question, passages: Sequence[Passage], context: LabelContext) -> list[RelevanceLabel]:
+    return await asyncio.gather(*(_judge(question, passage, context) for passage in passages))
 
 
-async def _judge(question: Question, passage: Passage, bench: Workbench) -> RelevanceLabel:
-    assert bench.teacher is not None
-    asked = Asked()
-    prompt = render_prompt("teacher_relevance_each", question=question.text, passage=passage, examples=bench.options.examples)
-    reply = await bench.teacher.ask(prompt, EachReply, asked)
-    provenance = bench.provenance("teacher_relevance_each", asked=asked)
+async def _judge(question: Question, passage: Passage, context: LabelContext) -> RelevanceLabel:
+    assert context.teacher is not None
+    asked = RequestLog()
+    prompt = render_prompt("teacher_relevance_each", question=question.text, passage=passage, examples=context.options.examples)
+    reply = await context.teacher.ask(prompt, EachReply, asked)
+    provenance = context.provenance("teacher_relevance_each", asked=asked)
     return _labelled(question, question.text, passage, reply.label == "relevant", provenance)
 
 
-async def _by_list(question: Question, passages: Sequence[Passage], bench: Workbench) -> list[RelevanceLabel]:
-    asked = Asked()
-    orders = [passages, passages[::-1]] if bench.options.swap else [passages]
-    verdicts = await asyncio.gather(*(_judge_list(question, order, bench, asked) for order in orders))
-    first, last = verdicts[0], verdicts[-1][::-1] if bench.options.swap else verdicts[0]
-    provenance = bench.provenance("teacher_relevance", asked=asked)
+async def _by_list(question: Question, passages: Sequence[Passage], context: LabelContext) -> list[RelevanceLabel]:
+    asked = RequestLog()
+    orders = [passages, passages[::-1]] if context.options.swap else [passages]
+    verdicts = await asyncio.gather(*(_judge_list(question, order, context, asked) for order in orders))
+    first, last = verdicts[0], verdicts[-1][::-1] if context.options.swap else verdicts[0]
+    provenance = context.provenance("teacher_relevance", asked=asked)
     return [
         _labelled(
-            question, question.text, passage, forwards and backwards, provenance, (forwards == backwards) if bench.options.swap else None
+            question, question.text, passage, forwards and backwards, provenance, (forwards == backwards) if context.options.swap else None
         )
         for passage, forwards, backwards in zip(passages, first, last, strict=True)
     ]
 
 
-async def _judge_list(question: Question, passages: Sequence[Passage], bench: Workbench, asked: Asked) -> list[bool]:
+async def _judge_list(question: Question, passages: Sequence[Passage], context: LabelContext, asked: RequestLog) -> list[bool]:
     """Whether each passage is relevant, in the order in which they are shown."""
-    assert bench.teacher is not None
-    prompt = render_prompt("teacher_relevance", question=question.text, passages=passages, examples=bench.options.examples)
-    reply = await bench.teacher.ask(prompt, Reply, asked)
+    assert context.teacher is not None
+    prompt = render_prompt("teacher_relevance", question=question.text, passages=passages, examples=context.options.examples)
+    reply = await context.teacher.ask(prompt, Reply, asked)
     if any(not 1 <= number <= len(passages) for number in reply.relevant):
         raise RejectedRow("malformed", f"the teacher named passages {reply.relevant} of {len(passages)}")
     return [number in reply.relevant for number in range(1, len(passages) + 1)]
 
 
-async def _by_annotations(question: Question, bench: Workbench) -> list[RelevanceLabel]:
+async def _by_annotations(question: Question, context: LabelContext) -> list[RelevanceLabel]:
     """Labels for the question and for each sub-question that can be searched."""
-    provenance = bench.provenance()
+    provenance = context.provenance()
     return [
         _labelled(question, asked, passage, passage.id in sufficient, provenance)
         for asked, sufficient in _sufficient_passages(question).items()
-        for passage in await search_own(asked, question, bench)
+        for passage in await search_own(asked, question, context)
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
 from refinery.contract.records import Question, SelectionLabel, Trajectory
 from refinery.runtime.recipe import Recipe
@@ -31,26 +31,26 @@ def needs(options: Options) -> tuple[str, ...]:
     return ("runs",)
 
 
-async def label(question: Question, bench: Workbench) -> list[SelectionLabel]:
+async def label(question: Question, context: LabelContext) -> list[SelectionLabel]:
     """The labelled paths, right ones first; none for a one-sided question that is left out.
 
     Raises RejectedRow where a run left no tree or the question has no gold answer.
     """
-    trees, options = labelled_trees(question, bench), bench.options
+    trees, options = labelled_trees(question, context), context.options
     # What a selector reads decides which paths are the same.
     right, wrong = (likeliest((path for tree in trees for path in tree[side]), selection_prompt) for side in (0, 1))
     if not (right and wrong) and options.one_sided == "leave_out":
         return []
     half = options.most_per_question // 2
     each = min(half, len(right), len(wrong)) or half
-    return [_labelled(path, name, bench) for name, paths in (("right", right), ("wrong", wrong)) for path in paths[:each]]
+    return [_labelled(path, name, context) for name, paths in (("right", right), ("wrong", wrong)) for path in paths[:each]]
 
 
-def _labelled(path: Trajectory, label: str, bench: Workbench) -> SelectionLabel:
+def _labelled(path: Trajectory, label: str, context: LabelContext) -> SelectionLabel:
     return SelectionLabel(
         question_id=path.question_id,
         question=path.question,
         path=path,
         label=label,  # type: ignore[arg-type]
-        provenance=bench.provenance("selection"),
+        provenance=context.provenance("selection"),
     )

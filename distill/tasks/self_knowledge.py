@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from distill.label_context import Workbench
-from distill.teacher.teacher import Asked, RejectedRow
+from distill.label_context import LabelContext
+from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.errors import RecipeError
 from refinery.metrics.squad import exact_match, token_f1
@@ -43,56 +43,56 @@ class Reply(BaseModel):
     answer: Literal["yes", "no"]
 
 
-async def label(question: Question, bench: Workbench) -> list[KnowledgeLabel]:
+async def label(question: Question, context: LabelContext) -> list[KnowledgeLabel]:
     """`know` or `unknow`. Raises RejectedRow where a student's answers have no gold answer to be graded against."""
-    return [await (_by_student if bench.options.by == "student" else _by_teacher)(question, bench)]
+    return [await (_by_student if context.options.by == "student" else _by_teacher)(question, context)]
 
 
-async def _by_teacher(question: Question, bench: Workbench) -> KnowledgeLabel:
-    assert bench.teacher is not None
-    asked = Asked()
-    prompt = render_prompt("teacher_self_knowledge", question=question.text, examples=bench.options.examples)
-    reply = await bench.teacher.ask(prompt, Reply, asked)
+async def _by_teacher(question: Question, context: LabelContext) -> KnowledgeLabel:
+    assert context.teacher is not None
+    asked = RequestLog()
+    prompt = render_prompt("teacher_self_knowledge", question=question.text, examples=context.options.examples)
+    reply = await context.teacher.ask(prompt, Reply, asked)
     return KnowledgeLabel(
         question_id=question.id,
         question=question.text,
         label="know" if reply.answer == "yes" else "unknow",
-        provenance=bench.provenance("teacher_self_knowledge", asked=asked),
+        provenance=context.provenance("teacher_self_knowledge", asked=asked),
     )
 
 
-async def _by_student(question: Question, bench: Workbench) -> KnowledgeLabel:
+async def _by_student(question: Question, context: LabelContext) -> KnowledgeLabel:
     if not question.answers:
         raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answers to compare with")
-    grade, asked = METRICS[bench.options.metric], Asked()
-    replies = await _closed_book_answers(question, bench, asked)
+    grade, asked = METRICS[context.options.metric], RequestLog()
+    replies = await _closed_book_answers(question, context, asked)
     # Only the first line is an answer: a base model goes on with a question of its own.
     share = sum(grade(reply.strip().partition("\n")[0], question.answers) for reply in replies) / len(replies)
     return KnowledgeLabel(
         question_id=question.id,
         question=question.text,
-        label="know" if share >= bench.options.threshold else "unknow",
+        label="know" if share >= context.options.threshold else "unknow",
         share=share,
         replies=replies,
-        provenance=bench.provenance(_prompt_name(bench), asked=asked, target=True),
+        provenance=context.provenance(_prompt_name(context), asked=asked, target=True),
     )
 
 
-async def _closed_book_answers(question: Question, bench: Workbench, asked: Asked) -> list[str]:
+async def _closed_book_answers(question: Question, context: LabelContext, asked: RequestLog) -> list[str]:
     """`samples` answers of the target, a local model or an endpoint."""
-    assert bench.target is not None
-    recipe, options = bench.recipe, bench.options
+    assert context.target is not None
+    recipe, options = context.recipe, context.options
     temperature = recipe.target_endpoint.temperature if recipe.target_endpoint else options.temperature
     if options.samples > 1 and temperature == 0:
         key = "target_endpoint.temperature" if recipe.target_endpoint else "options.temperature"
         raise RecipeError(f"options.samples is {options.samples}, but greedy answers are all the same. Set {key} above 0, or samples to 1.")
-    prompt = render_prompt(_prompt_name(bench), question=question.text)
+    prompt = render_prompt(_prompt_name(context), question=question.text)
     if recipe.target_endpoint:
-        return await asyncio.gather(*(bench.target.text(prompt, asked, rollout=rollout) for rollout in range(options.samples)))
-    context = bench.target.context(prompt)
+        return await asyncio.gather(*(context.target.text(prompt, asked, rollout=rollout) for rollout in range(options.samples)))
+    context = context.target.context(prompt)
     sampled = (context.generate(max_new_tokens=recipe.max_new_tokens, temperature=temperature) for _ in range(options.samples))
     return [generation.text for generation in await asyncio.gather(*sampled)]
 
 
-def _prompt_name(bench: Workbench) -> str:
-    return "answer_direct" if bench.options.examples == "zero" else "closed_book_few"
+def _prompt_name(context: LabelContext) -> str:
+    return "answer_direct" if context.options.examples == "zero" else "closed_book_few"

@@ -14,10 +14,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.steps.tree_paths import AnswerMetric, likeliest
 from distill.teacher.teacher import RejectedRow
-from refinery.contract.records import Exchange, Passage, Question, Step, Trajectory
+from refinery.contract.records import Passage, PromptCompletion, Question, Step, Trajectory
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.errors import RecipeError
 from refinery.llms.served.json_reply import parse_json_reply
@@ -55,14 +55,14 @@ def needs(options: Options) -> tuple[str, ...]:
     return ("runs",)
 
 
-async def label(question: Question, bench: Workbench) -> list[Exchange] | list[Trajectory]:
+async def label(question: Question, context: LabelContext) -> list[PromptCompletion] | list[Trajectory]:
     """The question's rows from every run that answered it right. Raises RejectedRow when none did, or no call passed the checks."""
-    options = bench.options
+    options = context.options
     form = _exchanges if options.form == "steps" else _trajectories
-    right = [prediction for prediction in bench.predictions.of(question) if _right_answers(prediction, question, options)]
+    right = [prediction for prediction in context.predictions.of(question) if _right_answers(prediction, question, options)]
     if not right:
         raise RejectedRow("wrong_answer", f"no run answers question {question.id} right by {options.metric}")
-    rows = [row for prediction in right for row in form(prediction, question, bench)]
+    rows = [row for prediction in right for row in form(prediction, question, context)]
     if not rows:
         raise RejectedRow("failed_checks", f"no call of question {question.id} passed the method's own checks")
     return rows  # type: ignore[return-value]
@@ -76,23 +76,23 @@ def _right_answers(prediction: Prediction, question: Question, options: Options)
     return [answer for answer, score in zip(answers, scores, strict=True) if score >= options.min_score]
 
 
-def _exchanges(prediction: Prediction, question: Question, bench: Workbench) -> Iterator[Exchange]:
+def _exchanges(prediction: Prediction, question: Question, context: LabelContext) -> Iterator[PromptCompletion]:
     """A row per call, while its group is not full."""
     first, calls = _calls(prediction)
     found = _found(first)
     for step, after in calls:
-        wanted = bench.options.steps is None or step.name in bench.options.steps
-        passed = wanted and _passes(step, after, found, question, bench.options)
+        wanted = context.options.steps is None or step.name in context.options.steps
+        passed = wanted and _passes(step, after, found, question, context.options)
         found |= _found(after)
-        if passed and (reply := _plain_reply(step, bench.options)) is not None and bench.has_room(f"{step.name}, {len(calls)} calls"):
+        if passed and (reply := _plain_reply(step, context.options)) is not None and context.take_quota(f"{step.name}, {len(calls)} calls"):
             assert step.prompt is not None
-            yield Exchange(
+            yield PromptCompletion(
                 question_id=question.id,
                 question=question.text,
                 step=step.name,
                 prompt=student_prompt(step.prompt.name, **step.prompt.values),
                 reply=reply,
-                provenance=bench.provenance(),
+                provenance=context.provenance(),
             )
 
 
@@ -142,18 +142,18 @@ def _plain_reply(step: TraceStep, options: Options) -> str | None:
     return reply.plain()
 
 
-def _trajectories(prediction: Prediction, question: Question, bench: Workbench) -> Iterator[Trajectory]:
+def _trajectories(prediction: Prediction, question: Question, context: LabelContext) -> Iterator[Trajectory]:
     """The searches that passed, each with what it found, and the answer."""
     found: set[str] = set()
     kept: list[Step] = []
-    *searches, answer = _right_path(prediction, question, bench.options)
+    *searches, answer = _right_path(prediction, question, context.options)
     for step in searches:
         new = {passage.id for passage in step.passages}
-        if _is_useful(new, found, question, bench.options):
+        if _is_useful(new, found, question, context.options):
             kept.append(step if prediction.paths else step.model_copy(update={"action": "decompose" if kept else "rewrite"}))
         found |= new
-    if bench.has_room(f"{len(kept)} searches"):
-        yield Trajectory(question_id=question.id, question=question.text, steps=[*kept, answer], provenance=bench.provenance())
+    if context.take_quota(f"{len(kept)} searches"):
+        yield Trajectory(question_id=question.id, question=question.text, steps=[*kept, answer], provenance=context.provenance())
 
 
 def _right_path(prediction: Prediction, question: Question, options: Options) -> list[Step]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from distill.teacher.store import EffectStore
+from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import keep_in
 from refinery.errors import LLMError
 from refinery.llms.served.endpoint import (
@@ -25,7 +25,7 @@ from refinery.llms.served.endpoint import (
     openai_client,
     parse_completion,
 )
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
 from refinery.llms.served.wire import read_json
 from refinery.runtime.recipe import Recipe
@@ -63,13 +63,13 @@ class _Waiting:
 class BatchTransport:
     """Replies by Batch jobs, kept also where their rows are not here, with their cost by `enter`; `retries` counts requests sent again."""
 
-    def __init__(self, config: EndpointConfig, store: EffectStore, batch: BatchConfig, enter: Callable[[bytes, Reply], None]) -> None:
+    def __init__(self, config: EndpointConfig, store: ReplyStore, batch: BatchConfig, enter: Callable[[bytes, Reply], None]) -> None:
         self.config, self.batch, self._enter = config, batch, enter
         self.retries = 0
         self._sends_schemas = True
         self._store = store
         self._client = openai_client(config, config.base_urls[0], max_retries=5)
-        self._live = ChatEndpoint(config, keep_in(store, enter)) if batch.stragglers == "live" else None
+        self._live = EndpointClient(config, keep_in(store, enter)) if batch.stragglers == "live" else None
         self._waiting: dict[str, _Waiting] = {}
         self._queued: list[str] = []
         self._sent: set[str] = set()
@@ -82,7 +82,7 @@ class BatchTransport:
         return len(self._sent)
 
     async def reply(self, request: ChatRequest) -> Reply:
-        """One reply, when its job has ended. Raises as ChatEndpoint.reply."""
+        """One reply, when its job has ended. Raises as EndpointClient.reply."""
         if not self._tasks:
             self._start()
         waiting = _Waiting(request, asyncio.get_running_loop().create_future())

@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from importlib.metadata import version
 from typing import Any
 
-from distill.teacher.store import EffectStore
+from distill.teacher.store import ReplyStore
 from refinery.errors import LLMError, RecipeError
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, Price, Reply
 
@@ -48,7 +48,7 @@ class Spending:
     paid at most, so a cap holds over attempts. Shared by all endpoints of the job; without a store it is of this attempt alone.
     """
 
-    def __init__(self, store: EffectStore | None = None, job: str = "") -> None:
+    def __init__(self, store: ReplyStore | None = None, job: str = "") -> None:
         self._store, self._job = store, job
         earlier = store.costs(job) if store else {}
         self.spent: dict[str, int | None] = earlier or {}

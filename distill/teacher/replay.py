@@ -8,19 +8,19 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel
 
 from distill.teacher.budget import Budget
-from distill.teacher.store import EffectStore
-from distill.teacher.teacher import Asked, Teacher
+from distill.teacher.store import ReplyStore
+from distill.teacher.teacher import RequestLog, Teacher
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, Reply
 
 T = TypeVar("T", bound=BaseModel)
 Messages = tuple[tuple[str, str], ...]
 
 
-class NotPaid(Exception):
+class CacheMiss(Exception):
     """The store does not hold this reply."""
 
 
-class Heard(Exception):
+class PromptCaptured(Exception):
     """A local model was given `prompt`; its reply is not in the store."""
 
     def __init__(self, prompt: str) -> None:
@@ -31,40 +31,41 @@ class Heard(Exception):
 class Replay(Teacher):
     """A teacher that has only the store. `heard` is what it was asked and what it replied, in order."""
 
-    def __init__(self, config: EndpointConfig, store: EffectStore) -> None:
-        super().__init__(config, store, _Nobody(), Budget(config, None))
+    def __init__(self, config: EndpointConfig, store: ReplyStore) -> None:
+        super().__init__(config, store, NullTransport(), Budget(config, None))
         self.heard: list[tuple[ChatRequest, Reply]] = []
 
-    async def _reply(self, messages: Messages, schema: type[T] | None, asked: Asked, rollout: int) -> Reply:
+    async def _reply(self, messages: Messages, schema: type[T] | None, asked: RequestLog, rollout: int) -> Reply:
         request = self.request(messages, schema, rollout)
         stored = self.stored(request, schema, rollout)
         if stored is None:
-            raise NotPaid
+            raise CacheMiss
         self.heard.append((request, stored))
         return await super()._reply(messages, schema, asked, rollout)
 
 
-class Listener:
+class PromptRecorder:
     """Stands for a model: the first prompt that it is given ends the row."""
 
     async def ask(self, prompt: str, *arguments: Any, **options: Any) -> NoReturn:
-        """Raises Heard."""
-        raise Heard(prompt)
+        """Raises PromptCaptured."""
+        raise PromptCaptured(prompt)
 
     text = ask
 
     def context(self, prompt: str) -> NoReturn:
-        """Raises Heard."""
-        raise Heard(prompt)
+        """Raises PromptCaptured."""
+        raise PromptCaptured(prompt)
 
 
-class _Nobody:
+class NullTransport:
     """A transport that sends nothing."""
 
     retries = in_flight = 0
 
     async def reply(self, request: ChatRequest) -> NoReturn:
-        raise NotPaid
+        """Raises CacheMiss."""
+        raise CacheMiss
 
     async def close(self) -> None:
-        return
+        """Nothing is open."""

@@ -34,7 +34,7 @@ def effect_key(*parts: Any) -> bytes:
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).digest()
 
 
-class EffectStore:
+class ReplyStore:
     """Values by key. One process at a time: another is refused.
 
     Raises RunDirError when the file is in use, is no store, or cannot be written (a full disk).

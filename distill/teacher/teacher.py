@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from distill.teacher.budget import Budget
-from distill.teacher.store import EffectStore, effect_key
+from distill.teacher.store import ReplyStore, effect_key
 from refinery.errors import LLMError
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.json_reply import parse_json_reply, reads_as_refusal
@@ -34,7 +34,7 @@ class RejectedRow(LLMError):
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestLog:
     """What one row has asked of the teacher, for its provenance."""
 
     request_ids: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Transport(Protocol):
         ...
 
 
-def keep_in(store: EffectStore, enter: Callable[[bytes, Reply], None] | None = None) -> Callable[[ChatRequest, Reply], Awaitable[None]]:
+def keep_in(store: ReplyStore, enter: Callable[[bytes, Reply], None] | None = None) -> Callable[[ChatRequest, Reply], Awaitable[None]]:
     """What a transport awaits before a reply counts as there; `enter` has its cost kept with it."""
 
     async def keep(request: ChatRequest, reply: Reply) -> None:
@@ -76,14 +76,14 @@ def keep_in(store: EffectStore, enter: Callable[[bytes, Reply], None] | None = N
 class Teacher:
     """Asks the endpoint and parses its replies; `calls` and `hits` count what was sent and what the store answered."""
 
-    def __init__(self, config: EndpointConfig, store: EffectStore, transport: Transport, budget: Budget) -> None:
+    def __init__(self, config: EndpointConfig, store: ReplyStore, transport: Transport, budget: Budget) -> None:
         self.config, self.store, self.transport, self.budget = config, store, transport, budget
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
         self.models: Counter[str] = Counter()
         self._provider = _provider(config)
         self._in_flight: dict[bytes, asyncio.Future[Reply | None]] = {}
 
-    async def ask(self, prompt: str, schema: type[T], asked: Asked, *, rollout: int = 0) -> T:
+    async def ask(self, prompt: str, schema: type[T], asked: RequestLog, *, rollout: int = 0) -> T:
         """The reply to `prompt` as a `schema`; each `rollout` is a sample of its own.
 
         Raises RejectedRow when there is none, UnusableEndpoint and BudgetExhausted when the run cannot go on.
@@ -101,11 +101,11 @@ class Teacher:
         except ValueError as error:
             raise RejectedRow("malformed", f"{error}; reply: {reply.text[:200]!r}") from None
 
-    async def text(self, prompt: str, asked: Asked, *, rollout: int = 0) -> str:
+    async def text(self, prompt: str, asked: RequestLog, *, rollout: int = 0) -> str:
         """The reply to `prompt` as it is, cut or empty or unwilling as it may be. Raises RejectedRow only where the API withholds it."""
         return (await self._reply((("user", prompt),), None, asked, rollout)).text
 
-    async def _reply(self, messages: tuple[tuple[str, str], ...], schema: type[T] | None, asked: Asked, rollout: int) -> Reply:
+    async def _reply(self, messages: tuple[tuple[str, str], ...], schema: type[T] | None, asked: RequestLog, rollout: int) -> Reply:
         """A reply, entered into `asked`. Raises RejectedRow where the API withholds it."""
         request = self.request(messages, schema, rollout)
         reply = self.stored(request, schema, rollout) or await self._shared(request)
@@ -124,7 +124,7 @@ class Teacher:
         frame = _frame_key(self._provider, self.config.model, self.config.temperature, schema)
         return ChatRequest(_key(frame, messages, rollout), messages, _json_schema(schema))
 
-    async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: Asked, rollout: int) -> Reply:
+    async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: RequestLog, rollout: int) -> Reply:
         """A reply that may hold an answer. Raises RejectedRow for a refusal, a cut or an empty one."""
         reply = await self._reply(messages, schema, asked, rollout)
         if reply.finish_reason == "length":
@@ -158,7 +158,7 @@ class Teacher:
                 return reply
         future = self._in_flight[key] = asyncio.get_running_loop().create_future()
         try:
-            reply = await self._pay(request)
+            reply = await self._request(request)
             future.set_result(reply)
             return reply
         except Exception as error:
@@ -170,7 +170,7 @@ class Teacher:
             if not future.done():
                 future.set_result(None)
 
-    async def _pay(self, request: ChatRequest) -> Reply:
+    async def _request(self, request: ChatRequest) -> Reply:
         reserved = await self.budget.reserve(request)
         self.calls += 1
         reply, unseen = None, 0

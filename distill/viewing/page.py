@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.run import iter_rows, load_task
-from distill.teacher.replay import Heard, Listener, NotPaid, Replay
-from distill.teacher.store import EffectStore
+from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
+from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow
 from distill.viewing.trace_tree import cell_text, groups_of, label_nodes
 from refinery.errors import RefineryError, RunDirError
-from refinery.reporting.pages.content import Cell, Detail, Exchange, Passages, Row, RunDetail
+from refinery.reporting.pages.content import Cell, Detail, Passages, PromptCompletion, Row, RunDetail
 from refinery.reporting.pages.write import write_page
 from refinery.retrievers.base import build_retriever
 from refinery.runtime.recipe import build_recipe
@@ -108,7 +108,7 @@ class _Conversations:
     def __init__(self, recipe: DistillRecipe, path: Path) -> None:
         self._task = load_task(recipe)
         self._runner = asyncio.Runner()
-        self._store: EffectStore | None = None
+        self._store: ReplyStore | None = None
         self.inputs: dict[str, Any] = {}
         store = recipe.store or path / "effects.sqlite"
         try:
@@ -120,11 +120,11 @@ class _Conversations:
         if not store.exists():
             _log.warning("prompts are left out: the run's store %s is gone", store)
             return
-        self._store = EffectStore(store)
+        self._store = ReplyStore(store)
         self._heard: list[Any] = []
         teacher, target = (self._replay(config) for config in (recipe.teacher, recipe.target_endpoint))
-        listener: Any = Listener()
-        self._bench = Workbench(recipe, teacher, target or listener, retriever, self._store, recipe.task_options())
+        listener: Any = PromptRecorder()
+        self._bench = LabelContext(recipe, teacher, target or listener, retriever, self._store, recipe.task_options())
 
     def _replay(self, config: Any) -> Replay | None:
         if config is None:
@@ -134,16 +134,16 @@ class _Conversations:
         replay.heard = self._heard
         return replay
 
-    def of(self, question_id: str, rows: Sequence[dict[str, Any]]) -> list[Exchange]:
+    def of(self, question_id: str, rows: Sequence[dict[str, Any]]) -> list[PromptCompletion]:
         """Prompts and replies, in order."""
         if self._store is None or question_id not in self.inputs:
             return []
         self._heard.clear()
         try:
             self._runner.run(self._task.label(self.inputs[question_id], self._bench))
-        except Heard as heard:
+        except PromptCaptured as heard:
             return [{"prompt": [("user", heard.prompt)], "reply": reply, "facts": "by the student"} for reply in _replies(rows)]
-        except (NotPaid, RejectedRow):
+        except (CacheMiss, RejectedRow):
             pass
         return [_exchange(request.messages, reply) for request, reply in self._heard]
 
@@ -163,7 +163,7 @@ def _row(question_id: str, runs: Sequence[_ShownRun]) -> tuple[Row, Detail]:
     return row, {"facts": [("gold", " | ".join(gold))] if gold else [], "runs": [detail for _, detail in shown]}
 
 
-def _exchange(messages: Sequence[tuple[str, str]], reply: Any) -> Exchange:
+def _exchange(messages: Sequence[tuple[str, str]], reply: Any) -> PromptCompletion:
     facts = f"{reply.model}, {reply.num_prompt_tokens} + {reply.num_completion_tokens} tokens, {reply.finish_reason}, {reply.request_id}"
     return {"prompt": [(role, _legible(text)) for role, text in messages], "reply": _legible(reply.text), "facts": facts}
 

@@ -13,7 +13,7 @@ def panels(paths: Sequence[Path]) -> list[Panel]:
     """The panels that these runs have. Raises RunDirError for an unfinished one."""
     runs = {path.name: _metrics(path) for path in paths}
     found = [Panel("outcomes", "What became of the questions", lambda axes: draw_shares(axes, _outcomes(runs), label="share of questions"))]
-    if balance := {name: _shares(run["guards"]["label_balance"]) for name, run in runs.items() if run["guards"]["label_balance"]}:
+    if balance := {name: _probs(run["guards"]["label_balance"]) for name, run in runs.items() if run["guards"]["label_balance"]}:
         found.append(Panel("labels", "Label balance", lambda axes: draw_shares(axes, balance, label="share of labels")))
     if tokens := {name: _per_question(run, spent) for name, run in runs.items() if (spent := _spent(run))}:
         found.append(Panel("tokens", "Teacher tokens", lambda axes: draw_bars(axes, tokens, label="tokens per question")))
@@ -35,7 +35,7 @@ def _outcomes(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
         | {f"rejected: {why}": n for why, n in metrics["rejected_by_reason"].items()}
         for run, metrics in runs.items()
     }
-    return {run: _shares(counted) for run, counted in counts.items()}
+    return {run: _probs(counted) for run, counted in counts.items()}
 
 
 def _spent(run: dict[str, Any]) -> dict[str, Any]:
@@ -53,6 +53,6 @@ def _exact(value: float) -> tuple[float, float, float]:
     return value, value, value
 
 
-def _shares(counts: dict[str, int]) -> dict[str, float]:
+def _probs(counts: dict[str, int]) -> dict[str, float]:
     total = sum(counts.values())
     return {name: count / total for name, count in counts.items() if count}

@@ -6,12 +6,12 @@ from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.run import count_rows, iter_rows, load_task
 from distill.teacher.budget import Budget
-from distill.teacher.replay import Heard, Listener, NotPaid, Replay
-from distill.teacher.store import EffectStore
+from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
+from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow
 from refinery.retrievers.base import build_retriever
 
@@ -21,13 +21,13 @@ _PILOT_ROWS = 200
 async def first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
     """What each of the first `count` rows would ask first; for a task that asks no model, the rows it would write."""
     task = load_task(recipe)
-    listener: Any = Listener()
-    bench = Workbench(recipe, listener, listener, _retriever(recipe), options=recipe.task_options())
+    listener: Any = PromptRecorder()
+    context = LabelContext(recipe, listener, listener, _retriever(recipe), options=recipe.task_options())
     shown: list[str] = []
     for row in islice(iter_rows(task, recipe), count):
         try:
-            shown.append("\n".join(label.model_dump_json(exclude_none=True) for label in await task.label(row, bench)))
-        except Heard as heard:
+            shown.append("\n".join(label.model_dump_json(exclude_none=True) for label in await task.label(row, context)))
+        except PromptCaptured as heard:
             shown.append(heard.prompt)
         except RejectedRow as rejected:
             shown.append(f"rejected: {rejected}")
@@ -53,16 +53,16 @@ async def estimate(recipe: DistillRecipe) -> str:
 async def _paid_rows(task: Any, recipe: DistillRecipe, path: Any) -> list[tuple[int, float]]:
     """(tokens, dollars) of each of the first rows that the store answers whole."""
     assert recipe.teacher is not None
-    store = EffectStore(path)
+    store = ReplyStore(path)
     paid: list[tuple[int, float]] = []
     retriever, teacher = _retriever(recipe), Replay(recipe.teacher, store)
     try:
         for row in islice(iter_rows(task, recipe), _PILOT_ROWS):
             teacher.heard.clear()
-            listener: Any = Listener()
+            listener: Any = PromptRecorder()
             try:
-                await task.label(row, Workbench(recipe, teacher, listener, retriever, store, recipe.task_options()))
-            except (NotPaid, Heard):
+                await task.label(row, LabelContext(recipe, teacher, listener, retriever, store, recipe.task_options()))
+            except (CacheMiss, PromptCaptured):
                 continue
             except RejectedRow:
                 pass  # paid for all the same

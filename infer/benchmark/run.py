@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import infer
 from infer.benchmark.world import Shape, build_model, build_tokenizer, draw_questions, find_passages
 from infer.decoders import ra_isf, rq_rag
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Question, Trajectory
 from refinery.contract.trace import Prediction
 from refinery.errors import RefineryError
@@ -159,7 +159,7 @@ class _World:
         self,
         questions: Sequence[Question],
         engine: Any,
-        decode: Callable[[Question, Tools, Any], Awaitable[Prediction]],
+        decode: Callable[[Question, Session, Any], Awaitable[Prediction]],
         options: Any,
         *,
         max_new_tokens: int,
@@ -169,8 +169,8 @@ class _World:
 
         async def answer(question: Question) -> Prediction:
             retriever = FakeRetriever(self.find)
-            tools = Tools(question, engine, retriever, 5, sub_models=sub_models or {}, max_new_tokens=max_new_tokens)
-            return await decode(question, tools, options)
+            session = Session(question, engine, retriever, 5, sub_models=sub_models or {}, max_new_tokens=max_new_tokens)
+            return await decode(question, session, options)
 
         async def answer_all() -> list[Prediction]:
             return await asyncio.gather(*map(answer, questions))

@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from infer.session import Tools
-from infer.steps.ask import note_fault
+from infer.session import Session
+from infer.steps.ask import record_fault
 from infer.steps.condense import condense
 from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.knowledge_filter import KnowledgeFilter
@@ -41,51 +41,51 @@ class Options(Recipe):
     max_reply_tokens: int = Field(300, description="of each reply", ge=1)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Search, condense as the strategy says, answer."""
-    found = await tools.search(question.text)
-    shown = await _shown(question.text, found, tools, options)
+    found = await session.search(question.text)
+    shown = await _shown(question.text, found, session, options)
     if options.strategy != "rerank":
-        said = await _reply("answer", question.text, shown, tools, options)
-        return tools.prediction(_answer(said, shown, question.text, tools))
-    drawn = (_reply("sample", question.text, shown, tools, options, temperature=options.temperature) for _ in range(options.samples))
+        said = await _reply("answer", question.text, shown, session, options)
+        return session.prediction(_answer(said, shown, question.text, session))
+    drawn = (_reply("sample", question.text, shown, session, options, temperature=options.temperature) for _ in range(options.samples))
     replies = await asyncio.gather(*drawn)
-    recalls = [await _citation_recall(reply, shown, tools, options) for reply in replies]
-    return tools.prediction(_answer(replies[recalls.index(max(recalls))], shown, question.text, tools))
+    recalls = [await _citation_recall(reply, shown, session, options) for reply in replies]
+    return session.prediction(_answer(replies[recalls.index(max(recalls))], shown, question.text, session))
 
 
-async def _reply(role: str, question: str, shown: Shown, tools: Tools, options: Options, *, temperature: float = 0.0) -> str:
+async def _reply(role: str, question: str, shown: Shown, session: Session, options: Options, *, temperature: float = 0.0) -> str:
     limit = options.max_reply_tokens
     return await reason_with(
-        options.examples, role, "alce_answer", question, tools, passages=shown, max_new_tokens=limit, temperature=temperature
+        options.examples, role, "alce_answer", question, session, passages=shown, max_new_tokens=limit, temperature=temperature
     )
 
 
-def _answer(reply: str, shown: Shown, question: str, tools: Tools) -> str:
+def _answer(reply: str, shown: Shown, question: str, session: Session) -> str:
     """What the reply ends in, without citations."""
     if unknown := {int(number) for number in _CITATION.findall(reply)} - {number for number, _, _ in shown}:
-        note_fault(tools, question, "uncited", f"no passage {sorted(unknown)} was shown", depth=0)
-    return concluded(re.sub(r" *\[\d+\]", "", reply), question, tools)
+        record_fault(session, question, "uncited", f"no passage {sorted(unknown)} was shown", depth=0)
+    return concluded(re.sub(r" *\[\d+\]", "", reply), question, session)
 
 
-async def _shown(question: str, found: Sequence[Passage], tools: Tools, options: Options) -> Shown:
+async def _shown(question: str, found: Sequence[Passage], session: Session, options: Options) -> Shown:
     """The passages as the prompt shows them; a number stays with its passage when others are left out."""
     if options.strategy == "vanilla_s":
         keeper = KnowledgeFilter(LexicalScorer(), options.relevance_threshold, sentence_level=True)
         hits = await keeper.keep(question, found)
-        tools.note("filter", question, depth=0, passages=hits)
+        session.record("filter", question, depth=0, passages=hits)
         kept = {hit.passage.id: hit.passage for hit in hits}
         found = [kept.get(passage.id) or passage.model_copy(update={"text": ""}) for passage in found]
     if options.strategy == "summ" or options.strategy == "snippet":
-        found = await condense(options.strategy, question, found, tools, max_new_tokens=options.max_reply_tokens)
+        found = await condense(options.strategy, question, found, session, max_new_tokens=options.max_reply_tokens)
     return [(number, passage.title, passage.text) for number, passage in enumerate(found, 1) if passage.text]
 
 
-async def _citation_recall(reply: str, shown: Shown, tools: Tools, options: Options) -> float:
+async def _citation_recall(reply: str, shown: Shown, session: Session, options: Options) -> float:
     """The share of sentences that the passages they cite bear out; a sentence that cites nothing is not borne out."""
     scorer: Scorer = LexicalScorer()
     if options.entailment == "llm":
-        scorer = PromptedEntailment(tools, depth=1, max_new_tokens=options.max_reply_tokens)
+        scorer = PromptedEntailment(session, depth=1, max_new_tokens=options.max_reply_tokens)
     texts = {number: f"{title} {text}" for number, title, text in shown}
     sentences = split_sentences(reply)
     borne_out = 0

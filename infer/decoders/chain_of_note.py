@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.least_to_most import two_parts
 from infer.steps.reasoning import concluded, reason
 from refinery.contract.records import Question
@@ -25,15 +25,15 @@ class Options(Recipe):
     max_note_tokens: int = Field(500, description="notes and answer together", ge=1)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """One search, one call; with RQ-RAG's prompt two searches, and a call before them."""
-    prompt = await _prompt(question.text, tools, options)
-    notes = await reason("chain_of_note", prompt, question.text, tools, max_new_tokens=options.max_note_tokens)
-    return tools.prediction(concluded(notes, question.text, tools))
+    prompt = await _prompt(question.text, session, options)
+    notes = await reason("chain_of_note", prompt, question.text, session, max_new_tokens=options.max_note_tokens)
+    return session.prediction(concluded(notes, question.text, session))
 
 
-async def _prompt(question: str, tools: Tools, options: Options) -> Prompt:
+async def _prompt(question: str, session: Session, options: Options) -> Prompt:
     if options.prompt == "rq_rag":
-        parts = await two_parts(question, tools, max_new_tokens=options.max_note_tokens)
+        parts = await two_parts(question, session, max_new_tokens=options.max_note_tokens)
         return render_prompt("chain_of_note_rq_rag", question=question, parts=parts)
-    return render_prompt("chain_of_note", question=question, passages=await tools.search(question))
+    return render_prompt("chain_of_note", question=question, passages=await session.search(question))

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.least_to_most import two_parts
 from infer.steps.reasoning import concluded
@@ -32,16 +32,16 @@ class Options(Recipe):
         return self
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """One call; with RQ-RAG's prompt another before it, and two searches."""
-    name, shown = await _prompt(question.text, tools, options)
+    name, shown = await _prompt(question.text, session, options)
     limit = options.max_reasoning_tokens
-    thoughts = await reason_with(options.examples, "chain_of_thought", name, question.text, tools, max_new_tokens=limit, **shown)
-    return tools.prediction(concluded(thoughts, question.text, tools))
+    thoughts = await reason_with(options.examples, "chain_of_thought", name, question.text, session, max_new_tokens=limit, **shown)
+    return session.prediction(concluded(thoughts, question.text, session))
 
 
-async def _prompt(question: str, tools: Tools, options: Options) -> tuple[str, dict[str, Any]]:
+async def _prompt(question: str, session: Session, options: Options) -> tuple[str, dict[str, Any]]:
     """Its name, and what it shows besides the question."""
     if options.prompt == "rq_rag":
-        return "chain_of_thought_rq_rag", {"parts": await two_parts(question, tools, max_new_tokens=options.max_reasoning_tokens)}
-    return "chain_of_thought", {"passages": await tools.search(question) if tools.retriever else []}
+        return "chain_of_thought_rq_rag", {"parts": await two_parts(question, session, max_new_tokens=options.max_reasoning_tokens)}
+    return "chain_of_thought", {"passages": await session.search(question) if session.retriever else []}

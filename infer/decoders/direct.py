@@ -1,6 +1,6 @@
 """Answer closed-book, without retrieval: the first baseline of both papers."""
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.reasoning import answered
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -14,7 +14,7 @@ class Options(Recipe):
     """No switches."""
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """One call to the base model."""
     prompt = render_prompt("answer_direct", question=question.text)
-    return tools.prediction(await answered("answer_direct", prompt, question.text, tools))
+    return session.prediction(await answered("answer_direct", prompt, question.text, session))

@@ -5,8 +5,8 @@ Bounds are those of the authors' code (StonyBrookNLP/ircot): 15 paragraphs in th
 
 from pydantic import Field
 
-from infer.session import Tools
-from infer.steps.ask import note_fault
+from infer.session import Session
+from infer.steps.ask import record_fault
 from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.reasoning import UNKNOWN, concluded, final_answer
 from infer.steps.sentences import split_sentences
@@ -27,42 +27,42 @@ class Options(Recipe):
     max_reading_tokens: int = Field(300, description="of the reader's reply", ge=1)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Retrieve, reason one sentence, retrieve with it, until a sentence states the answer; then read."""
-    passages = (await tools.search(question.text))[: options.max_passages]
+    passages = (await session.search(question.text))[: options.max_passages]
     thoughts: list[str] = []
     while len(thoughts) < options.max_steps:
-        thought = await _next_sentence(question.text, passages, thoughts, tools, options)
+        thought = await _next_sentence(question.text, passages, thoughts, session, options)
         if thought in thoughts:
-            note_fault(tools, question.text, "repeated", thought, depth=len(thoughts))
+            record_fault(session, question.text, "repeated", thought, depth=len(thoughts))
         if not thought or thought in thoughts:
             break
         thoughts.append(thought)
         if final_answer(thought) is not None:
             break
-        passages = _joined(passages, await tools.search(thought, depth=len(thoughts)), options.max_passages)
+        passages = _joined(passages, await session.search(thought, depth=len(thoughts)), options.max_passages)
     read = await reason_with(
         options.examples,
         "read",
         "chain_of_thought",
         question.text,
-        tools,
+        session,
         passages=passages,
         depth=len(thoughts),
         max_new_tokens=options.max_reading_tokens,
     )
-    answer = concluded(read, question.text, tools, depth=len(thoughts))
+    answer = concluded(read, question.text, session, depth=len(thoughts))
     # A reader that says nothing leaves what the thoughts came to.
-    return tools.prediction(answer if answer != UNKNOWN else final_answer(" ".join(thoughts)) or UNKNOWN)
+    return session.prediction(answer if answer != UNKNOWN else final_answer(" ".join(thoughts)) or UNKNOWN)
 
 
-async def _next_sentence(question: str, passages: list[Passage], thoughts: list[str], tools: Tools, options: Options) -> str:
+async def _next_sentence(question: str, passages: list[Passage], thoughts: list[str], session: Session, options: Options) -> str:
     said = await reason_with(
         options.examples,
         "thought",
         "ircot_reason",
         question,
-        tools,
+        session,
         passages=passages,
         thoughts=thoughts,
         depth=len(thoughts),

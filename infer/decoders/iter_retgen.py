@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
@@ -20,19 +20,19 @@ class Options(Recipe):
     max_reasoning_tokens: int = Field(300, description="of each generation, all of which goes into the next query", ge=1)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """As many searches and calls as iterations."""
     written = ""
     for depth in range(options.iterations):
-        passages = await tools.search(f"{question.text} {written}".strip(), depth=depth)
+        passages = await session.search(f"{question.text} {written}".strip(), depth=depth)
         written = await reason_with(
             options.examples,
             "generate",
             "iter_retgen",
             question.text,
-            tools,
+            session,
             passages=passages,
             depth=depth,
             max_new_tokens=options.max_reasoning_tokens,
         )
-    return tools.prediction(concluded(written, question.text, tools, depth=options.iterations - 1))
+    return session.prediction(concluded(written, question.text, session, depth=options.iterations - 1))

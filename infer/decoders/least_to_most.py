@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.least_to_most import simpler_questions
 from infer.steps.reasoning import concluded
@@ -22,26 +22,26 @@ class Options(Recipe):
     max_reasoning_tokens: int = Field(200, description="of the decomposition, and of each answer", ge=1)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """One call to break the question down, one for each part, and one for the question."""
     limit = options.max_reasoning_tokens
-    named = await simpler_questions(question.text, tools, examples=options.examples, max_new_tokens=limit)
+    named = await simpler_questions(question.text, session, examples=options.examples, max_new_tokens=limit)
     parts = named[: options.max_parts]
     solved: list[tuple[str, str]] = []
     for depth, part in enumerate([*parts, question.text], 1):
         if depth <= len(parts):  # a part may call an earlier answer #1, where it cannot know it yet
             part = fill_references(part, [answer for _, answer in solved])
-        passages = await tools.search(part, depth=depth) if tools.retriever else []
+        passages = await session.search(part, depth=depth) if session.retriever else []
         reply = await reason_with(
             options.examples,
             "answer",
             "least_to_most_answer",
             part,
-            tools,
+            session,
             solved=solved,
             passages=passages,
             depth=depth,
             max_new_tokens=limit,
         )
-        solved.append((part, concluded(reply, part, tools, depth=depth)))
-    return tools.prediction(solved[-1][1])
+        solved.append((part, concluded(reply, part, session, depth=depth)))
+    return session.prediction(solved[-1][1])

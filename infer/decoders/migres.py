@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from infer.session import Tools
-from infer.steps.ask import ask_json, ask_student, note_fault, reply_to
+from infer.fitting import count_shortened
+from infer.session import Session
+from infer.steps.ask import ask_json, ask_student, record_fault, reply_to
 from infer.steps.condense import condense
-from infer.steps.fitting import count_shortened
 from infer.steps.knowledge_filter import KnowledgeFilter
 from infer.steps.reasoning import UNKNOWN
 from infer.steps.scorers import CrossEncoderScorer, LexicalScorer, PromptedEntailment, Scorer, nli_judge, relevance_judge
@@ -91,9 +91,9 @@ def role_needs(options: Options) -> dict[str, frozenset[Need]]:
     """By role what an endpoint that plays it must be able to do: every module only writes, a judge's labels are read."""
     needs: dict[str, frozenset[Need]] = dict.fromkeys(get_args(Module), frozenset())
     if options.reranker == "judge":
-        needs[_RERANKER] = frozenset({"label_reads"})
+        needs[_RERANKER] = frozenset({"label_logprobs"})
     if options.entailment != "none":
-        needs[_ENTAILMENT] = frozenset() if options.entailment == "llm" else frozenset({"label_reads"})
+        needs[_ENTAILMENT] = frozenset() if options.entailment == "llm" else frozenset({"label_logprobs"})
     return needs
 
 
@@ -117,20 +117,20 @@ class Memory:
     information: list[str] = field(default_factory=list)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Retrieve, extract, solve, and ask for what is missing, until the question is answered or T is reached (Sec. 3.1)."""
-    modules = Modules(question.text, tools, options, Memory([question.text]))
+    modules = Modules(question.text, session, options, Memory([question.text]))
     queries = [question.text]
     for _ in range(options.max_iterations - 1):
         await modules.leaf(*await modules.retrieval(queries))
         reply = await modules.main()
         if reply is not None and reply.solved:
-            return tools.prediction(reply.answer)
+            return session.prediction(reply.answer)
         queries = await modules.query_generator((reply and reply.missing_information) or question.text)
         modules.iteration += 1
     await modules.leaf(*await modules.retrieval(queries))
     reply = await modules.main(last=True)
-    return tools.prediction(reply.answer if reply is not None and reply.solved else UNKNOWN)
+    return session.prediction(reply.answer if reply is not None and reply.solved else UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class Modules:
     """The modules of Fig. 1 at work on one question; `iteration` counts from 0 and is the depth of the trace's steps."""
 
     question: str
-    tools: Tools
+    session: Session
     options: Options
     memory: Memory
     iteration: int = 0
@@ -157,7 +157,7 @@ class Modules:
         new = {normalize_answer(query): query.strip() for query in (reply.queries if reply else []) if query.strip()}
         queries = [query for key, query in new.items() if key not in asked][:MOST_QUERIES]
         if reply is not None and not queries:
-            note_fault(self.tools, self.question, "repeated", f"queries: {reply.queries}", depth=self.iteration)
+            record_fault(self.session, self.question, "repeated", f"queries: {reply.queries}", depth=self.iteration)
         memory.queries += queries
         return queries or [self.question]
 
@@ -173,10 +173,10 @@ class Modules:
                 best[hit.passage.id] = hit
         hits = sorted(best.values(), key=lambda hit: -hit.retrieval_score)[: self.options.passages_in_prompt]
         whole = [hit.passage for hit in hits]
-        passages = self.tools.fitted(whole)
+        passages = self.session.fitted(whole)
         read = [Hit(passage, hit.retrieval_score) for passage, hit in zip(passages, hits, strict=True)]
         shortened = count_shortened(passages, whole)
-        self.tools.note("filter", " ".join(queries), depth=self.iteration, passages=read, shortened=shortened or None)
+        self.session.record("filter", " ".join(queries), depth=self.iteration, passages=read, shortened=shortened or None)
         if not hits:
             return list(queries), await self._own_knowledge(queries)
         chosen = {hit.passage.id for hit in hits}
@@ -190,7 +190,7 @@ class Modules:
         if style != "summ" and style != "snippet":
             return passages
         shorter = await condense(
-            style, " ".join(queries), passages, self.tools, depth=self.iteration, max_new_tokens=options.max_reply_tokens
+            style, " ".join(queries), passages, self.session, depth=self.iteration, max_new_tokens=options.max_reply_tokens
         )
         return [passage for passage in shorter if passage.text]
 
@@ -203,7 +203,7 @@ class Modules:
         for item in reply.useful_information if reply else []:
             cited = [passages[number - 1] for number in item.support_passages if 0 < number <= len(passages)]
             if not cited:
-                note_fault(self.tools, question, "uncited", f"leaf: {item.info!r} cites {item.support_passages}", depth=self.iteration)
+                record_fault(self.session, question, "uncited", f"leaf: {item.info!r} cites {item.support_passages}", depth=self.iteration)
             elif item.info not in self.memory.information and await self._entailed(item.info, cited):
                 self.memory.information.append(item.info)
 
@@ -211,14 +211,14 @@ class Modules:
         """What one query finds, through the filter, less the passages that were read often enough."""
         options = self.options
         knowledge_filter = KnowledgeFilter(self._reranker(), options.relevance_threshold, sentence_level=options.compression == "sentences")
-        hits = await knowledge_filter.keep(query, await self.tools.search(query, depth=self.iteration, whole=True))
+        hits = await knowledge_filter.keep(query, await self.session.search(query, depth=self.iteration, whole=True))
         return [hit for hit in hits if self.memory.uses[hit.passage.id] < options.uses_per_passage]
 
     def _reranker(self) -> Scorer | None:
         if self.options.reranker == "cross_encoder":
             return CrossEncoderScorer(load_cross_encoder(self.options.cross_encoder))
         if self.options.reranker == "judge":
-            return relevance_judge(_RERANKER, self.tools, depth=self.iteration)
+            return relevance_judge(_RERANKER, self.session, depth=self.iteration)
         return LexicalScorer() if self.options.reranker == "lexical" else None
 
     async def _own_knowledge(self, queries: Sequence[str]) -> list[Passage]:
@@ -227,8 +227,8 @@ class Modules:
             return []
         question = " ".join(queries)
         prompt = render_prompt("migres_knowledge", question=question)
-        reply, cut = await reply_to(prompt, self.tools.context(prompt), max_new_tokens=self.options.max_reply_tokens)
-        self.tools.note_reply("own_knowledge", question, reply, cut, depth=self.iteration, prompt=prompt)
+        reply, cut = await reply_to(prompt, self.session.context(prompt), max_new_tokens=self.options.max_reply_tokens)
+        self.session.record_reply("own_knowledge", question, reply, cut, depth=self.iteration, prompt=prompt)
         says_nothing = normalize_answer(reply.text) in ("", "none") or reads_as_refusal(reply.text)
         return [] if says_nothing else [Passage(id="own knowledge", text=reply.text)]
 
@@ -239,16 +239,16 @@ class Modules:
             return True
         score = max(await judge.score(information, cited))
         if score < _ENTAILED_FROM:
-            self.tools.note("not_entailed", information, depth=self.iteration, probabilities={"entailed": score})
+            self.session.record("not_entailed", information, depth=self.iteration, probabilities={"entailed": score})
         return score >= _ENTAILED_FROM
 
     def _entailment_judge(self) -> Scorer | None:
         if self.options.entailment == "nli":
-            return nli_judge(_ENTAILMENT, self.tools, depth=self.iteration)
+            return nli_judge(_ENTAILMENT, self.session, depth=self.iteration)
         if self.options.entailment == "judge":
-            return relevance_judge(_ENTAILMENT, self.tools, depth=self.iteration)
+            return relevance_judge(_ENTAILMENT, self.session, depth=self.iteration)
         if self.options.entailment == "llm":
-            return PromptedEntailment(self.tools, depth=self.iteration, max_new_tokens=self.options.max_reply_tokens)
+            return PromptedEntailment(self.session, depth=self.iteration, max_new_tokens=self.options.max_reply_tokens)
         return None
 
     async def _ask(self, module: Module, schema: type[T], question: str, **values: Any) -> T | None:
@@ -257,5 +257,5 @@ class Modules:
         values = {"question": question, "examples": options.examples} | values
         limits = {"depth": self.iteration, "max_new_tokens": options.max_reply_tokens}
         if module in options.students:
-            return await ask_student(module, student_prompt(f"migres_{module}", **values), schema, question, self.tools, **limits)
-        return await ask_json(module, render_prompt(f"migres_{module}", **values), schema, question, self.tools, **limits)
+            return await ask_student(module, student_prompt(f"migres_{module}", **values), schema, question, self.session, **limits)
+        return await ask_json(module, render_prompt(f"migres_{module}", **values), schema, question, self.session, **limits)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.reasoning import concluded, reason
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -18,9 +18,9 @@ class Options(Recipe):
     max_reasoning_tokens: int = Field(500, description="plan, solution and answer together", ge=1)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """One call."""
-    passages = await tools.search(question.text) if tools.retriever else []
+    passages = await session.search(question.text) if session.retriever else []
     prompt = render_prompt("plan_and_solve", question=question.text, passages=passages)
-    solution = await reason("plan_and_solve", prompt, question.text, tools, max_new_tokens=options.max_reasoning_tokens)
-    return tools.prediction(concluded(solution, question.text, tools))
+    solution = await reason("plan_and_solve", prompt, question.text, session, max_new_tokens=options.max_reasoning_tokens)
+    return session.prediction(concluded(solution, question.text, session))

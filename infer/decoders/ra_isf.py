@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.ask import read_label, reply_to
 from infer.steps.reasoning import reason, spoken
 from refinery.contract.records import Passage, Question
@@ -65,7 +65,7 @@ class Options(Recipe):
 
 def role_needs(options: Options) -> dict[str, frozenset[Need]]:
     """By role what an endpoint that plays it must be able to do; the model that answers needs nothing."""
-    read, written = frozenset[Need]({"label_reads"}), frozenset[Need]()
+    read, written = frozenset[Need]({"label_logprobs"}), frozenset[Need]()
     return {
         "self_knowledge": written if options.no_self_knowledge else read,
         "relevance": written if options.no_passage_relevance or options.relevance == "listwise" else read,
@@ -77,97 +77,97 @@ def role_needs(options: Options) -> dict[str, frozenset[Need]]:
 class _Solver:
     """One question's tools, and what is under way or done for it and its sub-questions, so that nothing is asked twice."""
 
-    tools: Tools
+    session: Session
     options: Options
-    begun: dict[tuple[object, ...], asyncio.Task[Any]] = field(default_factory=dict)
+    tasks_by_key: dict[tuple[object, ...], asyncio.Task[Any]] = field(default_factory=dict)
 
     async def once(self, work: Callable[..., Coroutine[Any, Any, T]], *key: Any) -> T:
         """What `work(self, *key)` returns, or returned when it was first asked for."""
         whole = (work.__name__, *map(_same, key))
-        if whole not in self.begun:
-            self.begun[whole] = asyncio.ensure_future(work(self, *key))
-        return await self.begun[whole]
+        if whole not in self.tasks_by_key:
+            self.tasks_by_key[whole] = asyncio.ensure_future(work(self, *key))
+        return await self.tasks_by_key[whole]
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Solve the question from iteration 0 (Algorithm 1, line 22). There is an answer always, if only Algorithm 1's Unknow."""
-    answer = await _solve(question.text, 0, (), _Solver(tools, options))
-    return tools.prediction(answer.strip() or UNKNOWN_ANSWER)
+    answer = await _solve(question.text, 0, (), _Solver(session, options))
+    return session.prediction(answer.strip() or UNKNOWN_ANSWER)
 
 
 async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Solver) -> str:
     """Algorithm 1's Problem-solving(q_t, iter); `above` are the questions that this one came from."""
-    tools, options = solver.tools, solver.options
+    session, options = solver.session, solver.options
     if depth > options.max_depth:
         return UNKNOWN_ANSWER
     if not options.no_self_knowledge and await solver.once(_knows, question, depth):
-        return await _write("answer_direct", depth, tools, question=question)
+        return await _write("answer_direct", depth, session, question=question)
 
     passages = await solver.once(_search, question, depth)
     relevant = [] if options.no_passage_relevance else await solver.once(_relevant, question, depth)
     if relevant:
-        return await _answer_from(relevant if options.answer_from == "relevant" else passages, question, depth, tools)
+        return await _answer_from(relevant if options.answer_from == "relevant" else passages, question, depth, session)
 
     sub_questions = [] if options.no_decomposition else await solver.once(_decompose, question, depth)
     comes_back = {_same(sub) for sub in sub_questions} & {_same(asked) for asked in (question, *above)}
     if not sub_questions or comes_back or depth == options.max_depth:
         return await _unresolved(question, passages, depth, solver)
     sub_answers = await _solve_all(sub_questions, depth, (question, *above), solver)
-    return await _synthesise(question, sub_answers, depth, tools)
+    return await _synthesise(question, sub_answers, depth, session)
 
 
 async def _knows(solver: _Solver, question: str, depth: int) -> bool:
     """M_know(q)."""
-    tools = solver.tools
-    context = tools.ask("self_knowledge", knowledge_prompt(question))
-    shares = await read_label("self_knowledge", context, (KNOW, UNKNOW), question, tools, depth=depth)
-    tools.note("self_knowledge", question, depth=depth, probabilities=shares)
-    return shares[KNOW] >= solver.options.know_threshold
+    session = solver.session
+    context = session.context_for("self_knowledge", knowledge_prompt(question))
+    probs = await read_label("self_knowledge", context, (KNOW, UNKNOW), question, session, depth=depth)
+    session.record("self_knowledge", question, depth=depth, probabilities=probs)
+    return probs[KNOW] >= solver.options.know_threshold
 
 
 async def _search(solver: _Solver, question: str, depth: int) -> list[Passage]:
     """P = R(q, C) (line 7)."""
-    return await solver.tools.search(question, depth=depth)
+    return await solver.session.search(question, depth=depth)
 
 
 async def _relevant(solver: _Solver, question: str, depth: int) -> list[Passage]:
     """P_rel: the passages that M_rel finds relevant and sufficient (lines 8-11, App. D)."""
     passages = await solver.once(_search, question, depth)
     if solver.options.relevance == "listwise":
-        return await _relevant_of_list(question, passages, depth, solver.tools)
-    tools = solver.tools
+        return await _relevant_of_list(question, passages, depth, solver.session)
+    session = solver.session
 
     async def judge(passage: Passage) -> bool:
-        context = tools.ask("relevance", tools.fitted_prompt("relevance", relevance_prompt(question, passage), to_write=1))
-        shares = await read_label("relevance", context, (RELEVANT, IRRELEVANT), question, tools, depth=depth)
-        tools.note("relevance", question, depth=depth, text=passage.title, probabilities=shares)
-        return shares[RELEVANT] >= solver.options.relevance_threshold
+        context = session.context_for("relevance", session.fit_prompt("relevance", relevance_prompt(question, passage), to_write=1))
+        probs = await read_label("relevance", context, (RELEVANT, IRRELEVANT), question, session, depth=depth)
+        session.record("relevance", question, depth=depth, text=passage.title, probabilities=probs)
+        return probs[RELEVANT] >= solver.options.relevance_threshold
 
     judged = await asyncio.gather(*(judge(passage) for passage in passages))
     return [passage for passage, is_relevant in zip(passages, judged, strict=True) if is_relevant]
 
 
-async def _relevant_of_list(question: str, passages: list[Passage], depth: int, tools: Tools) -> list[Passage]:
+async def _relevant_of_list(question: str, passages: list[Passage], depth: int, session: Session) -> list[Passage]:
     """P_rel by App. D: one prompt with all passages; the reply names those that are relevant by their numbers, or says No."""
     if not passages:
         return []
-    prompt = tools.fitted_prompt(
+    prompt = session.fit_prompt(
         "relevance", render_prompt("relevance_listwise", question=question, passages=passages), to_write=_LIST_TOKENS
     )
-    context = tools.ask("relevance", prompt)
-    reply, cut = await reply_to(prompt, context, max_new_tokens=_LIST_TOKENS, adapter=tools.adapter("relevance"))
-    tools.note_reply("relevance", question, reply, cut, depth=depth)
+    context = session.context_for("relevance", prompt)
+    reply, cut = await reply_to(prompt, context, max_new_tokens=_LIST_TOKENS, adapter=session.adapter("relevance"))
+    session.record_reply("relevance", question, reply, cut, depth=depth)
     named = {int(number) for number in re.findall(r"\[(\d{1,3})\]", reply.text)}
     return [passage for position, passage in enumerate(passages, 1) if position in named]
 
 
 async def _decompose(solver: _Solver, question: str, depth: int) -> list[str]:
     """Q_sub = M_decom(q) (line 15)."""
-    tools = solver.tools
+    session = solver.session
     prompt, most = decomposition_prompt(question), solver.options.max_sub_question_tokens
-    context = tools.ask("decomposition", prompt)
-    reply, cut = await reply_to(prompt, context, max_new_tokens=most, adapter=tools.adapter("decomposition"))
-    tools.note_reply("decompose", question, reply, cut, depth=depth)
+    context = session.context_for("decomposition", prompt)
+    reply, cut = await reply_to(prompt, context, max_new_tokens=most, adapter=session.adapter("decomposition"))
+    session.record_reply("decompose", question, reply, cut, depth=depth)
     return parse_sub_questions(reply.text)
 
 
@@ -177,9 +177,9 @@ async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...
     async def solve(sub_question: str) -> str:
         # Equal sub-questions of one depth are solved once; a deeper one has less depth left, so it may have another answer.
         key = ("_solve", _same(sub_question), depth + 1)
-        if key not in solver.begun:
-            solver.begun[key] = asyncio.ensure_future(_solve(sub_question, depth + 1, above, solver))
-        return await solver.begun[key]
+        if key not in solver.tasks_by_key:
+            solver.tasks_by_key[key] = asyncio.ensure_future(_solve(sub_question, depth + 1, above, solver))
+        return await solver.tasks_by_key[key]
 
     if solver.options.sub_questions == "independent":
         answers = await asyncio.gather(*map(solve, sub_questions))
@@ -191,30 +191,30 @@ async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...
     return solved
 
 
-async def _answer_from(passages: list[Passage], question: str, depth: int, tools: Tools) -> str:
+async def _answer_from(passages: list[Passage], question: str, depth: int, session: Session) -> str:
     """M(q, P_rel) (Eq. 3)."""
-    return await _write("answer_with_passages", depth, tools, question=question, passages=passages)
+    return await _write("answer_with_passages", depth, session, question=question, passages=passages)
 
 
-async def _synthesise(question: str, sub_answers: list[tuple[str, str]], depth: int, tools: Tools) -> str:
+async def _synthesise(question: str, sub_answers: list[tuple[str, str]], depth: int, session: Session) -> str:
     """M(q, Q_sub, A_sub) (line 20, Eq. 4)."""
-    return await _write("answer_from_sub_answers", depth, tools, question=question, sub_answers=sub_answers)
+    return await _write("answer_from_sub_answers", depth, session, question=question, sub_answers=sub_answers)
 
 
-async def _write(prompt: str, depth: int, tools: Tools, *, question: str, **values: Any) -> str:
+async def _write(prompt: str, depth: int, session: Session, *, question: str, **values: Any) -> str:
     """What M writes after a prompt of App. D; empty where it declines."""
     rendered = render_prompt(prompt, question=question, **values)
-    reply = await reason(prompt, rendered, question, tools, depth=depth, max_new_tokens=tools.max_new_tokens)
-    return spoken(reply, question, tools, depth=depth)
+    reply = await reason(prompt, rendered, question, session, depth=depth, max_new_tokens=session.max_new_tokens)
+    return spoken(reply, question, session, depth=depth)
 
 
 async def _unresolved(question: str, passages: list[Passage], depth: int, solver: _Solver) -> str:
     """A question that cannot be taken further."""
-    tools = solver.tools
+    session = solver.session
     if solver.options.unresolved == "unknow" or not passages:
-        tools.note("unresolved", question, depth=depth, text=UNKNOWN_ANSWER)
+        session.record("unresolved", question, depth=depth, text=UNKNOWN_ANSWER)
         return UNKNOWN_ANSWER
-    return await _answer_from(passages, question, depth, tools)
+    return await _answer_from(passages, question, depth, session)
 
 
 def _same(value: Any) -> Any:

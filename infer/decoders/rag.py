@@ -1,6 +1,6 @@
 """Retrieve once with the question, answer from all passages: the vanilla RAG baseline of both papers."""
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.reasoning import answered
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -14,8 +14,8 @@ class Options(Recipe):
     """No switches; the number of passages is the recipe's `passages_per_query`."""
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """One search, one call."""
-    passages = await tools.search(question.text)
+    passages = await session.search(question.text)
     prompt = render_prompt("answer_with_passages", question=question.text, passages=passages)
-    return tools.prediction(await answered("answer_with_passages", prompt, question.text, tools))
+    return session.prediction(await answered("answer_with_passages", prompt, question.text, session))

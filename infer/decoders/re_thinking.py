@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from infer.session import Tools
-from infer.steps.ask import note_fault
+from infer.session import Session
+from infer.steps.ask import record_fault
 from infer.steps.reasoning import UNKNOWN, reason
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
@@ -59,21 +59,21 @@ class Knowledge:
     relevance: str = ""
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """The three parts of Fig. 3, and the response from all that they found out."""
     query = question.text
-    found = await tools.search(query)
+    found = await session.search(query)
     knowledge = Knowledge(list(enumerate(found, 1)))
     if not options.no_filtering:
-        knowledge = await _filter(query, knowledge, tools, options)
-    thinking = "" if options.no_rethinking else await _rethink(query, knowledge, tools, options)
-    sub_query = "" if options.no_reinforcing else await _missing_query(query, knowledge, thinking, tools, options)
-    more = await _reinforce(sub_query, knowledge, len(found) + 1, tools, options) if sub_query else Knowledge([])
+        knowledge = await _filter(query, knowledge, session, options)
+    thinking = "" if options.no_rethinking else await _rethink(query, knowledge, session, options)
+    sub_query = "" if options.no_reinforcing else await _missing_query(query, knowledge, thinking, session, options)
+    more = await _reinforce(sub_query, knowledge, len(found) + 1, session, options) if sub_query else Knowledge([])
     answer = await _write(
         "answer",
-        tools,
+        session,
         options,
-        max_new_tokens=tools.max_new_tokens,
+        max_new_tokens=session.max_new_tokens,
         query=query,
         knowledge=knowledge.passages,
         relevance=knowledge.relevance,
@@ -82,55 +82,55 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
         more_knowledge=more.passages,
         more_relevance=more.relevance,
     )
-    return tools.prediction(answer or UNKNOWN)
+    return session.prediction(answer or UNKNOWN)
 
 
-async def _filter(query: str, knowledge: Knowledge, tools: Tools, options: Options) -> Knowledge:
+async def _filter(query: str, knowledge: Knowledge, session: Session, options: Options) -> Knowledge:
     """Incorrect knowledge filtering: O_relevance = M(x, K, prompt_1) (Eq. 1)."""
-    relevance = await _think("relevance", query, tools, options, knowledge=knowledge.passages)
+    relevance = await _think("relevance", query, session, options, knowledge=knowledge.passages)
     removed = {int(number) for number in _REMOVED.findall(relevance)} if options.relevance == "filter" else set[int]()
     if unknown := removed - {number for number, _ in knowledge.passages}:
-        note_fault(tools, query, "uncited", f"relevance: there is no knowledge {sorted(unknown)}", depth=0)
+        record_fault(session, query, "uncited", f"relevance: there is no knowledge {sorted(unknown)}", depth=0)
     return Knowledge([(number, passage) for number, passage in knowledge.passages if number not in removed], relevance)
 
 
-async def _rethink(query: str, knowledge: Knowledge, tools: Tools, options: Options) -> str:
+async def _rethink(query: str, knowledge: Knowledge, session: Session, options: Options) -> str:
     """Knowledge re-thinking: O_thinking = M(O_relevance, x, K, prompt_2) (Eq. 2)."""
-    return await _think("thinking", query, tools, options, knowledge=knowledge.passages, relevance=knowledge.relevance)
+    return await _think("thinking", query, session, options, knowledge=knowledge.passages, relevance=knowledge.relevance)
 
 
-async def _missing_query(query: str, knowledge: Knowledge, thinking: str, tools: Tools, options: Options) -> str:
+async def _missing_query(query: str, knowledge: Knowledge, thinking: str, session: Session, options: Options) -> str:
     """The one most critical sub-query: O_query = M(O_thinking, prompt_3) (Eq. 3). Empty where nothing is missing.
 
     O_thinking has taken in O_relevance, which is read here only where there is no O_thinking.
     """
     relevance = "" if thinking else knowledge.relevance
     may_stop = options.skip_when_complete
-    reply = await _think("query", query, tools, options, relevance=relevance, thinking=thinking, may_stop=may_stop)
+    reply = await _think("query", query, session, options, relevance=relevance, thinking=thinking, may_stop=may_stop)
     if may_stop and _NOTHING_MISSING.fullmatch(reply):
         return ""
     sub_query = next((line.strip() for line in reply.splitlines() if line.strip()), "")
     if sub_query == query:
-        note_fault(tools, query, "repeated", f"query: {sub_query}", depth=0)
+        record_fault(session, query, "repeated", f"query: {sub_query}", depth=0)
     # A sub-query that is empty cannot be searched; the query itself is what is left to ask.
     return sub_query or query
 
 
-async def _reinforce(sub_query: str, knowledge: Knowledge, first_number: int, tools: Tools, options: Options) -> Knowledge:
+async def _reinforce(sub_query: str, knowledge: Knowledge, first_number: int, session: Session, options: Options) -> Knowledge:
     """K+: what the sub-query finds beyond the knowledge at hand, numbered from `first_number` on."""
     at_hand = {passage.id for _, passage in knowledge.passages}
-    found = [passage for passage in await tools.search(sub_query, depth=1) if passage.id not in at_hand]
+    found = [passage for passage in await session.search(sub_query, depth=1) if passage.id not in at_hand]
     more = Knowledge(list(enumerate(found, first_number)))
-    return await _filter(sub_query, more, tools, options) if found and options.judge_second_retrieval else more
+    return await _filter(sub_query, more, session, options) if found and options.judge_second_retrieval else more
 
 
-async def _think(stage: Stage, query: str, tools: Tools, options: Options, **values: Any) -> str:
+async def _think(stage: Stage, query: str, session: Session, options: Options, **values: Any) -> str:
     """What the model writes at one stage."""
-    return await _write(stage, tools, options, max_new_tokens=options.max_thinking_tokens, query=query, **values)
+    return await _write(stage, session, options, max_new_tokens=options.max_thinking_tokens, query=query, **values)
 
 
-async def _write(stage: Stage, tools: Tools, options: Options, *, max_new_tokens: int, **values: Any) -> str:
+async def _write(stage: Stage, session: Session, options: Options, *, max_new_tokens: int, **values: Any) -> str:
     """A prompted LLM reads the stage's instructions, a student its short prompt; both reply in plain text."""
     render = student_prompt if stage in options.students else render_prompt
     prompt = render(f"re_thinking_{stage}", **values)
-    return await reason(stage, prompt, values["query"], tools, max_new_tokens=max_new_tokens)
+    return await reason(stage, prompt, values["query"], session, max_new_tokens=max_new_tokens)

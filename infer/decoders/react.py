@@ -4,8 +4,8 @@ import re
 
 from pydantic import Field
 
-from infer.session import Tools
-from infer.steps.ask import note_fault
+from infer.session import Session
+from infer.steps.ask import record_fault
 from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.reasoning import completed
 from refinery.contract.records import Passage, Question
@@ -25,37 +25,37 @@ class Options(Recipe):
     max_reasoning_tokens: int = Field(150, description="of each thought with its action", ge=1)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Thought, action, observation, again."""
     steps: list[tuple[str, list[Passage]]] = []
     asked: set[str] = set()
     while len(steps) < options.max_steps:
         depth = len(steps)
-        said = await _say(question.text, steps, tools, options, must_answer=False)
+        said = await _say(question.text, steps, session, options, must_answer=False)
         action = _ACTION.match(said)
         if action is None:
             if said:
-                note_fault(tools, question.text, "no_action", said[:80], depth=depth)
+                record_fault(session, question.text, "no_action", said[:80], depth=depth)
             break
         if action["name"].lower() == "finish":
-            return tools.prediction(completed(action["argument"], said, question.text, tools, depth=depth))
+            return session.prediction(completed(action["argument"], said, question.text, session, depth=depth))
         # What the model makes up after its action, an observation among it, is dropped.
         query = action["argument"].strip() or question.text
         if query in asked:
-            note_fault(tools, question.text, "repeated", f"Search[{query}]", depth=depth)
+            record_fault(session, question.text, "repeated", f"Search[{query}]", depth=depth)
         asked.add(query)
-        steps.append((f"Thought:{action['before']}Search[{query}]", await tools.search(query, depth=depth)))
-    said = await _say(question.text, steps, tools, options, must_answer=True)
-    return tools.prediction(completed(_opened(said), said, question.text, tools, depth=len(steps)))
+        steps.append((f"Thought:{action['before']}Search[{query}]", await session.search(query, depth=depth)))
+    said = await _say(question.text, steps, session, options, must_answer=True)
+    return session.prediction(completed(_opened(said), said, question.text, session, depth=len(steps)))
 
 
-async def _say(question: str, steps: list[tuple[str, list[Passage]]], tools: Tools, options: Options, *, must_answer: bool) -> str:
+async def _say(question: str, steps: list[tuple[str, list[Passage]]], session: Session, options: Options, *, must_answer: bool) -> str:
     return await reason_with(
         options.examples,
         "react",
         "react",
         question,
-        tools,
+        session,
         steps=steps,
         must_answer=must_answer,
         depth=len(steps),

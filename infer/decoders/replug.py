@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.reasoning import UNKNOWN, answered, reason, spoken
 from refinery.contract.chat_template import reply_text
 from refinery.contract.records import Question
@@ -35,31 +35,31 @@ def llm_needs(options: Options) -> frozenset[Need]:
     return frozenset({"scores"})
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """One call a passage, and a score of each different answer under each passage."""
-    passages = await tools.search(question.text)
+    passages = await session.search(question.text)
     if not passages:
         prompt = render_prompt("answer_direct", question=question.text)
-        return tools.prediction(await answered("answer_direct", prompt, question.text, tools))
-    scores = [passage.retrieval_score for passage in tools.trace[-1].passages or []]
+        return session.prediction(await answered("answer_direct", prompt, question.text, session))
+    scores = [passage.retrieval_score for passage in session.trace[-1].passages or []]
     weights = [math.exp((score - max(scores)) / options.temperature) for score in scores]
-    prompts = [tools.styled(render_prompt("answer_with_passages", question=question.text, passages=[p])) for p in passages]
-    limit = tools.max_new_tokens
+    prompts = [session.styled(render_prompt("answer_with_passages", question=question.text, passages=[p])) for p in passages]
+    limit = session.max_new_tokens
     replies = await asyncio.gather(
-        *(reason("answer_with_passages", prompt, question.text, tools, max_new_tokens=limit) for prompt in prompts)
+        *(reason("answer_with_passages", prompt, question.text, session, max_new_tokens=limit) for prompt in prompts)
     )
     candidates: dict[str, str] = {}
-    for answer in filter(None, (spoken(reply, question.text, tools) for reply in replies)):
+    for answer in filter(None, (spoken(reply, question.text, session) for reply in replies)):
         candidates.setdefault(normalize_answer(answer), answer)
     if not candidates:
-        return tools.prediction(UNKNOWN)
-    shares = {answer: await _probability(answer, prompts, weights, tools) for answer in candidates.values()}
-    tools.note("ensemble", question.text, depth=0, probabilities=shares)
-    return tools.prediction(max(shares, key=shares.__getitem__))
+        return session.prediction(UNKNOWN)
+    probs = {answer: await _probability(answer, prompts, weights, session) for answer in candidates.values()}
+    session.record("ensemble", question.text, depth=0, probabilities=probs)
+    return session.prediction(max(probs, key=probs.__getitem__))
 
 
-async def _probability(answer: str, prompts: Sequence[str], weights: list[float], tools: Tools) -> float:
+async def _probability(answer: str, prompts: Sequence[str], weights: list[float], session: Session) -> float:
     """p(y | x) of a whole answer."""
-    reply = Segment(reply_text(f" {answer}", tools.llm.tokenizer), "answer")  # type: ignore[attr-defined]
-    scored = await asyncio.gather(*(tools.context(prompt).score([reply]) for prompt in prompts))
+    reply = Segment(reply_text(f" {answer}", session.llm.tokenizer), "answer")  # type: ignore[attr-defined]
+    scored = await asyncio.gather(*(session.context(prompt).score([reply]) for prompt in prompts))
     return sum(weight * math.exp(sum(logprobs)) for weight, logprobs in zip(weights, scored, strict=True)) / sum(weights)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from infer.session import Tools
-from infer.steps.ask import note_fault
+from infer.session import Session
+from infer.steps.ask import record_fault
 from infer.steps.path_judge import judged
 from infer.steps.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
 from refinery.contract.control_tokens import RQ_RAG
@@ -61,7 +61,7 @@ class Options(Recipe):
 
 def role_needs(options: Options) -> dict[str, frozenset[Need]]:
     """By role what an endpoint that plays it must be able to do: a selector's label is read."""
-    return {SELECTOR: frozenset[Need]({"label_reads"})}
+    return {SELECTOR: frozenset[Need]({"label_logprobs"})}
 
 
 def required_roles(options: Options) -> tuple[str, ...]:
@@ -94,23 +94,23 @@ class _Node:
     closed: tuple[bool, ...] = ()
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Grow the whole tree, then select; the selections of every strategy are kept."""
-    prompt = prompt_segments(question.text, render_prompt(options.system_prompt), _tokenizer(tools), format=options.format)
-    read = await _score_prompt(prompt, tools) if options.fidelity == "official" else ()
-    paths = await _expand(_Node(tools.context(prompt), read=tuple(read)), question, tools, options)
-    if SELECTOR in tools.sub_models or SELECTOR in tools.adapters:
-        paths = await judged(paths, tools)
+    prompt = prompt_segments(question.text, render_prompt(options.system_prompt), _tokenizer(session), format=options.format)
+    read = await _score_prompt(prompt, session) if options.fidelity == "official" else ()
+    paths = await _expand(_Node(session.context(prompt), read=tuple(read)), question, session, options)
+    if SELECTOR in session.sub_models or SELECTOR in session.adapters:
+        paths = await judged(paths, session)
     by = Definition(options.fidelity, question.choices is not None, options.generator_weight)
     selected = select_all(paths, by)
-    return tools.prediction(selected[options.selection], paths=paths, selected=selected)
+    return session.prediction(selected[options.selection], paths=paths, selected=selected)
 
 
-async def _expand(node: _Node, question: Question, tools: Tools, options: Options) -> list[Trajectory]:
+async def _expand(node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
     """Every path below a node: answer here, or search by each action and go on; at `max_depth` only the answer is left."""
     below = await asyncio.gather(
         *(
-            _answer(node, question, tools, options) if action == "answer" else _search(action, node, question, tools, options)
+            _answer(node, question, session, options) if action == "answer" else _search(action, node, question, session, options)
             for action in await _actions(node, options)
         )
     )
@@ -129,48 +129,48 @@ async def _actions(node: _Node, options: Options) -> Sequence[str]:
     return ranked if options.adaptive else ["answer", *ranked]
 
 
-async def _answer(node: _Node, question: Question, tools: Tools, options: Options) -> list[Trajectory]:
+async def _answer(node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
     """Open `[A_Response]` and let the model answer."""
-    generation, opened_with = await _write("answer", node.context, max_new_tokens=tools.max_new_tokens)
-    _note_written("answer", generation, question, tools, depth=len(node.steps))
+    generation, opened_with = await _write("answer", node.context, max_new_tokens=session.max_new_tokens)
+    _note_written("answer", generation, question, session, depth=len(node.steps))
     step, reading = _written_step("answer", generation, opened_with=opened_with), None
     if options.fidelity == "official":
-        closed = [*node.closed, _closed(generation, tools)]
+        closed = [*node.closed, _closed(generation, session)]
         step = step if closed[-1] else step.model_copy(update={"text": NO_ANSWER})
-        blank = _blank_tokens(generation, tools)
+        blank = _blank_tokens(generation, session)
         reading = Reading(num_tokens=len(node.read), logprob=sum(node.read), closed=closed, blank_tokens=blank)
     return [Trajectory(question_id=question.id, question=question.text, steps=[*node.steps, step], reading=reading)]
 
 
-async def _search(action: str, node: _Node, question: Question, tools: Tools, options: Options) -> list[Trajectory]:
+async def _search(action: str, node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
     """Open a search, let the model write the query, insert what is found, and expand from there."""
     written, opened_with = await _write(
         action, node.context, max_new_tokens=options.max_query_tokens, temperature=options.query_temperature
     )
-    depth, closed = len(node.steps), _closed(written, tools)
-    _note_written(action, written, question, tools, depth=depth)
+    depth, closed = len(node.steps), _closed(written, session)
+    _note_written(action, written, question, session, depth=depth)
     query, closing = written.text, [END] if written.stopped_by == "length" else []
     if options.fidelity == "official" and not closed:
         # inference.py finds the last query that has ended, and leaves this one open.
         ended = [step.text for step, ends in zip(node.steps, node.closed, strict=True) if ends]
         query, closing = ended[-1] if ended else NO_QUERY, []
     # A query that is empty cannot be searched; the question itself is what is left to ask.
-    room = _room(written.context, depth, tools, options)
-    passages = await tools.search(query or question.text, depth=depth, room=room)
+    token_budget = _room(written.context, depth, session, options)
+    passages = await session.search(query or question.text, depth=depth, token_budget=token_budget)
     inserted = [*closing, *evidence_segments(passages, format=options.format)]
     read = await written.context.score(inserted) if options.fidelity == "official" else []
     step = _written_step(action, written, opened_with=opened_with, passages=passages)
     found = _Node(written.context.extend(inserted), (*node.steps, step), (*node.read, *read), (*node.closed, closed))
-    return await _expand(found, question, tools, options)
+    return await _expand(found, question, session, options)
 
 
-def _room(context: Context, depth: int, tools: Tools, options: Options) -> int | None:
+def _room(context: Context, depth: int, session: Session, options: Options) -> int | None:
     """Tokens for what this search found: its share of what the queries and searches that may follow, and the answer, leave."""
-    if tools.context_left is None:
+    if session.context_left is None:
         return None
     searches_left = options.max_depth - depth
     markers = 4 * searches_left + 1
-    return (tools.context_left - len(context.token_ids) - (searches_left - 1) * options.max_query_tokens - markers) // searches_left
+    return (session.context_left - len(context.token_ids) - (searches_left - 1) * options.max_query_tokens - markers) // searches_left
 
 
 async def _write(action: str, context: Context, *, max_new_tokens: int, temperature: float = 0.0) -> tuple[Generation, tuple[int, float]]:
@@ -183,10 +183,10 @@ async def _write(action: str, context: Context, *, max_new_tokens: int, temperat
     return generation, (opened.token_ids[-1], logprob)
 
 
-def _note_written(action: str, generation: Generation, question: Question, tools: Tools, *, depth: int) -> None:
-    tools.note(action, question.text, depth=depth, text=generation.text)
+def _note_written(action: str, generation: Generation, question: Question, session: Session, *, depth: int) -> None:
+    session.record(action, question.text, depth=depth, text=generation.text)
     if generation.stopped_by == "refused":
-        note_fault(tools, question.text, "refused", f"{action}: the endpoint did not take the prompt", depth=depth)
+        record_fault(session, question.text, "refused", f"{action}: the endpoint did not take the prompt", depth=depth)
 
 
 def _written_step(action: str, generation: Generation, *, opened_with: tuple[int, float], passages: list[Passage] | None = None) -> Step:
@@ -201,24 +201,24 @@ def _written_step(action: str, generation: Generation, *, opened_with: tuple[int
     )
 
 
-async def _score_prompt(prompt: list[Segment], tools: Tools) -> list[float]:
+async def _score_prompt(prompt: list[Segment], session: Session) -> list[float]:
     """Log-probabilities of the prompt's tokens; the first token, which follows nothing, has none."""
-    begin = tools.context([])
+    begin = session.context([])
     if not begin.token_ids:
-        begin, prompt = tools.context(prompt[:1]), prompt[1:]
+        begin, prompt = session.context(prompt[:1]), prompt[1:]
     return await begin.score(prompt)
 
 
-def _closed(generation: Generation, tools: Tools) -> bool:
+def _closed(generation: Generation, session: Session) -> bool:
     """Whether the model ended what it wrote with `[EOS]`, and not with the end of the message or at the limit."""
-    return generation.token_ids[-1:] == [control_token_id(END.text, _tokenizer(tools))]
+    return generation.token_ids[-1:] == [control_token_id(END.text, _tokenizer(session))]
 
 
-def _blank_tokens(generation: Generation, tools: Tools) -> int:
+def _blank_tokens(generation: Generation, session: Session) -> int:
     """How many tokens of white space open the answer; sample_from_tree.py knows them by their ids in Llama 2."""
-    decode = _tokenizer(tools).decode
+    decode = _tokenizer(session).decode
     return next((i for i, token_id in enumerate(generation.token_ids) if decode([token_id]).strip()), 0)
 
 
-def _tokenizer(tools: Tools) -> Any:
-    return tools.llm.tokenizer  # type: ignore[attr-defined]
+def _tokenizer(session: Session) -> Any:
+    return session.llm.tokenizer  # type: ignore[attr-defined]

@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from infer.session import Tools
-from infer.steps.ask import note_fault
+from infer.session import Session
+from infer.steps.ask import record_fault
 from infer.steps.demonstrations import Examples
 from infer.steps.reasoning import completed, concluded, reason
 from refinery.contract.records import Passage, Question
@@ -33,7 +33,7 @@ class Options(Recipe):
     max_reasoning_tokens: int = Field(150, description="of each reply", ge=1)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Follow-ups one after another, then the answer."""
     steps: list[tuple[str, list[Passage]]] = []
     queries: set[str] = set()
@@ -42,16 +42,16 @@ async def decode(question: Question, tools: Tools, options: Options) -> Predicti
         must_answer = len(steps) == options.max_follow_ups
         prompt = render_prompt(name, question=question.text, steps=steps, examples=options.examples, must_answer=must_answer)
         depth = len(steps)
-        said = await reason("self_ask", prompt, question.text, tools, depth=depth, max_new_tokens=options.max_reasoning_tokens)
+        said = await reason("self_ask", prompt, question.text, session, depth=depth, max_new_tokens=options.max_reasoning_tokens)
         asked = _FOLLOW_UP.match(said)
         if must_answer:
             # One question more is no answer.
-            return tools.prediction(completed(said if asked is None else asked["before"], said, question.text, tools, depth=depth))
+            return session.prediction(completed(said if asked is None else asked["before"], said, question.text, session, depth=depth))
         if asked is None or _END.search(asked["before"]):
-            return tools.prediction(concluded(said if asked is None else asked["before"], question.text, tools, depth=depth))
+            return session.prediction(concluded(said if asked is None else asked["before"], question.text, session, depth=depth))
         # What the model makes up after its question, the context it was not given yet among it, is dropped.
         query = asked["query"].strip()
         if query in queries:
-            note_fault(tools, question.text, "repeated", query, depth=depth)
+            record_fault(session, question.text, "repeated", query, depth=depth)
         queries.add(query)
-        steps.append((asked[0], await tools.search(query, depth=depth)))
+        steps.append((asked[0], await session.search(query, depth=depth)))

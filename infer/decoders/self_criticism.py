@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.reasoning import concluded, reason
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -19,16 +19,16 @@ class Options(Recipe):
     max_reasoning_tokens: int = Field(300, description="of each reply", ge=1)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """One call for the first answer, and two a round."""
-    passages = await tools.search(question.text) if tools.retriever else []
+    passages = await session.search(question.text) if session.retriever else []
     known = {"question": question.text, "passages": passages}
     limit = options.max_reasoning_tokens
-    answer = await reason("answer", render_prompt("chain_of_thought", **known), question.text, tools, max_new_tokens=limit)
+    answer = await reason("answer", render_prompt("chain_of_thought", **known), question.text, session, max_new_tokens=limit)
     for depth in range(options.rounds):
         prompt = render_prompt("self_criticism_problems", **known, answer=answer)
-        problems = await reason("problems", prompt, question.text, tools, depth=depth, max_new_tokens=limit)
+        problems = await reason("problems", prompt, question.text, session, depth=depth, max_new_tokens=limit)
         prompt = render_prompt("self_criticism_improve", **known, answer=answer, problems=problems)
         # An improvement that says nothing leaves the answer as it was.
-        answer = await reason("improve", prompt, question.text, tools, depth=depth, max_new_tokens=limit) or answer
-    return tools.prediction(concluded(answer, question.text, tools))
+        answer = await reason("improve", prompt, question.text, session, depth=depth, max_new_tokens=limit) or answer
+    return session.prediction(concluded(answer, question.text, session))

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from infer.session import Tools
-from infer.steps.ask import note_fault, reply_fault
+from infer.session import Session
+from infer.steps.ask import record_fault, reply_fault
 from infer.steps.reasoning import UNKNOWN
 from refinery.contract.control_tokens import SELF_RAG
 from refinery.contract.records import Passage, Question
@@ -79,43 +79,43 @@ class Candidate:
         return critique + (self.probability if options.sequence_score else 0.0)
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Search where the model asks for it; then an answer about each passage, or one without any."""
-    prompt = tools.context([Segment(render_prompt("self_rag", question=question.text, instruction=options.instruction), "prompt")])
-    passages = await tools.search(question.text) if await _retrieves(prompt, question.text, tools, options) else []
+    prompt = session.context([Segment(render_prompt("self_rag", question=question.text, instruction=options.instruction), "prompt")])
+    passages = await session.search(question.text) if await _retrieves(prompt, question.text, session, options) else []
     if not passages:
-        reply = await prompt.extend([_control("no_retrieval")]).generate(max_new_tokens=tools.max_new_tokens)
-        _note(reply, question.text, tools)
-        return tools.prediction(reply.text or UNKNOWN)
-    candidates = await asyncio.gather(*(_candidate(prompt, passage, tools) for passage in passages))
+        reply = await prompt.extend([_control("no_retrieval")]).generate(max_new_tokens=session.max_new_tokens)
+        _note(reply, question.text, session)
+        return session.prediction(reply.text or UNKNOWN)
+    candidates = await asyncio.gather(*(_candidate(prompt, passage, session) for passage in passages))
     for candidate in candidates:
         parts = {"relevance": candidate.relevance, "support": candidate.support, "utility": candidate.utility}
-        _note(candidate.reply, question.text, tools, probabilities=parts | {"score": candidate.score(options)})
-    return tools.prediction(_select(candidates, options) or UNKNOWN)
+        _note(candidate.reply, question.text, session, probabilities=parts | {"score": candidate.score(options)})
+    return session.prediction(_select(candidates, options) or UNKNOWN)
 
 
-async def _retrieves(prompt: Context, question: str, tools: Tools, options: Options) -> bool:
+async def _retrieves(prompt: Context, question: str, session: Session, options: Options) -> bool:
     """Whether [Retrieval] is likely enough beside [No Retrieval] as the first token."""
     if options.mode != "adaptive_retrieval":
         return options.mode == "always_retrieve"
     logprobs = await _logprobs(prompt, ("retrieval", "no_retrieval"))
-    share = logprobs[0] / sum(logprobs) if options.fidelity == "official" else _shares(logprobs)[0]
-    tools.note("needs_retrieval", question, depth=0, probabilities={_TOKENS["retrieval"]: share})
+    share = logprobs[0] / sum(logprobs) if options.fidelity == "official" else _probs(logprobs)[0]
+    session.record("needs_retrieval", question, depth=0, probabilities={_TOKENS["retrieval"]: share})
     return share > options.threshold
 
 
-async def _candidate(prompt: Context, passage: Passage, tools: Tools) -> Candidate:
+async def _candidate(prompt: Context, passage: Passage, session: Session) -> Candidate:
     """The answer about one passage. A kind of reflection token that the model did not write counts as 0."""
     evidence = Segment(f"{passage.title}\n{passage.text}", "evidence")
     context = prompt.extend([_control("retrieval"), _control("evidence_start"), evidence, _control("evidence_end")])
-    relevance, reply = await asyncio.gather(_worth(context, _RELEVANCE), context.generate(max_new_tokens=tools.max_new_tokens))
-    support, utility = await asyncio.gather(*(_worth_where_written(context, reply, kind, tools) for kind in (_SUPPORT, _UTILITY)))
+    relevance, reply = await asyncio.gather(_worth(context, _RELEVANCE), context.generate(max_new_tokens=session.max_new_tokens))
+    support, utility = await asyncio.gather(*(_worth_where_written(context, reply, kind, session) for kind in (_SUPPORT, _UTILITY)))
     return Candidate(reply, relevance, support, utility)
 
 
-async def _worth_where_written(context: Context, reply: Generation, kind: dict[str, float], tools: Tools) -> float:
+async def _worth_where_written(context: Context, reply: Generation, kind: dict[str, float], session: Session) -> float:
     """The worth of a kind of token at the place where the model wrote the first of them."""
-    token_ids = {control_token_id(_TOKENS[role], tools.llm.tokenizer) for role in kind}  # type: ignore[attr-defined]
+    token_ids = {control_token_id(_TOKENS[role], session.llm.tokenizer) for role in kind}  # type: ignore[attr-defined]
     place = next((i for i, token_id in enumerate(reply.token_ids) if token_id in token_ids), None)
     if place is None:
         return 0.0
@@ -124,8 +124,8 @@ async def _worth_where_written(context: Context, reply: Generation, kind: dict[s
 
 async def _worth(context: Context, kind: dict[str, float]) -> float:
     """The mean worth of a kind of token as what comes next, over their probabilities normalised within the kind."""
-    shares = _shares(await _logprobs(context, tuple(kind)))
-    return sum(worth * share for worth, share in zip(kind.values(), shares, strict=True))
+    probs = _probs(await _logprobs(context, tuple(kind)))
+    return sum(worth * share for worth, share in zip(kind.values(), probs, strict=True))
 
 
 async def _logprobs(context: Context, roles: Sequence[str]) -> list[float]:
@@ -133,7 +133,7 @@ async def _logprobs(context: Context, roles: Sequence[str]) -> list[float]:
     return [logprob for (logprob,) in scored]
 
 
-def _shares(logprobs: Sequence[float]) -> list[float]:
+def _probs(logprobs: Sequence[float]) -> list[float]:
     weights = [math.exp(logprob - max(logprobs)) for logprob in logprobs]
     return [weight / sum(weights) for weight in weights]
 
@@ -150,7 +150,7 @@ def _control(role: str) -> Segment:
     return Segment(_TOKENS[role], "control_token")
 
 
-def _note(reply: Generation, question: str, tools: Tools, **values: Any) -> None:
-    tools.note("answer", question, depth=0, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs, **values)
+def _note(reply: Generation, question: str, session: Session, **values: Any) -> None:
+    session.record("answer", question, depth=0, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs, **values)
     if (fault := reply_fault(reply)) is not None:
-        note_fault(tools, question, fault[0], f"answer: {fault[1]}", depth=0)
+        record_fault(session, question, fault[0], f"answer: {fault[1]}", depth=0)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.ask import read_label
 from infer.steps.reasoning import answered
 from refinery.contract.records import KnowledgeLabel, Passage, Question, read_records
@@ -42,32 +42,32 @@ class Options(Recipe):
 
 def llm_needs(options: Options) -> frozenset[Need]:
     """What an endpoint must be able to do."""
-    return frozenset({"label_reads"}) if options.judge == "trained" else frozenset()
+    return frozenset({"label_logprobs"}) if options.judge == "trained" else frozenset()
 
 
-async def decode(question: Question, tools: Tools, options: Options) -> Prediction:
+async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Judge, then one call."""
-    if await _share_known(question.text, tools, options) >= options.know_threshold:
+    if await _share_known(question.text, session, options) >= options.know_threshold:
         prompt = render_prompt("answer_direct", question=question.text)
-        return tools.prediction(await answered("answer_direct", prompt, question.text, tools))
-    passages = await tools.search(question.text)
+        return session.prediction(await answered("answer_direct", prompt, question.text, session))
+    passages = await session.search(question.text)
     prompt = render_prompt("answer_with_passages", question=question.text, passages=passages)
-    return tools.prediction(await answered("answer_with_passages", prompt, question.text, tools))
+    return session.prediction(await answered("answer_with_passages", prompt, question.text, session))
 
 
-async def _share_known(question: str, tools: Tools, options: Options) -> float:
+async def _share_known(question: str, session: Session, options: Options) -> float:
     if options.judge == "trained":
-        context = tools.context(knowledge_prompt(question))
-        shares = await read_label("self_knowledge", context, (KNOW, UNKNOW), question, tools)
+        context = session.context(knowledge_prompt(question))
+        probs = await read_label("self_knowledge", context, (KNOW, UNKNOW), question, session)
     else:
         assert options.labels is not None, "the options ask for them"
         index, labels = _labelled(options.labels)
         found = await index.search(question, k=options.neighbours)
         known = sum(labels[int(hit.passage.id)] == "know" for hit in found)
         share = known / len(found) if found else 0.0
-        shares = {KNOW: share, UNKNOW: 1 - share}
-    tools.note("self_knowledge", question, depth=0, probabilities=shares)
-    return shares[KNOW]
+        probs = {KNOW: share, UNKNOW: 1 - share}
+    session.record("self_knowledge", question, depth=0, probabilities=probs)
+    return probs[KNOW]
 
 
 @cache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from infer.recipe import InferRecipe
 from infer.run import InferBench
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import KnowledgeLabel, Question, RelevanceLabel, read_records
 from refinery.metrics.classification import accuracy, label_f1
 from refinery.tasks.sub_models import JUDGE_LABELS, knowledge_prompt, relevance_prompt
@@ -38,13 +38,13 @@ def calibrate(recipe: InferRecipe, role: str, labels: Path, *, precision: float 
     bench = InferBench(recipe)
     bench.load()
     positive = [row.label == JUDGE_LABELS[role][1].strip() for row in rows]
-    return _best(option, asyncio.run(_shares(bench, role, rows)), positive, precision)
+    return _best(option, asyncio.run(_probs(bench, role, rows)), positive, precision)
 
 
-async def _shares(bench: InferBench, role: str, rows: Sequence[KnowledgeLabel | RelevanceLabel]) -> list[float]:
+async def _probs(bench: InferBench, role: str, rows: Sequence[KnowledgeLabel | RelevanceLabel]) -> list[float]:
     """The probability of the positive label, a row each."""
     gate = asyncio.Semaphore(bench.recipe.questions_in_flight)
-    tools = Tools(
+    session = Session(
         question=Question(id="", text="(labels)"),
         llm=bench.llm,
         retriever=None,
@@ -56,7 +56,9 @@ async def _shares(bench: InferBench, role: str, rows: Sequence[KnowledgeLabel | 
     async def share(row: KnowledgeLabel | RelevanceLabel) -> float:
         prompt = relevance_prompt(row.question, row.passage) if isinstance(row, RelevanceLabel) else knowledge_prompt(row.question)
         async with gate:
-            return (await tools.ask(role, prompt).choose(JUDGE_LABELS[role], adapter=tools.adapter(role)))[JUDGE_LABELS[role][1]]
+            return (await session.context_for(role, prompt).label_probs(JUDGE_LABELS[role], adapter=session.adapter(role)))[
+                JUDGE_LABELS[role][1]
+            ]
 
     try:
         return list(await asyncio.gather(*map(share, rows)))
@@ -64,16 +66,16 @@ async def _shares(bench: InferBench, role: str, rows: Sequence[KnowledgeLabel | 
         await bench.close()
 
 
-def _best(option: str, shares: Sequence[float], positive: Sequence[bool], precision: float | None) -> Calibrated:
-    found = [_scored(option, threshold, shares, positive) for threshold in sorted({round(share, 4) for share in shares} | {0.0, 1.0})]
+def _best(option: str, probs: Sequence[float], positive: Sequence[bool], precision: float | None) -> Calibrated:
+    found = [_scored(option, threshold, probs, positive) for threshold in sorted({round(share, 4) for share in probs} | {0.0, 1.0})]
     if precision is None:
         return max(found, key=lambda one: one.f1)
     good = [one for one in found if one.precision >= precision]
     return good[0] if good else max(found, key=lambda one: one.precision)
 
 
-def _scored(option: str, threshold: float, shares: Sequence[float], positive: Sequence[bool]) -> Calibrated:
-    said = ["yes" if share >= threshold else "no" for share in shares]
+def _scored(option: str, threshold: float, probs: Sequence[float], positive: Sequence[bool]) -> Calibrated:
+    said = ["yes" if share >= threshold else "no" for share in probs]
     gold = ["yes" if is_positive else "no" for is_positive in positive]
     right = sum(s == g == "yes" for s, g in zip(said, gold, strict=True))
     return Calibrated(

@@ -17,7 +17,7 @@ from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.errors import RunDirError
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 from refinery.prompts.render import prompt_hash, render_prompt
 from refinery.runtime.progress import Progress
 
@@ -59,7 +59,7 @@ def _answers(prediction: Prediction | None) -> list[str]:
 
 
 async def _ask_all(asked: Sequence[tuple[Question, str]], config: EndpointConfig, path: Path) -> None:
-    endpoint = ChatEndpoint(config)
+    endpoint = EndpointClient(config)
     waiting = asyncio.Semaphore(4 * config.calls_in_flight)
     with path.open("a", encoding="utf-8") as file, Progress("judge", total=len(asked)) as progress:
 
@@ -80,7 +80,7 @@ async def _ask_all(asked: Sequence[tuple[Question, str]], config: EndpointConfig
             await endpoint.close()
 
 
-async def _ask(question: Question, answer: str, endpoint: ChatEndpoint) -> Judgement:
+async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> Judgement:
     prompt = render_prompt("judge", question=question.text, prediction=answer, answer=_ground_truth(question))
     try:
         reply = (await endpoint.reply(ChatRequest(b"", (("user", prompt),)))).text

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infer.steps.fitting import fit_text
+from infer.fitting import fit_text
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from infer.session import Tools
-from infer.steps.ask import note_fault
-from infer.steps.fitting import fit_text, token_counter, valid_text
+from infer.fitting import fit_text, token_counter, valid_text
+from infer.session import Session
+from infer.steps.ask import record_fault
 from infer.steps.reasoning import reason
 from refinery.contract.trace import Cost, Prediction
 from refinery.prompts.render import render_prompt
@@ -17,22 +17,22 @@ _QUESTION_TOKENS = 128
 Turns = Sequence[tuple[str, str]]  # role and text
 
 
-async def standalone_question(turns: Turns, tools: Tools) -> str:
+async def standalone_question(turns: Turns, session: Session) -> str:
     """The question of `tools`, which followed `turns`, in words that can be understood without them: one call of the model.
 
     A model that writes none leaves the question as it is, with a `fault` in the trace.
     """
-    asked = tools.question.text
-    shown = [(role, _fitted(text, tools.llm)) for role, text in turns[-_MOST_TURNS:]]
-    prompt = render_prompt("standalone_question", turns=shown, question=_fitted(asked, tools.llm))
-    said = await reason("condense", prompt, asked, tools, max_new_tokens=_QUESTION_TOKENS)
+    asked = session.question.text
+    shown = [(role, _fitted(text, session.llm)) for role, text in turns[-_MOST_TURNS:]]
+    prompt = render_prompt("standalone_question", turns=shown, question=_fitted(asked, session.llm))
+    said = await reason("condense", prompt, asked, session, max_new_tokens=_QUESTION_TOKENS)
     if rewritten := next((line.strip() for line in said.splitlines() if line.strip()), None):
         return rewritten
-    note_fault(tools, asked, "unparsed", "the question was searched as it is, without the conversation", depth=0)
+    record_fault(session, asked, "unparsed", "the question was searched as it is, without the conversation", depth=0)
     return asked
 
 
-def joined(before: Tools, prediction: Prediction) -> Prediction:
+def joined(before: Session, prediction: Prediction) -> Prediction:
     """The prediction with the steps and the cost of what was done before it."""
     cost, usage = prediction.cost, before.usage
     whole = Cost(

@@ -19,7 +19,7 @@ from infer.recipe import InferRecipe
 from infer.run import InferBench
 from infer.serving.chat import ApiError, ChatBody, closing_chunks, completion, error_event, opening_chunk, parse_body
 from infer.serving.conversation import joined, standalone_question
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.errors import RecordError, RefineryError
@@ -124,9 +124,9 @@ class _Service:
     async def _answer_in_conversation(self, question: Question, body: ChatBody) -> Prediction:
         if not body.is_follow_up:
             return await self._bench.answer(question)
-        tools = Tools(question=question, llm=self._bench.llm, retriever=None, passages_per_query=0)
-        alone = await standalone_question(body.turns_before, tools)
-        return joined(tools, await self._bench.answer(question.model_copy(update={"text": alone})))
+        session = Session(question=question, llm=self._bench.llm, retriever=None, passages_per_query=0)
+        alone = await standalone_question(body.turns_before, session)
+        return joined(session, await self._bench.answer(question.model_copy(update={"text": alone})))
 
     @property
     def _tokenizer(self) -> Any:

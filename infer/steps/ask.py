@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from infer.session import Tools
+from infer.session import Session
 from refinery.llms.base import Context, Generation
 from refinery.llms.served.json_reply import parse_json_reply, reads_as_refusal
 from refinery.prompts.render import render_prompt
@@ -36,15 +36,17 @@ async def reply_to(
     return dataclasses.replace(reply, text=kept, stopped_by="stop" if reply.stopped_by == "length" else reply.stopped_by), cut
 
 
-async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools: Tools, *, depth: int, max_new_tokens: int) -> T | None:
+async def ask_json(
+    name: str, prompt: str, schema: type[T], question: str, session: Session, *, depth: int, max_new_tokens: int
+) -> T | None:
     """The reply as a `schema`, or None: a step of the trace called `fault` then says which of `malformed`, `refused`, `truncated` or
     `empty` it was. Only a malformed reply is asked for again; the others would come back the same."""
-    prompt = tools.fitted_prompt(name, prompt, to_write=2 * max_new_tokens + _CORRECTION_TOKENS)
-    context = tools.ask(name, prompt)
+    prompt = session.fit_prompt(name, prompt, to_write=2 * max_new_tokens + _CORRECTION_TOKENS)
+    context = session.context_for(name, prompt)
     fault = _Fault("empty", "")
     for _ in range(2):
-        reply, cut = await reply_to(prompt, context, max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
-        tools.note_reply(name, question, reply, cut, depth=depth, prompt=prompt)
+        reply, cut = await reply_to(prompt, context, max_new_tokens=max_new_tokens, adapter=session.adapter(name))
+        session.record_reply(name, question, reply, cut, depth=depth, prompt=prompt)
         try:
             return _read(reply, lambda text: parse_json_reply(text, schema))
         except _Fault as error:
@@ -53,35 +55,37 @@ async def ask_json(name: str, prompt: str, schema: type[T], question: str, tools
             break
         correction = render_prompt("teacher_correction", fault=fault.detail)
         context = reply.context.ask_next(correction)
-    note_fault(tools, question, fault.reason, f"{name}: {fault.detail}", depth=depth)
+    record_fault(session, question, fault.reason, f"{name}: {fault.detail}", depth=depth)
     return None
 
 
-async def ask_student(name: str, prompt: str, schema: type[R], question: str, tools: Tools, *, depth: int, max_new_tokens: int) -> R | None:
+async def ask_student(
+    name: str, prompt: str, schema: type[R], question: str, session: Session, *, depth: int, max_new_tokens: int
+) -> R | None:
     """As `ask_json`, of a student that writes plain lines; it was not taught to correct itself, and is asked once."""
-    prompt = tools.fitted_prompt(name, prompt, to_write=max_new_tokens)
-    reply = await tools.ask(name, prompt).generate(max_new_tokens=max_new_tokens, adapter=tools.adapter(name))
-    tools.note(name, question, depth=depth, text=reply.text, prompt=prompt)
+    prompt = session.fit_prompt(name, prompt, to_write=max_new_tokens)
+    reply = await session.context_for(name, prompt).generate(max_new_tokens=max_new_tokens, adapter=session.adapter(name))
+    session.record(name, question, depth=depth, text=reply.text, prompt=prompt)
     try:
         return _read(reply, schema.from_plain)
     except _Fault as error:
-        note_fault(tools, question, error.reason, f"{name}: {error.detail}", depth=depth)
+        record_fault(session, question, error.reason, f"{name}: {error.detail}", depth=depth)
         return None
 
 
 async def read_label(
-    role: str, context: Context, labels: Sequence[str], question: str, tools: Tools, *, depth: int = 0
+    role: str, context: Context, labels: Sequence[str], question: str, session: Session, *, depth: int = 0
 ) -> dict[str, float]:
     """The probability of each label; all zero, with a `fault`, where the model that plays the role named none of them."""
-    shares = await context.choose(labels, adapter=tools.adapter(role))
-    if not any(shares.values()):
-        note_fault(tools, question, "unparsed", f"{role}: no label of {', '.join(label.strip() for label in labels)}", depth=depth)
-    return shares
+    probs = await context.label_probs(labels, adapter=session.adapter(role))
+    if not any(probs.values()):
+        record_fault(session, question, "unparsed", f"{role}: no label of {', '.join(label.strip() for label in labels)}", depth=depth)
+    return probs
 
 
-def note_fault(tools: Tools, question: str, reason: str, detail: str, *, depth: int) -> None:
+def record_fault(session: Session, question: str, reason: str, detail: str, *, depth: int) -> None:
     """A `fault` in the trace; its text opens with the reason, which faults are counted by."""
-    tools.note("fault", question, depth=depth, text=f"{reason}: {detail}")
+    session.record("fault", question, depth=depth, text=f"{reason}: {detail}")
 
 
 def reply_fault(reply: Generation) -> tuple[str, str] | None:

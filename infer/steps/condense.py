@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.reasoning import reason
 from refinery.contract.records import Passage
 from refinery.prompts.render import render_prompt
@@ -16,16 +16,16 @@ _IRRELEVANT = re.compile(r"\W*irrelevant\b\W*", re.IGNORECASE)
 
 
 async def condense(
-    style: Style, question: str, passages: Sequence[Passage], tools: Tools, *, depth: int = 0, max_new_tokens: int
+    style: Style, question: str, passages: Sequence[Passage], session: Session, *, depth: int = 0, max_new_tokens: int
 ) -> list[Passage]:
     """Each passage with what is left of its text, one call each; empty where the model calls it irrelevant or says nothing."""
 
     async def one(passage: Passage) -> Passage:
         prompt = render_prompt(f"condense_{style}", question=question, passage=passage)
-        said = await reason(style, prompt, question, tools, depth=depth, max_new_tokens=max_new_tokens)
+        said = await reason(style, prompt, question, session, depth=depth, max_new_tokens=max_new_tokens)
         return passage.model_copy(update={"text": "" if _IRRELEVANT.fullmatch(said) else said})
 
     shorter = list(await asyncio.gather(*map(one, passages)))
     left = [Hit(passage, 1 / position) for position, passage in enumerate(shorter, 1) if passage.text]
-    tools.note("condensed", question, depth=depth, passages=left)
+    session.record("condensed", question, depth=depth, passages=left)
     return shorter

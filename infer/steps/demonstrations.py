@@ -5,7 +5,7 @@ The examples are those of `refinery/prompts/demonstrations.jinja`; `<prompt>_few
 
 from typing import Any, Literal
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.reasoning import reason
 from refinery.prompts.render import render_prompt
 
@@ -17,7 +17,7 @@ async def reason_with(
     role: str,
     name: str,
     question: str,
-    tools: Tools,
+    session: Session,
     *,
     depth: int = 0,
     max_new_tokens: int,
@@ -26,4 +26,4 @@ async def reason_with(
 ) -> str:
     """As `reason`, of the prompt `name` filled with `question` and `values`; with `few`, after worked examples."""
     prompt = render_prompt(name if examples == "zero" else f"{name}_few", question=question, **values)
-    return await reason(role, prompt, question, tools, depth=depth, max_new_tokens=max_new_tokens, temperature=temperature)
+    return await reason(role, prompt, question, session, depth=depth, max_new_tokens=max_new_tokens, temperature=temperature)

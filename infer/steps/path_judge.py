@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from infer.session import Tools
+from infer.fitting import fit_passages, token_counter
+from infer.session import Session
 from infer.steps.ask import read_label
-from infer.steps.fitting import fit_passages, token_counter
 from refinery.contract.chat_template import frame_tokens
 from refinery.contract.formats import evidence_text
 from refinery.contract.records import Trajectory
@@ -16,21 +16,21 @@ from refinery.tasks.sub_models import JUDGE_LABELS, RIGHT, selection_prompt
 _ROLE = "selection"
 
 
-async def judged(paths: Sequence[Trajectory], tools: Tools) -> list[Trajectory]:
+async def judged(paths: Sequence[Trajectory], session: Session) -> list[Trajectory]:
     """The paths with their `right_probability`; all are asked at once, and paths that read the same are asked once."""
-    prompts = [_fitting_prompt(path, tools) for path in paths]
+    prompts = [_fitting_prompt(path, session) for path in paths]
     distinct = list(dict.fromkeys(prompts))
-    shares = dict(zip(distinct, await asyncio.gather(*(_right_share(prompt, tools) for prompt in distinct)), strict=True))
-    return [path.model_copy(update={"right_probability": shares[prompt]}) for path, prompt in zip(paths, prompts, strict=True)]
+    probs = dict(zip(distinct, await asyncio.gather(*(_right_share(prompt, session) for prompt in distinct)), strict=True))
+    return [path.model_copy(update={"right_probability": probs[prompt]}) for path, prompt in zip(paths, prompts, strict=True)]
 
 
-async def _right_share(prompt: str, tools: Tools) -> float:
-    return (await read_label(_ROLE, tools.ask(_ROLE, prompt), JUDGE_LABELS[_ROLE], tools.question.text, tools))[RIGHT]
+async def _right_share(prompt: str, session: Session) -> float:
+    return (await read_label(_ROLE, session.context_for(_ROLE, prompt), JUDGE_LABELS[_ROLE], session.question.text, session))[RIGHT]
 
 
-def _fitting_prompt(path: Trajectory, tools: Tools) -> str:
+def _fitting_prompt(path: Trajectory, session: Session) -> str:
     """What the selector reads, its longest passages shortened where the whole is too long for it (an encoder shortens by itself)."""
-    selector: Any = tools.sub_models.get(_ROLE, tools.llm)
+    selector: Any = session.sub_models.get(_ROLE, session.llm)
     prompt, limit = selection_prompt(path), getattr(selector, "context_limit", None)
     if limit is None:
         return prompt
@@ -39,7 +39,7 @@ def _fitting_prompt(path: Trajectory, tools: Tools) -> str:
     if excess <= 0:
         return prompt
     found = [passage for step in path.steps for passage in step.passages]
-    room = len(encode_text(evidence_text(found), tokenizer)) - excess
-    short = iter(fit_passages(found, room, tokenizer))
+    token_budget = len(encode_text(evidence_text(found), tokenizer)) - excess
+    short = iter(fit_passages(found, token_budget, tokenizer))
     steps = [step.model_copy(update={"passages": [next(short) for _ in step.passages]}) for step in path.steps]
     return selection_prompt(path.model_copy(update={"steps": steps}))

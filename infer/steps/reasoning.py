@@ -2,8 +2,8 @@
 
 import re
 
-from infer.session import Tools
-from infer.steps.ask import note_fault, reply_fault, reply_to
+from infer.session import Session
+from infer.steps.ask import record_fault, reply_fault, reply_to
 from refinery.contract.rq_rag_release import escape
 
 UNKNOWN = "unknown"
@@ -14,20 +14,20 @@ _SPEAKER = re.compile(r"^\W*(?:user|human|assistant|system)\W*:", re.IGNORECASE 
 
 
 async def reason(
-    name: str, prompt: str, question: str, tools: Tools, *, depth: int = 0, max_new_tokens: int, temperature: float = 0.0
+    name: str, prompt: str, question: str, session: Session, *, depth: int = 0, max_new_tokens: int, temperature: float = 0.0
 ) -> str:
     """What the model in the role `name` (mostly the base model) writes after `prompt`, noted in the trace; empty where it declined.
 
     A reply that is `refused`, `empty` or `truncated`, or goes on as another `speaker`, is a `fault` in the trace too.
     """
-    prompt = tools.fitted_prompt(name, prompt, to_write=max_new_tokens)
+    prompt = session.fit_prompt(name, prompt, to_write=max_new_tokens)
     limits = {"max_new_tokens": max_new_tokens, "temperature": temperature}
-    reply, cut = await reply_to(prompt, tools.ask(name, prompt), **limits, adapter=tools.adapter(name))
-    tools.note_reply(name, question, reply, cut, depth=depth, prompt=prompt)
+    reply, cut = await reply_to(prompt, session.context_for(name, prompt), **limits, adapter=session.adapter(name))
+    session.record_reply(name, question, reply, cut, depth=depth, prompt=prompt)
     fault = reply_fault(reply) or _spoken_fault(reply.text)
     if fault is None:
         return reply.text
-    note_fault(tools, question, fault[0], f"{name}: {fault[1]}", depth=depth)
+    record_fault(session, question, fault[0], f"{name}: {fault[1]}", depth=depth)
     return "" if fault[0] == "refused" else reply.text
 
 
@@ -36,22 +36,22 @@ def _spoken_fault(text: str) -> tuple[str, str] | None:
     return ("speaker", f"in {text[:80]!r}") if _SPEAKER.search(text) or escape(text) != text else None
 
 
-async def answered(name: str, prompt: str, question: str, tools: Tools) -> str:
+async def answered(name: str, prompt: str, question: str, session: Session) -> str:
     """The answer where the prompt asks for nothing else: the whole reply, or `unknown`."""
-    reply = await reason(name, prompt, question, tools, max_new_tokens=tools.max_new_tokens)
-    return spoken(reply, question, tools) or UNKNOWN
+    reply = await reason(name, prompt, question, session, max_new_tokens=session.max_new_tokens)
+    return spoken(reply, question, session) or UNKNOWN
 
 
-def spoken(reply: str, question: str, tools: Tools, *, depth: int = 0) -> str:
+def spoken(reply: str, question: str, session: Session, *, depth: int = 0) -> str:
     """The answer in a reply to a prompt that asks for nothing else: all of it, or under `answer_style: short` what it states.
 
     A reply that states nothing and is longer than an answer stays whole, with a `fault`.
     """
-    if tools.answer_style == "paper":
+    if session.answer_style == "paper":
         return reply
     answer = final_answer(reply) or reply.partition("\n")[0].strip("*\"'_ ").removesuffix(".")
     if len(answer.split()) > _ANSWER_WORDS:
-        note_fault(tools, question, "unparsed", f"no short answer in {reply[:80]!r}", depth=depth)
+        record_fault(session, question, "unparsed", f"no short answer in {reply[:80]!r}", depth=depth)
     return answer
 
 
@@ -61,23 +61,23 @@ def final_answer(text: str) -> str | None:
     return next((answer for answer in reversed(stated) if answer), None)
 
 
-def concluded(text: str, question: str, tools: Tools, *, depth: int = 0) -> str:
+def concluded(text: str, question: str, session: Session, *, depth: int = 0) -> str:
     """The answer that a reply ends in. Without one its last line stands in for it, with a `fault`; an empty reply gives `unknown`."""
     answer = final_answer(text)
     if answer is not None:
         return answer
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines:
-        note_fault(tools, question, "unparsed", f"no answer in {text[-80:]!r}", depth=depth)
+        record_fault(session, question, "unparsed", f"no answer in {text[-80:]!r}", depth=depth)
     return lines[-1] if lines else UNKNOWN
 
 
-def completed(text: str, reply: str, question: str, tools: Tools, *, depth: int = 0) -> str:
+def completed(text: str, reply: str, question: str, session: Session, *, depth: int = 0) -> str:
     """The answer in that part of a reply that an opening in the prompt asked for: what it states, else its first line.
 
     Where the part is empty it is `unknown`, with a `fault` unless the reply is empty too.
     """
     answer = final_answer(text) or text.strip().partition("\n")[0].strip().removesuffix(".")
     if not answer and reply:
-        note_fault(tools, question, "unparsed", f"no answer in {reply[-80:]!r}", depth=depth)
+        record_fault(session, question, "unparsed", f"no answer in {reply[-80:]!r}", depth=depth)
     return answer or UNKNOWN

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from infer.session import Tools
+from infer.fitting import count_shortened, fit_passages, fit_text, token_counter
+from infer.session import Session
 from infer.steps.ask import ask_json, read_label
-from infer.steps.fitting import count_shortened, fit_passages, fit_text, token_counter
 from refinery.contract.chat_template import frame_tokens
 from refinery.contract.records import Passage
 from refinery.contract.segments import encode_text
@@ -68,7 +68,7 @@ class LabelScorer:
     """
 
     role: str
-    tools: Tools
+    session: Session
     depth: int
     prompt: Callable[[str, Passage], str]
     labels: tuple[str, str]
@@ -78,19 +78,19 @@ class LabelScorer:
         """See `Scorer.score`; a probability, normalised over the two labels."""
         read, fitted = self._fitting(statement, passages)
         if shortened := count_shortened(fitted, passages):
-            self.tools.note(self.role, statement, depth=self.depth, shortened=shortened)
+            self.session.record(self.role, statement, depth=self.depth, shortened=shortened)
         return list(await asyncio.gather(*(self._probability(self.prompt(read, passage)) for passage in fitted)))
 
     async def _probability(self, prompt: str) -> float:
         usage = Usage()
         context = self._llm.context(prompt, usage=usage)
-        shares = await read_label(self.role, context, self.labels, self.tools.question.text, self.tools, depth=self.depth)
-        self.tools.usage.prefill_tokens += usage.prefill_tokens
-        return shares[self.labels[1]]
+        probs = await read_label(self.role, context, self.labels, self.session.question.text, self.session, depth=self.depth)
+        self.session.usage.prefill_tokens += usage.prefill_tokens
+        return probs[self.labels[1]]
 
     @property
     def _llm(self) -> Any:
-        return self.tools.sub_models.get(self.role, self.tools.llm)
+        return self.session.sub_models.get(self.role, self.session.llm)
 
     def _fitting(self, statement: str, passages: Sequence[Passage]) -> tuple[str, Sequence[Passage]]:
         """What the model has room for: half of it is the statement's at most."""
@@ -100,18 +100,18 @@ class LabelScorer:
         tokenizer = token_counter(self._llm)
         statement = fit_text(statement, min(limits) // 2, tokenizer)
         bare = self.prompt(statement, Passage(id="", text=""))
-        room = min(limits) - _BESIDE_PROMPT - frame_tokens(tokenizer) - len(encode_text(bare, tokenizer))
-        return statement, [fit_passages([passage], max(room, 0), tokenizer)[0] for passage in passages]
+        token_budget = min(limits) - _BESIDE_PROMPT - frame_tokens(tokenizer) - len(encode_text(bare, tokenizer))
+        return statement, [fit_passages([passage], max(token_budget, 0), tokenizer)[0] for passage in passages]
 
 
-def relevance_judge(role: str, tools: Tools, *, depth: int) -> LabelScorer:
+def relevance_judge(role: str, session: Session, *, depth: int) -> LabelScorer:
     """A relevance judge that `train` made, of any family: how probable it finds " relevant"."""
-    return LabelScorer(role, tools, depth, relevance_prompt, JUDGE_LABELS["relevance"])
+    return LabelScorer(role, session, depth, relevance_prompt, JUDGE_LABELS["relevance"])
 
 
-def nli_judge(role: str, tools: Tools, *, depth: int) -> LabelScorer:
+def nli_judge(role: str, session: Session, *, depth: int) -> LabelScorer:
     """An NLI model as google/t5_xxl_true_nli_mixture is: how probable it finds "1", that the passage entails the statement."""
-    return LabelScorer(role, tools, depth, _nli_prompt, _NLI_LABELS, most_tokens=_NLI_TOKENS)
+    return LabelScorer(role, session, depth, _nli_prompt, _NLI_LABELS, most_tokens=_NLI_TOKENS)
 
 
 def _nli_prompt(hypothesis: str, premise: Passage) -> str:
@@ -125,8 +125,8 @@ class _Entailment(BaseModel):
 class PromptedEntailment:
     """Asks the decoder's own LLM, one call a passage: 1 where it says that the passage entails the statement, else 0."""
 
-    def __init__(self, tools: Tools, *, depth: int, max_new_tokens: int) -> None:
-        self._tools, self._depth, self._max_new_tokens = tools, depth, max_new_tokens
+    def __init__(self, session: Session, *, depth: int, max_new_tokens: int) -> None:
+        self._tools, self._depth, self._max_new_tokens = session, depth, max_new_tokens
 
     async def score(self, statement: str, passages: Sequence[Passage]) -> list[float]:
         """See `Scorer.score`; a reply that cannot be used counts as 0."""

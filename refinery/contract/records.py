@@ -210,7 +210,7 @@ class Preference(Record):
     provenance: Provenance | None = None
 
 
-class Exchange(Record):
+class PromptCompletion(Record):
     """One call of a prompt-only method, as a student learns it: the prompt that it will read and the reply that it should write."""
 
     question_id: str

@@ -46,6 +46,6 @@ def outputs_of(model: Any, tokenizer: Any, examples: list[dict[str, Any]]) -> li
                 start = 0 if model.config.is_encoder_decoder else ids.shape[1]
                 found.append(tokenizer.decode(written[0, start:], skip_special_tokens=False))
             else:
-                shares = model(input_ids=ids).logits[0].float().softmax(-1).tolist()
-                found.append(", ".join(f"{model.config.id2label[i]} {share:.4f}" for i, share in enumerate(shares)))
+                probs = model(input_ids=ids).logits[0].float().softmax(-1).tolist()
+                found.append(", ".join(f"{model.config.id2label[i]} {share:.4f}" for i, share in enumerate(probs)))
     return found

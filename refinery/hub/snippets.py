@@ -34,18 +34,18 @@ _GENERATOR = "zorowin123/rq_rag_llama2_7B"  # the authors' release
 _READS = {
     "self_knowledge": (
         'context = llm.context(knowledge_prompt("Which country is Lyon in?"))\n'
-        'print(asyncio.run(context.choose(JUDGE_LABELS["self_knowledge"])))'
+        'print(asyncio.run(context.label_probs(JUDGE_LABELS["self_knowledge"])))'
     ),
     "relevance": (
         'passage = Passage(id="p1", title="Lyon", text="Lyon is a city in France.")\n'
         'context = llm.context(relevance_prompt("Which country is Lyon in?", passage))\n'
-        'print(asyncio.run(context.choose(JUDGE_LABELS["relevance"])))'
+        'print(asyncio.run(context.label_probs(JUDGE_LABELS["relevance"])))'
     ),
     "selection": (
         'found = [Passage(id="p1", title="Lyon", text="Lyon is a city in France.")]\n'
         'steps = [Step(action="rewrite", text="country of Lyon", passages=found), Step(action="answer", text="France")]\n'
         'path = Trajectory(question_id="q1", question="Which country is Lyon in?", steps=steps)\n'
-        'print(asyncio.run(llm.context(selection_prompt(path)).choose(JUDGE_LABELS["selection"])))'
+        'print(asyncio.run(llm.context(selection_prompt(path)).label_probs(JUDGE_LABELS["selection"])))'
     ),
     "decomposition": (
         'context = llm.context(decomposition_prompt("Is Lyon in the country that won the 2018 World Cup?"))\n'

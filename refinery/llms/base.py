@@ -69,7 +69,7 @@ class Context(Protocol):
         """
         ...
 
-    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
         """A label read: the probability of each label as what comes next, normalized over the labels. Nothing is decoded.
 
         A chat endpoint may have to write; where what it writes names no label, every probability is zero.

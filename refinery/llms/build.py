@@ -37,12 +37,12 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
     if isinstance(config, ServedModelConfig) and config.tokenizer:
         return _served(config, config.tokenizer)
     if isinstance(config, EndpointConfig):
-        from refinery.llms.served.chat import RemoteLLM
+        from refinery.llms.served.chat import ChatLLM
         from refinery.llms.served.context_limit import served_context_limit
 
         if not isinstance(config, ServedModelConfig):
-            return RemoteLLM(config)
-        return RemoteLLM(config, asyncio.run(served_context_limit(config)), label_samples=config.label_samples)
+            return ChatLLM(config)
+        return ChatLLM(config, asyncio.run(served_context_limit(config)), label_samples=config.label_samples)
     from refinery.llms.weights.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
     from refinery.llms.weights.embeddings import check_bundle
 

@@ -21,7 +21,7 @@ Script = Callable[[str], str | Mapping[str, float]]
 class Call:
     """One question put to the fake: the text before it, and what was asked for."""
 
-    kind: Literal["generate", "choose", "score"]
+    kind: Literal["generate", "label_probs", "score"]
     text: str
     adapter: str | None = None
     labels: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Call:
 class FakeLLM:
     """An `LLM` that replies `script(text)`, where `text` is the whole context with its control tokens written out.
 
-    For `generate` the script gives the text to write, for `choose` a label or a share per label. Every token it writes has
+    For `generate` the script gives the text to write, for `label_probs` a label or a share per label. Every token it writes has
     `token_logprob`, and so has every token it scores but the control tokens in `scores`. `calls` remembers what it was asked, in order.
     """
 
@@ -103,12 +103,12 @@ class FakeContext:
             reasoning=reasoning,
         )
 
-    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
         """The script's shares; a label that it names alone has all of it."""
-        reply = self._ask(Call("choose", self._text(), adapter, tuple(labels)))
-        shares = {reply: 1.0} if isinstance(reply, str) else dict(reply)
-        assert shares.keys() <= set(labels), f"the script gives {sorted(shares)}, asked were {list(labels)}"
-        return {label: shares.get(label, 0.0) for label in labels}
+        reply = self._ask(Call("label_probs", self._text(), adapter, tuple(labels)))
+        probs = {reply: 1.0} if isinstance(reply, str) else dict(reply)
+        assert probs.keys() <= set(labels), f"the script gives {sorted(probs)}, asked were {list(labels)}"
+        return {label: probs.get(label, 0.0) for label in labels}
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """A log-probability for every token; the script is not asked."""

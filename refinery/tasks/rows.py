@@ -1,9 +1,9 @@
 """A record as what a model reads and what it should write: one layout for training and for the guard of length."""
 
-from refinery.contract.records import Decomposition, Exchange
+from refinery.contract.records import Decomposition, PromptCompletion
 from refinery.tasks.sub_models import Judgement, decomposition_prompt, judge_prompt, render_sub_questions
 
-PromptedRecord = Judgement | Decomposition | Exchange
+PromptedRecord = Judgement | Decomposition | PromptCompletion
 
 
 def prompt_and_reply(record: PromptedRecord) -> tuple[str, str]:

@@ -16,11 +16,11 @@ import pytest
 from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
-from distill.teacher.store import EffectStore
+from distill.teacher.store import ReplyStore
 from refinery.demo.teacher.server import ChatServer, serving
 from refinery.errors import RunDirError
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 
 PROJECT = Path(__file__).parents[2]
 GOOD = '{"sub_questions": ["Who directed it?", "Where was #1 born?"]}'
@@ -77,7 +77,7 @@ def test_a_calls_place_is_not_given_to_another_before_its_reply_is_kept():
     async def run(server: ChatServer) -> tuple[int, int]:
         kept = asyncio.Event()
         config = EndpointConfig(base_url=server.base_url, model="mock", calls_in_flight=3)
-        chat = ChatEndpoint(config, keep=lambda request, reply: kept.wait())
+        chat = EndpointClient(config, keep=lambda request, reply: kept.wait())
         asked = [asyncio.ensure_future(chat.reply(ChatRequest(b"", (("user", f"{number}?"),)))) for number in range(8)]
         while server.requests < 3:
             await asyncio.sleep(0.01)
@@ -93,7 +93,7 @@ def test_a_calls_place_is_not_given_to_another_before_its_reply_is_kept():
 
 
 def test_the_next_call_is_sent_before_a_row_works_on_its_reply():
-    async def row(chat: ChatEndpoint, number: int, url: str) -> int:
+    async def row(chat: EndpointClient, number: int, url: str) -> int:
         await chat.reply(ChatRequest(b"", (("user", f"{number}?"),)))
         given_up = time.monotonic() + 5
         while (sent := stats(url)["requests"]) < 2 and time.monotonic() < given_up:  # work that keeps the event loop to itself
@@ -101,7 +101,7 @@ def test_the_next_call_is_sent_before_a_row_works_on_its_reply():
         return sent
 
     async def run(url: str) -> list[int]:
-        chat = ChatEndpoint(EndpointConfig(base_url=f"{url}/v1", model="mock", calls_in_flight=1))
+        chat = EndpointClient(EndpointConfig(base_url=f"{url}/v1", model="mock", calls_in_flight=1))
         sent = await asyncio.gather(*(row(chat, number, url) for number in range(2)))
         await chat.close()
         return sent
@@ -178,11 +178,11 @@ def test_a_full_disk_ends_the_run_in_one_line_and_loses_nothing_paid(mock_recipe
 
 
 def test_two_processes_cannot_share_a_store(tmp_path):
-    first = EffectStore(tmp_path / "effects.sqlite")
+    first = ReplyStore(tmp_path / "effects.sqlite")
     with pytest.raises(RunDirError, match="another process is using this store"):
-        EffectStore(tmp_path / "effects.sqlite")
+        ReplyStore(tmp_path / "effects.sqlite")
     first.close()
-    EffectStore(tmp_path / "effects.sqlite").close()
+    ReplyStore(tmp_path / "effects.sqlite").close()
 
 
 def test_an_interrupt_ends_within_two_seconds_and_leaves_a_usable_part(mock_recipe, tmp_path):

@@ -3,9 +3,9 @@ import contextlib
 
 import pytest
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
-from distill.teacher.store import EffectStore
+from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
@@ -31,9 +31,9 @@ def search(folder, retriever, *queries, k=None):
     recipe = DistillRecipe(task="relevance", output_dir=folder, passages_per_query=2)
 
     async def run():
-        with contextlib.closing(EffectStore(folder / "effects.sqlite")) as store:
-            bench = Workbench(recipe, None, None, retriever, store)
-            return [await bench.search(query, QUESTION, k=k) for query in queries]
+        with contextlib.closing(ReplyStore(folder / "effects.sqlite")) as store:
+            context = LabelContext(recipe, None, None, retriever, store)
+            return [await context.search(query, QUESTION, k=k) for query in queries]
 
     return asyncio.run(run())
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.reasoning import UNKNOWN, final_answer
 from refinery.contract.records import KnowledgeLabel, Passage, Question, write_records
 from refinery.llms.fake import FakeLLM
@@ -36,14 +36,14 @@ def solve(decoder, script, *, found=None, retriever=True, answer_style="paper", 
     module, replies = importlib.import_module(f"infer.decoders.{decoder}"), iter(script if isinstance(script, list) else ())
     llm = FakeLLM(script if callable(script) else lambda text: next(replies))
     searched = FakeRetriever(lambda query: found if found is not None else [PERSON] if "Torvel" in query else [FILM])
-    tools = Tools(
+    session = Session(
         question=Question(id="q", text=QUERY),
         llm=llm,
         retriever=searched if retriever else None,
         passages_per_query=3,
         answer_style=answer_style,
     )
-    return asyncio.run(module.decode(tools.question, tools, module.Options(**options))), llm, searched
+    return asyncio.run(module.decode(session.question, session, module.Options(**options))), llm, searched
 
 
 def faults(prediction):

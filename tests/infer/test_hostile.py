@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from infer.session import Tools
-from infer.steps.fitting import fit_passages, fit_text, valid_text
+from infer.fitting import fit_passages, fit_text, valid_text
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import encode_text
 from refinery.llms.engine.huggingface import HuggingFaceLLM
@@ -37,8 +37,8 @@ DECODERS = {
 def run(llm, decoder: str, options: dict, *, question: str, passages: list[Passage]):
     found = plugins.load("infer.decoders", decoder.split()[0])
     asked = Question(id="q", text=valid_text(question))
-    tools = Tools(asked, llm, FakeRetriever(lambda query: passages), passages_per_query=2, max_new_tokens=3)
-    return asyncio.run(found.decode(tools.readable(), tools, found.Options(**options)))
+    session = Session(asked, llm, FakeRetriever(lambda query: passages), passages_per_query=2, max_new_tokens=3)
+    return asyncio.run(found.decode(session.readable(), session, found.Options(**options)))
 
 
 def script(text: str):

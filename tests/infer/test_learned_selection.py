@@ -14,7 +14,7 @@ from infer.__main__ import main
 from infer.decoders.rq_rag import Options, decode
 from infer.evaluation.compare import compare
 from infer.evaluation.rescore import rescore
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.selection import LEARNED, STRATEGIES, Definition, path_values, select, select_all, strategies_of
 from infer.viewing.page import write
 from infer.viewing.plot import panels
@@ -121,7 +121,7 @@ def script(text: str) -> str:
 
 def grow(*, selector=None, adapters=(), **options):
     generator = FakeLLM(lambda text: {RIGHT: 0.3, WRONG: 0.7} if text.endswith("Answer:") else script(text))
-    tools = Tools(
+    session = Session(
         question=QUESTION,
         llm=generator,
         retriever=FakeRetriever(lambda query: [passage("Dune")]),
@@ -129,14 +129,14 @@ def grow(*, selector=None, adapters=(), **options):
         adapters=frozenset(adapters),
         sub_models={"selection": selector} if selector else {},
     )
-    return asyncio.run(decode(QUESTION, tools, Options(**options))), generator
+    return asyncio.run(decode(QUESTION, session, Options(**options))), generator
 
 
 def test_every_path_is_judged_once_and_paths_that_read_the_same_together():
     selector = FakeLLM(lambda text: {RIGHT: 0.25, WRONG: 0.75})
     prediction, _ = grow(selector=selector, max_depth=1)
     assert [one.right_probability for one in prediction.paths] == [0.25] * 4
-    assert sorted(selector.texts("choose")) == sorted({selection_prompt(one) for one in prediction.paths})
+    assert sorted(selector.texts("label_probs")) == sorted({selection_prompt(one) for one in prediction.paths})
     assert len(selector.calls) == 2  # the three actions search for the same here
     assert {call.labels for call in selector.calls} == {JUDGE_LABELS["selection"]}
     assert prediction.cost.calls == grow(max_depth=1)[0].cost.calls + 2
@@ -145,12 +145,12 @@ def test_every_path_is_judged_once_and_paths_that_read_the_same_together():
 def test_an_adapter_of_the_generator_judges_too():
     prediction, generator = grow(adapters=["selection"], max_depth=1)
     assert {one.right_probability for one in prediction.paths} == {0.3}
-    assert {call.adapter for call in generator.calls if call.kind == "choose"} == {"selection"}
+    assert {call.adapter for call in generator.calls if call.kind == "label_probs"} == {"selection"}
 
 
 def test_without_a_selector_no_label_is_read():
     prediction, generator = grow(max_depth=1)
-    assert not generator.texts("choose")
+    assert not generator.texts("label_probs")
     assert set(prediction.selected) == set(STRATEGIES)
     assert "right_probability" not in prediction.model_dump_json(exclude_none=True)
 
@@ -159,11 +159,11 @@ def test_a_long_path_is_shortened_to_what_the_selector_can_read(tiny_model, cont
     selector = HuggingFaceLLM(tiny_model, control_tokenizer)
     selector.context_limit = 120
     long = passage("Dune").model_copy(update={"text": "Dune is a film. " * 200})
-    tools = Tools(
+    session = Session(
         question=QUESTION, llm=FakeLLM(script), retriever=FakeRetriever(lambda query: [long]), passages_per_query=1,
         sub_models={"selection": selector},
     )  # fmt: skip
-    prediction = asyncio.run(decode(QUESTION, tools, Options(max_depth=1)))
+    prediction = asyncio.run(decode(QUESTION, session, Options(max_depth=1)))
     assert all(0 < one.right_probability < 1 for one in prediction.paths)
     assert prediction.paths[1].steps[0].passages[0].text == long.text
 
@@ -278,8 +278,8 @@ def test_a_generator_behind_an_endpoint_reads_labels_only_as_a_selector(checkpoi
     plain = InferBench(InferRecipe.model_validate(values | {"endpoint": served}))
     both = InferBench(InferRecipe.model_validate(values | {"endpoint": served | {"adapters": {"selection": "judge"}}}))
     other = InferBench(InferRecipe.model_validate(values | {"endpoint": served, "sub_models": {"selection": {"base": checkpoint}}}))
-    assert "label_reads" not in plain._llm_needs() | other._llm_needs()
-    assert both._llm_needs() == plain._llm_needs() | {"label_reads"}
+    assert "label_logprobs" not in plain._llm_needs() | other._llm_needs()
+    assert both._llm_needs() == plain._llm_needs() | {"label_logprobs"}
 
 
 # Stored runs

@@ -8,7 +8,7 @@ import pytest
 
 from infer.__main__ import main
 from infer.evaluation.evaluate import count_faults
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import KnowledgeLabel, Passage, Question, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.demo.teacher.server import ChatServer, Faults, serving
@@ -55,9 +55,9 @@ def ask(method: str, reply: Callable[[str], str], labels, *, faults: Faults | No
 
     async def run(url: str) -> Prediction:
         llm = build_llm(EndpointConfig(base_url=url, model="scripted"))
-        tools = Tools(question=QUESTION, llm=llm, retriever=FakeRetriever(lambda query: PASSAGES), passages_per_query=2)
+        session = Session(question=QUESTION, llm=llm, retriever=FakeRetriever(lambda query: PASSAGES), passages_per_query=2)
         try:
-            return await asyncio.wait_for(decoder.decode(QUESTION, tools, decoder.Options(**options)), timeout=60)
+            return await asyncio.wait_for(decoder.decode(QUESTION, session, decoder.Options(**options)), timeout=60)
         finally:
             await llm.close()
 
@@ -157,8 +157,8 @@ def test_an_answer_that_was_opened_may_be_opened_again(method, labels):
 
 def replug(llm) -> Prediction:
     decoder = plugins.load("infer.decoders", "replug")
-    tools = Tools(QUESTION, llm, FakeRetriever(lambda query: PASSAGES), passages_per_query=2, max_new_tokens=3)
-    return asyncio.run(decoder.decode(QUESTION, tools, decoder.Options()))
+    session = Session(QUESTION, llm, FakeRetriever(lambda query: PASSAGES), passages_per_query=2, max_new_tokens=3)
+    return asyncio.run(decoder.decode(QUESTION, session, decoder.Options()))
 
 
 @pytest.mark.parametrize(

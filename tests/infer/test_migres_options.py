@@ -6,7 +6,7 @@ import pytest
 from migres_script import FILM, LYON, NEVER, OTHER, PERSON, WHOLE, Model, asked, extract, line, prompts, solve, titles
 
 from infer.decoders.migres import Options, decode, required_roles, role_needs
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError
 from refinery.llms.fake import FakeLLM
@@ -55,7 +55,7 @@ def test_a_judges_threshold_is_a_probability():
 def test_a_judge_reads_sentences_without_their_title():
     judge = relevance(Maria=0.9)
     _, llm, _ = solve(found={WHOLE: [PERSON]}, reranker="judge", relevance_threshold=0.5, sub_models={"reranker": judge}, max_iterations=1)
-    assert [line("Title", text) for text in judge.texts("choose")] == ["Maria Torvel", "", "", ""]
+    assert [line("Title", text) for text in judge.texts("label_probs")] == ["Maria Torvel", "", "", ""]
     assert "(Title: Maria Torvel) Maria Torvel was born in Lyon.\n" in prompts(llm, "leaf")[0]
 
 
@@ -88,8 +88,8 @@ def test_a_judge_with_another_rerankers_threshold_is_refused(threshold):
     [
         ({}, {}, ()),
         ({"entailment": "llm"}, {"entailment": frozenset()}, ()),
-        ({"entailment": "nli"}, {"entailment": frozenset({"label_reads"})}, ("entailment",)),
-        ({"reranker": "judge", "relevance_threshold": 0.5}, {"reranker": frozenset({"label_reads"})}, ("reranker",)),
+        ({"entailment": "nli"}, {"entailment": frozenset({"label_logprobs"})}, ("entailment",)),
+        ({"reranker": "judge", "relevance_threshold": 0.5}, {"reranker": frozenset({"label_logprobs"})}, ("reranker",)),
     ],
 )
 def test_a_role_is_asked_for_what_the_options_make_of_it(options, needs, required):
@@ -144,7 +144,7 @@ def test_what_a_small_model_reads_is_fitted_after_the_filter_has_chosen():
         context_limit = 1200
 
     llm = SmallModel(Model(leaf=extract()))
-    tools = Tools(question=Question(id="q", text=WHOLE), llm=llm, retriever=FakeRetriever(lambda query: long), passages_per_query=50)
-    prediction = asyncio.run(decode(tools.question, tools, Options(max_iterations=1, passages_in_prompt=2, reranker="none")))
+    session = Session(question=Question(id="q", text=WHOLE), llm=llm, retriever=FakeRetriever(lambda query: long), passages_per_query=50)
+    prediction = asyncio.run(decode(session.question, session, Options(max_iterations=1, passages_in_prompt=2, reranker="none")))
     (read,) = [step for step in prediction.trace if step.name == "filter"]
     assert [len(passage.text.split()) > 250 for passage in read.passages] == [True, True]

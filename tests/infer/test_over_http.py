@@ -7,7 +7,7 @@ import re
 import pytest
 
 from infer.decoders import migres, re_thinking
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.demo.teacher.server import ChatServer, Faults, serving
@@ -45,8 +45,8 @@ def answer_all(decoder, *, faults: Faults | None = None, **options) -> tuple[lis
         index = Bm25(PASSAGES)
 
         async def one(question: Question) -> Prediction:
-            tools = Tools(question=question, llm=llm, retriever=index, passages_per_query=5)
-            return await decoder.decode(question, tools, decoder.Options(**options))
+            session = Session(question=question, llm=llm, retriever=index, passages_per_query=5)
+            return await decoder.decode(question, session, decoder.Options(**options))
 
         try:
             return await asyncio.gather(*map(one, QUESTIONS))

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from infer.decoders import ra_isf
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import KnowledgeLabel, Passage, Question, write_records
 from refinery.llms.fake import FakeLLM
 from refinery.metrics.squad import exact_match
@@ -48,8 +48,8 @@ def decode(decoder, replies, *, goes_on=lambda prompt: "", **options):
     """What the decoder makes of replies that come in turn, and a model and a search that remember what they were asked."""
     module, said = importlib.import_module(f"infer.decoders.{decoder}"), iter(replies)
     llm, searched = FakeLLM(lambda text: next(said) + goes_on(text)), FakeRetriever(lambda query: [PERSON] if "Torvel" in query else [FILM])
-    tools = Tools(question=Question(id="q", text=QUERY), llm=llm, retriever=searched, passages_per_query=3, max_new_tokens=400)
-    return asyncio.run(module.decode(tools.question, tools, module.Options(**options))), llm, searched
+    session = Session(question=Question(id="q", text=QUERY), llm=llm, retriever=searched, passages_per_query=3, max_new_tokens=400)
+    return asyncio.run(module.decode(session.question, session, module.Options(**options))), llm, searched
 
 
 @pytest.mark.parametrize("decoder", SAID)
@@ -82,12 +82,12 @@ def test_a_date_scores_whatever_question_follows_it_in_ra_isf():
         return "November 6, 1986\nSub-question: Who made Zork?\nSub-answer: Zork" if "Sub-" in text else "November 6, 1986\nQuestion: Zork?"
 
     asked, llm = Question(id="q", text=QUERY), FakeLLM(script)
-    tools = Tools(question=asked, llm=llm, retriever=FakeRetriever(lambda query: []), passages_per_query=3, max_new_tokens=99)
-    prediction = asyncio.run(ra_isf.decode(asked, tools, ra_isf.Options()))
+    session = Session(question=asked, llm=llm, retriever=FakeRetriever(lambda query: []), passages_per_query=3, max_new_tokens=99)
+    prediction = asyncio.run(ra_isf.decode(asked, session, ra_isf.Options()))
     assert exact_match(prediction.answer, ["November 6, 1986"]) == 1
     assert llm.texts("generate")[-1].endswith("Sub-question: When was it made?\nSub-answer: November 6, 1986\nAnswer:")
     assert [call.text for call in llm.calls if "Zork" in call.text] == []
-    assert knowledge_prompt("When was it made?") in llm.texts("choose")
+    assert knowledge_prompt("When was it made?") in llm.texts("label_probs")
 
 
 def test_re_thinking_reads_no_query_of_the_models_own():
@@ -139,9 +139,9 @@ def test_a_question_in_place_of_an_answer_is_no_answer():
 
 
 def test_a_reply_that_is_cut_was_not_truncated():
-    tools = Tools(
+    session = Session(
         question=Question(id="q", text=QUERY), llm=FakeLLM(lambda text: "Lyon" + ON), retriever=None, passages_per_query=1, max_new_tokens=9
     )
     module = importlib.import_module("infer.decoders.direct")
-    prediction = asyncio.run(module.decode(tools.question, tools, module.Options()))
+    prediction = asyncio.run(module.decode(session.question, session, module.Options()))
     assert (prediction.answer, [step.name for step in prediction.trace]) == ("Lyon", ["answer_direct"])

@@ -9,7 +9,7 @@ from family_rows import ROWS, recipe_values
 from infer.decoders.rq_rag import Options, decode
 from infer.recipe import InferRecipe
 from infer.run import InferBench
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.formats import action_segment
 from refinery.contract.records import Question, write_records
 from refinery.contract.segments import Segment
@@ -57,14 +57,14 @@ def test_every_pass_of_the_decoder_is_the_beginning_of_a_training_row(tiny_t5s, 
     model, tokenizer, rows = generator(tiny_t5s, tmp_path)
     rehearsal = Rehearsal(model, rows)
     question = Question(id="q", text=TRAJECTORY.question)
-    tools = Tools(
+    session = Session(
         question=question,
         llm=Seq2SeqLLM(model, tokenizer),
         retriever=FakeRetriever(lambda query: TRAJECTORY.steps[0].passages),
         passages_per_query=2,
         max_new_tokens=40,
     )
-    prediction = asyncio.run(decode(question, tools, Options(adaptive=True, max_depth=1)))
+    prediction = asyncio.run(decode(question, session, Options(adaptive=True, max_depth=1)))
     trained = {(tuple(row.input_ids), (rehearsal.start, *row.labels[:fed])) for row in rows for fed in range(len(row.labels))}
     assert set(rehearsal.passes) <= trained
     assert [step.action for step in prediction.paths[0].steps] == ["rewrite", "answer"]
@@ -81,7 +81,7 @@ def test_a_step_that_is_being_written_is_the_decoders_whatever_is_asked_of_it(ti
     async def ask():
         opened = llm.context([Segment("", "prompt", token_ids=tuple(row.input_ids[:-1]))]).extend([action_segment("rewrite")])
         rest = Segment("", "query", token_ids=tuple(row.labels[1:]))
-        return await opened.score([rest]), await opened.choose([" director", " Lyon"])
+        return await opened.score([rest]), await opened.label_probs([" director", " Lyon"])
 
     scores, chosen = asyncio.run(ask())
     assert scores == pytest.approx(plain[1:], abs=1e-4)

@@ -139,7 +139,7 @@ def test_what_the_endpoint_can_do_is_kept_with_the_run(answer, checkpoint, tiny_
     with CompletionsServer(tiny_model, control_tokenizer, max_length=2048) as server:
         _, run = answer("http", decoder="direct", endpoint=served(server, checkpoint))
     found = json.loads((run / "metrics.json").read_text())["endpoints"]["model"]
-    assert (found["label_reads"], found["text_scores"], found["control_tokens"]) == ("logprob_token_ids", "prompt_logprobs", True)
+    assert (found["label_logprobs"], found["text_scores"], found["control_tokens"]) == ("logprob_token_ids", "prompt_logprobs", True)
 
 
 TEXT_SERVER = {"text_only": True, "refused": {"return_token_ids", "stop_token_ids"}, "ignored": {"logprobs", "echo"}}
@@ -189,7 +189,10 @@ def test_adapters_without_a_tokenizer_are_refused_with_the_recipe(answer, capsys
     assert "adapters are asked for completions; name the model's `tokenizer` too" in capsys.readouterr().err
 
 
-CALLS = [(r"\bread_label\(", '"label_reads"'), (r"(?<!scorer)(?<!judge)\.score\(", 'scores"')]  # `scores`, or `token_scores` for one token
+CALLS = [
+    (r"\bread_label\(", '"label_logprobs"'),
+    (r"(?<!scorer)(?<!judge)\.score\(", 'scores"'),
+]  # `scores`, or `token_scores` for one token
 
 
 @pytest.mark.parametrize(("call", "need"), CALLS, ids=["choose", "score"])

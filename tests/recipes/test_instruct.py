@@ -9,9 +9,9 @@ from decoder_families import FAMILIES as DECODED
 
 from infer.recipe import InferRecipe
 from refinery.runtime.recipe import load_recipe
+from train.families.shapes import config_of
 from train.launch.launch import Launch
 from train.planning.memory import estimate
-from train.planning.shapes import config_of
 from train.recipe import TrainRecipe
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "instruct"

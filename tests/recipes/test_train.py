@@ -26,10 +26,10 @@ def name_of(path):
 
 @pytest.mark.parametrize("path", ALL, ids=name_of)
 def test_a_recipe_is_read_and_known_to_the_installed_libraries(path, tmp_path):
-    """Every key that goes to a library goes there by train/methods/arguments.py, which the installed one must take."""
+    """Every key that goes to a library goes there by train/trainers/arguments.py, which the installed one must take."""
     from transformers import TrainingArguments
 
-    from train.methods.arguments import trainer_arguments
+    from train.trainers.arguments import trainer_arguments
 
     recipe = load_recipe(path, TrainRecipe, [f"output_dir={tmp_path}/run"])
     arguments = trainer_arguments(recipe) | {"bf16": False}  # a CPU may have none

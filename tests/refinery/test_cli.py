@@ -11,9 +11,9 @@ from infer.recipe import InferRecipe
 from refinery.cli import main
 from refinery.contract.records import (
     Decomposition,
-    Exchange,
     KnowledgeLabel,
     Passage,
+    PromptCompletion,
     Question,
     RelevanceLabel,
     SelectionLabel,
@@ -39,7 +39,7 @@ LABELS = {
     "decomposition": Decomposition(**ASKED, sub_questions=["Who directed Dune?"]),
     "refinement": Trajectory(**ASKED, steps=[Step(action="answer", text="Maria Torvel")]),
     "selection": SelectionLabel(**ASKED, path=Trajectory(**ASKED, steps=[Step(action="answer", text="Maria Torvel")]), label="right"),
-    "traces": Exchange(**ASKED, step="main", prompt="Question: Who directed Dune?\nAnswer:", reply=" Maria Torvel"),
+    "traces": PromptCompletion(**ASKED, step="main", prompt="Question: Who directed Dune?\nAnswer:", reply=" Maria Torvel"),
 }
 
 

@@ -8,7 +8,7 @@ from refinery.cli import main
 from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RecordError
 from refinery.questions.base import read_named_questions
-from refinery.recall import Judged, judged_questions, measure
+from refinery.recall import GoldQuestion, judged_questions, measure
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 from refinery.retrievers.fake import FakeRetriever
 
@@ -22,9 +22,9 @@ def question(id, dataset="d", **values):
 def test_recall_is_the_mean_share_of_paragraphs_found():
     retriever = FakeRetriever(lambda query: [Passage(id=id, text=id) for id in "abcd"])
     judged = [
-        Judged(question("q1"), [["a"], ["d", "x"]]),  # a paragraph is found by any of its passages
-        Judged(question("q2"), [["x"]]),
-        Judged(question("q3", dataset="e"), [["b"], ["c"]]),
+        GoldQuestion(question("q1"), [["a"], ["d", "x"]]),  # a paragraph is found by any of its passages
+        GoldQuestion(question("q2"), [["x"]]),
+        GoldQuestion(question("q3", dataset="e"), [["b"], ["c"]]),
     ]
     recall, _ = asyncio.run(measure(retriever, judged, [2, 4]))
     assert recall == {"d": {2: 0.25, 4: 0.5}, "e": {2: 0.5, 4: 1.0}}

@@ -39,7 +39,7 @@ LOADED = [
     "trl",
     "train.run",
     "train.families.causal",
-    "train.methods.sparse_lm_head",
+    "train.trainers.sparse_lm_head",
     "train.launch.callbacks",
 ]
 IN_A_PROCESS = """

@@ -8,7 +8,7 @@ from family_rows import recipe_values
 from safetensors.torch import load_file, save_file
 
 from refinery.errors import HubError, RunDirError
-from train.launch.launch import asked
+from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
 from train.run import run
 
@@ -48,12 +48,12 @@ def test_another_base_under_the_same_name_is_not_gone_on_with(unfinished, tmp_pa
 
 def test_another_number_of_processes_does_not_go_on_with_it(unfinished, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    asked.cache_clear()
+    launch_from_env.cache_clear()
     try:
         with pytest.raises(RunDirError, match=r"over other content \(changed: number of processes\)"):
             run(unfinished, resume=True)
     finally:
-        asked.cache_clear()
+        launch_from_env.cache_clear()
 
 
 def test_a_first_start_that_trained_nothing_is_not_in_the_way_of_the_second(values):

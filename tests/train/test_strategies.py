@@ -231,9 +231,9 @@ def test_the_bases_keys_and_values_serve_an_activated_adapter_exactly(alora_run)
             of_base = model(input_ids=ids[:, :-invoked], use_cache=True).past_key_values
         of_adapter = model(input_ids=ids[:, :-invoked], use_cache=True).past_key_values
         on_base = model(input_ids=ids[:, -invoked:], past_key_values=of_base).logits
-        on_its_own = model(input_ids=ids[:, -invoked:], past_key_values=of_adapter).logits
+        without_zero3_init = model(input_ids=ids[:, -invoked:], past_key_values=of_adapter).logits
         whole = model(input_ids=ids).logits
-    assert (on_base - on_its_own).abs().max() == 0
+    assert (on_base - without_zero3_init).abs().max() == 0
     assert torch.equal(whole[:, :-invoked], bare[:, :-invoked])
     assert not torch.allclose(whole[:, -1], bare[:, -1], atol=1e-3)
     torch.testing.assert_close(on_base, whole[:, -invoked:], rtol=1e-4, atol=1e-4)
@@ -249,7 +249,7 @@ def test_the_engine_reads_an_activated_adapters_label(alora_run):
     settings, model, tokenizer, _, _ = alora_run
     prompt = knowledge_prompt("Who made Dune?")
     llm = build_llm(ModelConfig(base=str(settings.output_dir), device="cpu"))
-    shares = asyncio.run(llm.context(prompt).choose((KNOW, UNKNOW)))
+    shares = asyncio.run(llm.context(prompt).label_probs((KNOW, UNKNOW)))
     ids = torch.tensor([[tokenizer.bos_token_id, *encode_text(prompt, tokenizer)]])
     with torch.inference_mode():
         last = model.eval()(input_ids=ids).logits[0, -1]

@@ -31,7 +31,7 @@ def measure_mfu() -> dict[str, Any]:
 
 
 def build_lora_trainer(shape: str, folder: str, *, rows: int, max_length: int) -> Any:
-    """Our trainer of a LoRA adapter on random bfloat16 weights of a shape (train/planning/shapes.py), over `rows` packed rows, one bin a
+    """Our trainer of a LoRA adapter on random bfloat16 weights of a shape (train/families/shapes.py), over `rows` packed rows, one bin a
     step.
     """
     import torch
@@ -39,9 +39,9 @@ def build_lora_trainer(shape: str, folder: str, *, rows: int, max_length: int) -
 
     from refinery.demo.base_model.tokenizer import build_tokenizer
     from train.benchmark.rows import trajectory_rows
-    from train.families.adapter import with_adapter
+    from train.families.adapter import add_adapter
     from train.families.causal import build_trainer
-    from train.planning.shapes import config_of
+    from train.families.shapes import config_of
     from train.recipe import TrainRecipe
 
     recipe = TrainRecipe.model_validate(
@@ -57,7 +57,7 @@ def build_lora_trainer(shape: str, folder: str, *, rows: int, max_length: int) -
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
     tokenizer = build_tokenizer(1856)
     encoded = trajectory_rows(rows, vocabulary=config.vocab_size, scale=max_length / 4096, seed=0)
-    return build_trainer(with_adapter(model, tokenizer, recipe, []), tokenizer, encoded, recipe)
+    return build_trainer(add_adapter(model, tokenizer, recipe, []), tokenizer, encoded, recipe)
 
 
 def flops_per_step(trainer: Any) -> float:

@@ -154,7 +154,7 @@ def _relevant(records: Sequence[RelevanceLabel]) -> list[bool]:
 def _trained_shares(records: Sequence[RelevanceLabel], run: Path) -> list[float]:
     """The probability of `relevant` that the run's checkpoint gives each record."""
     from refinery.llms.build import ModelConfig, build_llm
-    from train.methods.evaluate import relevance_shares
+    from train.trainers.evaluate import relevance_shares
 
     return relevance_shares(build_llm(ModelConfig(base=str(run))), records)
 

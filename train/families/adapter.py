@@ -13,7 +13,7 @@ from refinery.errors import CheckpointError
 from refinery.llms.weights.embeddings import embeddings_of
 from refinery.llms.weights.families import share_embedding
 from refinery.tasks.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, selection_prompt
-from train.launch.launch import asked
+from train.launch.launch import launch_from_env
 from train.recipe import TaskName, TrainRecipe
 
 _TASK_TYPES = {"causal": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classifier": "SEQ_CLS"}
@@ -21,7 +21,7 @@ _TASK_TYPES = {"causal": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classifier": "
 _PROBES = ("word", "Who?", "He left.", 'the "end"', "in 1999", "(all)", "x\n", "été")
 
 
-def with_adapter(model: Any, tokenizer: Any, recipe: TrainRecipe, token_rows: list[int]) -> Any:
+def add_adapter(model: Any, tokenizer: Any, recipe: TrainRecipe, token_rows: list[int]) -> Any:
     """A PEFT model that trains the adapter and, on embedding and head, the rows `token_rows`."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -51,7 +51,7 @@ def with_adapter(model: Any, tokenizer: Any, recipe: TrainRecipe, token_rows: li
     # TRL's fused head reads `lm_head.bias`, which PEFT's wrapper for trained token rows lacks (trl 1.16, peft 0.21).
     if token_rows and recipe.family == "causal":
         model.get_base_model().get_output_embeddings().bias = None
-        if asked().sharding == "zero3":
+        if launch_from_env().sharding == "zero3":
             _tell_gathered(model.get_base_model().get_output_embeddings().token_adapter)
     return model
 

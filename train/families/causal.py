@@ -7,9 +7,9 @@ from refinery.contract.segments import EncodedRow
 from refinery.errors import RecipeError
 from train.families.adapter import keep_trained_in_float32
 from train.families.model import build_model, save_model
-from train.methods.arguments import trainer_arguments
 from train.recipe import TrainRecipe
 from train.rows.data import encode_rows, held_out_records
+from train.trainers.arguments import trainer_arguments
 
 __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
@@ -18,8 +18,8 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: Tr
     """The trainer over our own ids and labels. Raises RecipeError when the recipe asks for GPU kernels that this machine cannot run."""
     from trl import SFTConfig
 
-    from train.methods.sparse_lm_head import SupervisedHeadTrainer
     from train.rows.packing import Collator, build_dataset
+    from train.trainers.sparse_lm_head import SupervisedHeadTrainer
 
     joined = recipe.packing or recipe.padding_free
     _prepare_layers(model, recipe, joined=joined)

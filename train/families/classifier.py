@@ -12,10 +12,10 @@ from refinery.llms.engine.classifier import encode_pair
 from refinery.tasks.sub_models import Judgement, judge_prompt, judged_parts
 from train.families.model import build_model as build_any_model
 from train.families.model import labels_of, save_model
-from train.methods.arguments import trainer_arguments
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records
 from train.rows.length_filter import fit_rows
+from train.trainers.arguments import trainer_arguments
 
 __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
@@ -72,7 +72,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[ClassifierRow], recipe:
     from datasets import Dataset
     from transformers import DataCollatorWithPadding, TrainingArguments
 
-    from train.methods.generative_eval import ScoredTrainer, mean_cross_entropy
+    from train.trainers.generative_eval import ScoredTrainer, mean_cross_entropy
 
     records = held_out_records(recipe)
     held_out = encode_rows(records, recipe, tokenizer)[0] if records else []

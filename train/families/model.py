@@ -9,9 +9,9 @@ from refinery.contract.control_tokens import write_manifest
 from refinery.errors import CheckpointError, RecipeError
 from refinery.llms.weights.checkpoint import load_base
 from refinery.tasks.sub_models import JUDGE_LABELS
-from train.families.adapter import check_four_bit_layers, four_bit, keep_trained_in_float32, with_adapter
+from train.families.adapter import add_adapter, check_four_bit_layers, four_bit, keep_trained_in_float32
 from train.families.vocabulary import add_control_tokens, control_tokens_of
-from train.launch.launch import asked
+from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
 
 
@@ -41,10 +41,10 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
     model.config.use_cache = False
     _set_attention(model, recipe)
     if recipe.strategy != "full":
-        model = with_adapter(model, tokenizer, recipe, token_rows)
+        model = add_adapter(model, tokenizer, recipe, token_rows)
         model.base_rows = base_rows
         # ZeRO-3 gathers parameters into buffers of one dtype, so there all keep the base's; its optimizer has float32 copies of its own.
-        if asked().sharding != "zero3":
+        if launch_from_env().sharding != "zero3":
             keep_trained_in_float32(model)
     return model, tokenizer
 

@@ -11,11 +11,11 @@ from typing import Any
 from refinery.contract.records import Trajectory
 from refinery.contract.segments import Segment, SegmentKind, check_writable, encode_segment
 from train.families.model import build_model, save_model
-from train.methods.arguments import trainer_arguments
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, row_segments
 from train.rows.length_filter import fit_rows
 from train.rows.steps import split_steps
+from train.trainers.arguments import trainer_arguments
 
 __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
@@ -70,7 +70,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[Seq2SeqRow], recipe: Tr
     from datasets import Dataset
     from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
-    from train.methods.generative_eval import ScoredSeq2SeqTrainer, mean_cross_entropy
+    from train.trainers.generative_eval import ScoredSeq2SeqTrainer, mean_cross_entropy
 
     records = held_out_records(recipe)
     held_out = encode_rows(records, recipe, tokenizer)[0] if records else []

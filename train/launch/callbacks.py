@@ -20,7 +20,7 @@ from refinery.hub.push import push_checkpoint
 from refinery.hub.reproduce import outputs_of, read_examples
 from refinery.llms.weights.checkpoint import load_base, load_with_adapters, read_adapter_config
 from refinery.runtime.run_dir import RunDir
-from train.launch.launch import on_its_own
+from train.launch.launch import without_zero3_init
 from train.recipe import TrainRecipe
 from train.rows.length_filter import sides
 
@@ -94,7 +94,7 @@ class CheckFirstSave(TrainerCallback):
         with _random_state_kept():
             trained = self._save(folder)
             if state.is_world_process_zero:
-                with on_its_own():
+                with without_zero3_init():
                     self._try(folder, trained)
                 shutil.rmtree(folder)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from refinery.errors import RecipeError
 from refinery.runtime.recipe import read_yaml, unknown_key
-from train.planning.support import Sharding
+from train.support import Sharding
 
 # The nested parts of an accelerate file, by the heading under which `accelerate launch` lists the options that each fills.
 _PARTS = {
@@ -108,7 +108,7 @@ def _zero(stage: int) -> Sharding:
 
 
 @cache
-def asked() -> Launch:
+def launch_from_env() -> Launch:
     """What this process's launcher was asked for: the accelerate file and options it was started with, else its environment.
 
     Raises RecipeError as `read_accelerate_config`, and when fewer processes were started than were asked for.
@@ -145,7 +145,7 @@ def prepare(launch: Launch) -> None:
 
 
 @contextmanager
-def on_its_own() -> Iterator[None]:
+def without_zero3_init() -> Iterator[None]:
     """Within it this process loads models whole, for itself.
 
     Under ZeRO-3 transformers splits whatever is loaded over all processes, and so waits for ever where one loads alone.
@@ -162,7 +162,7 @@ def on_its_own() -> Iterator[None]:
 
 def check_started(trainer: Any) -> None:
     """Raise RecipeError unless the trainer runs on the processes, and splits the model in the way, that were asked for."""
-    launch, accelerator = asked(), trainer.accelerator
+    launch, accelerator = launch_from_env(), trainer.accelerator
     if accelerator.num_processes != launch.processes:
         raise RecipeError(
             f"{launch.source} asks for {launch.processes} processes but training would run on {accelerator.num_processes}, each on a "

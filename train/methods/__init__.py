@@ -1,1 +1,1 @@
-"""How a model is trained and evaluated while it is trained."""
+"""How a model learns other than from single rows: DPO on pairs."""

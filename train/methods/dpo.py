@@ -9,10 +9,10 @@ from typing import Any
 from refinery.contract.records import Preference
 from refinery.contract.segments import EncodedRow, SegmentKind, encode
 from train.families.model import build_model, save_model
-from train.methods.arguments import trainer_arguments
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, row_segments
 from train.rows.length_filter import fit_rows
+from train.trainers.arguments import trainer_arguments
 
 __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 

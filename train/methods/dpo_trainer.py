@@ -15,7 +15,7 @@ from trl import DPOTrainer
 
 from refinery.contract.segments import IGNORED_LABEL
 from train.methods.dpo import PreferenceRow
-from train.methods.generative_eval import ScoredByUse
+from train.trainers.generative_eval import GenerativeEvalMixin
 
 _SIDES = ("chosen", "rejected")
 
@@ -51,7 +51,7 @@ class Collator:
         }
 
 
-class PreferenceTrainer(ScoredByUse, DPOTrainer):
+class PreferenceTrainer(GenerativeEvalMixin, DPOTrainer):
     """Trains batches of `Collator`; nothing is tokenized again."""
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:

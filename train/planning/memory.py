@@ -13,11 +13,11 @@ from typing import Any
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.llms.weights.embeddings import extend_vocabulary
 from refinery.llms.weights.families import auto_class, label_arguments
-from train.families.adapter import with_adapter
+from train.families.adapter import add_adapter
 from train.families.model import labels_of
+from train.families.shapes import RESERVED, SHAPES, config_of
 from train.families.vocabulary import add_control_tokens, control_tokens_of
 from train.launch.launch import Launch
-from train.planning.shapes import RESERVED, SHAPES, config_of
 from train.recipe import TrainRecipe
 
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -72,7 +72,7 @@ def meta_model(recipe: TrainRecipe, *, layers: int | None = None) -> Any:
         if getattr(config, "is_gated_act", False):  # T5 1.1 and Flan-T5 have a head of their own, though transformers 5 ties every new T5
             model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
         tokenizer, rows = _extended(model, recipe)
-        return model if recipe.strategy == "full" else with_adapter(model, tokenizer, recipe, rows)
+        return model if recipe.strategy == "full" else add_adapter(model, tokenizer, recipe, rows)
 
 
 def _extended(model: Any, recipe: TrainRecipe) -> tuple[Any, list[int]]:
@@ -193,7 +193,7 @@ def saved_bytes(model: Any, recipe: TrainRecipe, *, length: int, target_length: 
     body = model.get_base_model() if hasattr(model, "get_base_model") else model
     inputs = {"decoder_input_ids": target_ids} if recipe.family == "seq2seq" else {}
     with _attention_that_keeps_no_matrix(body), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        # The causal head is computed on the few supervised positions and in tiles (train/methods/sparse_lm_head.py), in chunks by TRL's
+        # The causal head is computed on the few supervised positions and in tiles (train/trainers/sparse_lm_head.py), in chunks by TRL's
         # DPO.
         (body.get_decoder() if recipe.family == "causal" else body)(input_ids=ids, **inputs)
     logits = 4 * batch * target_length * model.config.vocab_size if recipe.family == "seq2seq" else 0

@@ -13,11 +13,11 @@ from refinery.llms.weights.checkpoint import load_tokenizer
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.launch.launch import Launch
 from train.planning.memory import Memory, Parameters, estimate
-from train.planning.support import check_support
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, training_records
 from train.rows.length_filter import num_tokens
 from train.run import load_family
+from train.support import check_support
 
 
 @dataclass(frozen=True, slots=True)

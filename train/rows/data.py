@@ -10,9 +10,9 @@ from refinery.contract.chat_template import reply_end, reply_text, user_turn
 from refinery.contract.formats import train_evidence, trajectory_segments
 from refinery.contract.records import (
     Decomposition,
-    Exchange,
     KnowledgeLabel,
     Preference,
+    PromptCompletion,
     Record,
     RelevanceLabel,
     SelectionLabel,
@@ -34,7 +34,7 @@ RECORD_TYPES: dict[str, type[Record]] = {
     "selection": SelectionLabel,
     "preference": Preference,
     "decomposition": Decomposition,
-    "traces": Exchange,
+    "traces": PromptCompletion,
 }
 
 
@@ -87,7 +87,7 @@ def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segme
 
 
 def _reply_kind(record: Any) -> SegmentKind:
-    if isinstance(record, Exchange):
+    if isinstance(record, PromptCompletion):
         return "answer"
     return "query" if isinstance(record, Decomposition) else "label"
 

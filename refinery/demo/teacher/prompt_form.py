@@ -42,7 +42,7 @@ class ShownPassage:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestLog:
     """What a prompt asks: the question, and all else that was filled in."""
 
     question: str
@@ -63,7 +63,7 @@ class PromptForm:
                 pattern += "(.*)" if part == SLOT else re.escape(part)
         self._pattern = re.compile(pattern, re.DOTALL)
 
-    def read(self, prompt: str) -> Asked | None:
+    def read(self, prompt: str) -> RequestLog | None:
         """What the prompt asks, or None where it was not rendered from this file with these switches."""
         before, after = self._ends
         # Looked at first, because the pattern is slow to find that a long prompt is not of this form.
@@ -71,7 +71,7 @@ class PromptForm:
         if found is None:
             return None
         rest = (group for number, group in enumerate(found.groups(), 1) if number != self._pattern.groupindex["question"])
-        return Asked(found["question"].strip(), "".join(rest))
+        return RequestLog(found["question"].strip(), "".join(rest))
 
 
 def opening(name: str, examples: str) -> re.Pattern[str]:

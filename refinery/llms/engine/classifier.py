@@ -55,9 +55,9 @@ class ClassifierLLM:
     async def submit(self, request: _Request, usage: Usage) -> dict[str, float]:
         """Wait for the probability of each of the model's labels."""
         usage.calls += 1
-        shares, num_tokens = await self._batches(request)
+        probs, num_tokens = await self._batches(request)
         usage.prefill_tokens += num_tokens
-        return shares
+        return probs
 
     def _process(self, batch: Sequence[_Request]) -> list[Any]:
         """(label shares, tokens) of each request, or why it has none."""
@@ -80,8 +80,8 @@ class ClassifierLLM:
         self.counters.batch_sizes.append(len(rows))
         lengths = [len(row["input_ids"]) for row in rows]
         self.counters.prefill_tokens += sum(lengths)
-        shares = torch.softmax(logits.float(), dim=-1).tolist()
-        return [(dict(zip(self.labels, of_row, strict=True)), length) for of_row, length in zip(shares, lengths, strict=True)]
+        probs = torch.softmax(logits.float(), dim=-1).tolist()
+        return [(dict(zip(self.labels, of_row, strict=True)), length) for of_row, length in zip(probs, lengths, strict=True)]
 
     def _encode(self, request: _Request) -> dict[str, list[int]]:
         whole = encode_pair(request.question, request.passage, self.tokenizer)
@@ -113,18 +113,18 @@ class ClassifierContext:
         """See `Context.extend`."""
         return ClassifierContext(self._llm, self._text + "".join(segment.text for segment in segments), self._usage)
 
-    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.choose`.
+    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """See `Context.label_probs`.
 
         Raises IncapableModelError for labels that the encoder was not trained on, and for a prompt that is not a judge's.
         """
         assert adapter is None, "an encoder has no adapters by role"
         question, passage = self._parts()
         if unknown := [label.strip() for label in labels if label.strip() not in self._llm.labels]:
-            self._llm.refuse(f"choose {' or '.join(unknown)}")
-        shares = await self._llm.submit(_Request(question, passage), self._usage)
-        total = sum(shares[label.strip()] for label in labels)
-        return {label: shares[label.strip()] / total for label in labels}
+            self._llm.refuse(f"read {' or '.join(unknown)}")
+        probs = await self._llm.submit(_Request(question, passage), self._usage)
+        total = sum(probs[label.strip()] for label in labels)
+        return {label: probs[label.strip()] / total for label in labels}
 
     async def generate(self, **options: Any) -> NoReturn:
         """Raises IncapableModelError: an encoder writes nothing."""

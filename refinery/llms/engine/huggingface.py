@@ -267,8 +267,8 @@ class HuggingFaceContext:
         """What was written, without special tokens."""
         return self._llm.tokenizer.decode(written, skip_special_tokens=True)
 
-    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.choose`. Reads the labels' first tokens where these differ, else scores the labels whole."""
+    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """See `Context.label_probs`. Reads the labels' first tokens where these differ, else scores the labels whole."""
         replies = [reply_text(label, self._llm.tokenizer) for label in labels]
         encoded = [encode_text(reply, self._llm.tokenizer) for reply in replies]
         first = tuple(ids[0] for ids in encoded)

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from refinery.llms.base import Counters, Usage
 from refinery.llms.engine.grouped_attention import use_grouped_attention
-from refinery.llms.engine.preallocated_cache import roomy_cache
+from refinery.llms.engine.preallocated_cache import preallocated_cache
 from refinery.llms.engine.prefix_tree import Adapter, Node, NodeState, PrefixTree
 from refinery.llms.weights.decoder_support import check_decoder
 
@@ -176,7 +176,7 @@ class KvModel:
 
     def gather(self, rows: Sequence[tuple[Node, Adapter]], prefix: int, *, room: int) -> tuple[Cache, torch.Tensor]:
         """A cache with every row's chain left-padded to `prefix` and `room` tokens free, and where it holds tokens (rows, prefix)."""
-        cache = roomy_cache(self.config.num_hidden_layers, room)
+        cache = preallocated_cache(self.config.num_hidden_layers, room)
         mask = torch.zeros((len(rows), prefix), dtype=torch.bool, device=self.device)
         for i, (node, _) in enumerate(rows):
             mask[i, prefix - node.end :] = True

@@ -4,7 +4,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 
-class RoomyLayer(DynamicLayer):
+class PreallocatedLayer(DynamicLayer):
     """Keys and values in buffers that are longer than what they hold. DynamicLayer copies all of it with every token."""
 
     def __init__(self, room: int) -> None:
@@ -33,6 +33,6 @@ class RoomyLayer(DynamicLayer):
         return self.keys, self.values
 
 
-def roomy_cache(layers: int, room: int) -> Cache:
+def preallocated_cache(layers: int, room: int) -> Cache:
     """A cache of `layers` empty layers, each of which takes `room` tokens."""
-    return Cache(layers=[RoomyLayer(room) for _ in range(layers)])
+    return Cache(layers=[PreallocatedLayer(room) for _ in range(layers)])

@@ -216,8 +216,8 @@ class Seq2SeqContext:
             context=self._continued(token_ids),
         )
 
-    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.choose`. Reads the labels' first tokens where these differ, else scores the labels whole."""
+    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """See `Context.label_probs`. Reads the labels' first tokens where these differ, else scores the labels whole."""
         encoded = [encode_text(label, self._llm.tokenizer) for label in labels]
         firsts = tuple(ids[0] for ids in encoded)
         if len(set(firsts)) == len(labels):

@@ -24,16 +24,16 @@ from refinery.llms.served.completion_api import (
 )
 from refinery.llms.served.context_limit import served_context_limit
 from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig, UnusableEndpoint
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 
-Need = Literal["token_ids", "control_tokens", "stop_token_ids", "logprobs", "label_reads", "token_scores", "scores"]
+Need = Literal["token_ids", "control_tokens", "stop_token_ids", "logprobs", "label_logprobs", "token_scores", "scores"]
 
 _WORDS: dict[Need, str] = {
     "token_ids": "token-id prompts and replies",
     "control_tokens": "control tokens in replies",
     "stop_token_ids": "stop token ids",
     "logprobs": "log-probabilities",
-    "label_reads": "label reads",
+    "label_logprobs": "label reads",
     "token_scores": "log-probabilities of a given token",
     "scores": "log-probabilities of given text",
 }
@@ -46,7 +46,7 @@ _SAME_LOGPROB = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What was proved. `label_reads` and `text_scores` name the dialect that works; `raw_label_reads`: labels are not normalised.
+    """What was proved. `label_logprobs` and `text_scores` name the dialect that works; `raw_label_reads`: labels are not normalised.
 
     `bos_in_text`: a prompt sent as text needs its BOS written out, since the server adds none. `context_limit`: tokens of prompt and
     reply together, None where the server does not say. `chat_labels`: a label is read of a chat's reply.
@@ -58,7 +58,7 @@ class Capabilities:
     control_tokens: bool = False
     stop_token_ids: bool = False
     logprobs: bool = False
-    label_reads: LabelReads | None = None
+    label_logprobs: LabelReads | None = None
     raw_label_reads: bool = False
     text_scores: TextScores | None = None
     cached_tokens: bool = False
@@ -73,7 +73,7 @@ class Capabilities:
             "control_tokens": self.control_tokens,
             "stop_token_ids": self.stop_token_ids,
             "logprobs": self.logprobs,
-            "label_reads": self.label_reads is not None or self.chat_labels,
+            "label_logprobs": self.label_logprobs is not None or self.chat_labels,
             "token_scores": self.text_scores is not None or self.raw_label_reads,
             "scores": self.text_scores is not None,
         }
@@ -90,7 +90,7 @@ async def probe(config: ServedModelConfig, tokenizer: Any) -> Capabilities:
     """
     found: dict[str, Capabilities] = {}
     for base_url in config.base_urls:
-        endpoint = ChatEndpoint(config.model_copy(update={"base_url": base_url, "max_tries": 2}))
+        endpoint = EndpointClient(config.model_copy(update={"base_url": base_url, "max_tries": 2}))
         try:
             found[str(base_url)] = await _Probe(config, endpoint, tokenizer).run()
         finally:
@@ -105,7 +105,7 @@ async def probe(config: ServedModelConfig, tokenizer: Any) -> Capabilities:
 class _Probe:
     """The questions put to one address."""
 
-    def __init__(self, config: ServedModelConfig, endpoint: ChatEndpoint, tokenizer: Any) -> None:
+    def __init__(self, config: ServedModelConfig, endpoint: EndpointClient, tokenizer: Any) -> None:
         self.config, self.endpoint, self.tokenizer = config, endpoint, tokenizer
         bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         self.ids = bos + encode_text(_PROBE_TEXT, tokenizer)
@@ -122,7 +122,7 @@ class _Probe:
         written = await self._try(_PROBE_TOKENS, return_token_ids=True)
         token_ids = (written and written.token_ids) or []
         logprobs = await self._logprobs()
-        label_reads, raw = await self._label_reads(token_ids, logprobs)
+        label_logprobs, raw = await self._label_reads(token_ids, logprobs)
         return Capabilities(
             token_id_prompts=takes_ids,
             bos_in_text=bos_in_text,
@@ -130,7 +130,7 @@ class _Probe:
             control_tokens=await self._keeps_control_tokens(),
             stop_token_ids=bool(token_ids) and await self._stops_at(token_ids[0]),
             logprobs=bool(logprobs),
-            label_reads=label_reads,
+            label_logprobs=label_logprobs,
             raw_label_reads=raw,
             text_scores=await self._text_scores() if takes_ids else None,
             cached_tokens=(again := await self._try(1)) is not None and again.num_cached_tokens > 0,

@@ -17,10 +17,10 @@ from refinery.contract.segments import Segment
 from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.served.capabilities import Capabilities, Need
-from refinery.llms.served.chat_labels import TOP_LOGPROBS, LabelReply, label_shares, mean_shares
+from refinery.llms.served.chat_labels import TOP_LOGPROBS, LabelReply, label_probs_of, mean_probs
 from refinery.llms.served.context_limit import ByteTokens
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _CHAT = Capabilities(chat_labels=True)
 Messages = tuple[tuple[str, str], ...]  # (role, content)
 
 
-class RemoteLLM:
+class ChatLLM:
     """An `LLM` over any OpenAI-compatible chat endpoint. Equal greedy requests that are open at once are sent once.
 
     A reply has at most `max_tokens` of the endpoint's configuration; its `temperature` holds where the decoder asks for none.
@@ -46,7 +46,7 @@ class RemoteLLM:
         self.context_limit = None if served_limit is None else max(served_limit - _TEMPLATE_TOKENS, 1)
         self.counters = Counters()
         self.label_logprobs: bool | None = None  # not known before the first label
-        self._endpoint = ChatEndpoint(config)
+        self._endpoint = EndpointClient(config)
         self._in_flight: dict[bytes, asyncio.Task[Reply]] = {}
 
     @property
@@ -125,7 +125,7 @@ class RemoteLLM:
 class RemoteContext:
     """The messages of a chat so far; immutable."""
 
-    def __init__(self, llm: RemoteLLM, messages: Messages, usage: Usage) -> None:
+    def __init__(self, llm: ChatLLM, messages: Messages, usage: Usage) -> None:
         self._llm, self.messages, self._usage = llm, messages, usage
 
     @property
@@ -182,20 +182,20 @@ class RemoteContext:
             context=self._continued((*self.messages, ("assistant", text))),
         )
 
-    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.choose`: the probabilities that the endpoint gives of its first token, else the label that the reply names.
+    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """See `Context.label_probs`: the probabilities that the endpoint gives of its first token, else the label that the reply names.
 
         With `label_samples` the mean over as many replies. All shares are zero where no reply names a label.
         """
         assert adapter is None, "an endpoint serves no adapters by role"
-        return mean_shares(await asyncio.gather(*(self._label(labels) for _ in range(self._llm.label_samples))))
+        return mean_probs(await asyncio.gather(*(self._label(labels) for _ in range(self._llm.label_samples))))
 
     async def _label(self, labels: Sequence[str]) -> dict[str, float]:
         self._usage.calls += 1
         reply = await self._llm.label_reply(self.messages)
         self._usage.prefill_tokens += reply.num_prompt_tokens
         self._usage.decode_tokens += reply.num_completion_tokens
-        return label_shares(reply, labels)
+        return label_probs_of(reply, labels)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """Raises IncapableModelError: a chat has no log-probabilities of given text."""

@@ -27,15 +27,15 @@ class LabelReply(Reply):
         return cls(**{name: getattr(reply, name) for name in Reply.__slots__}, first_logprobs=_first_logprobs(completion))
 
 
-def label_shares(reply: LabelReply, labels: Sequence[str]) -> dict[str, float]:
+def label_probs_of(reply: LabelReply, labels: Sequence[str]) -> dict[str, float]:
     """The share of each label, normalized over them; all zero where the reply names none."""
     return _by_logprobs(reply.first_logprobs, labels) or _by_words(reply.text, labels)
 
 
-def mean_shares(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def mean_probs(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean over samples that named a label; all zero where none did."""
-    named = [shares for shares in samples if any(shares.values())] or samples
-    return {label: sum(shares[label] for shares in named) / len(named) for label in named[0]}
+    named = [probs for probs in samples if any(probs.values())] or samples
+    return {label: sum(probs[label] for probs in named) / len(named) for label in named[0]}
 
 
 def _by_logprobs(first: Sequence[tuple[str, float]] | None, labels: Sequence[str]) -> dict[str, float] | None:
@@ -54,13 +54,13 @@ def _by_words(text: str, labels: Sequence[str]) -> dict[str, float]:
     words = {label.strip().lower(): label for label in labels}
     longest_first = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
     found = re.search(rf"(?P<negated>\bnot |n't )?\b(?P<label>{longest_first})(?:n\b|\b)", text.lower())
-    shares = dict.fromkeys(labels, 0.0)
+    probs = dict.fromkeys(labels, 0.0)
     if found is None:
-        return shares
+        return probs
     named = words[found["label"]]
     if found["negated"] and len(labels) == 2:
         named = next(label for label in labels if label != named)
-    return shares | {named: 1.0}
+    return probs | {named: 1.0}
 
 
 def _first_logprobs(completion: Any) -> tuple[tuple[str, float], ...] | None:

@@ -27,7 +27,7 @@ from refinery.llms.served.completion_api import (
     whole,
 )
 from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 from refinery.llms.thinking import read_written, split_thinking
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class CompletionsLLM:
     def __init__(self, config: ServedModelConfig, tokenizer: Any, capabilities: Capabilities) -> None:
         self.config, self.tokenizer, self.capabilities = config, tokenizer, capabilities
         self.counters = Counters()
-        self._endpoint = ChatEndpoint(config)
+        self._endpoint = EndpointClient(config)
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "CompletionsContext":
         """See `LLM.context`."""
@@ -171,8 +171,8 @@ class CompletionsContext:
             reasoning=reasoning,
         )
 
-    async def choose(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.choose`. Reads the labels' first tokens where these differ, else scores the labels whole."""
+    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """See `Context.label_probs`. Reads the labels' first tokens where these differ, else scores the labels whole."""
         replies = [reply_text(label, self._llm.tokenizer) for label in labels]
         encoded = [encode_text(reply, self._llm.tokenizer) for reply in replies]
         if len({ids[0] for ids in encoded}) == len(labels):
@@ -197,7 +197,7 @@ class CompletionsContext:
 
     async def _read(self, tokens: list[int], adapter: str | None) -> list[float]:
         """Log-probabilities of tokens as what comes next."""
-        dialect = self._llm.capabilities.label_reads
+        dialect = self._llm.capabilities.label_logprobs
         if dialect is None:
             raise IncapableModelError(
                 f"endpoint model '{self._llm.config.model}' gives no label reads. Serve it with vLLM, or name it by `llm`."

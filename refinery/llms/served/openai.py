@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from refinery.llms.served.endpoint import EndpointConfig, EndpointRequest, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.rate_limits import MinuteBudget
+from refinery.llms.served.rate_limits import RateLimiter
 from refinery.llms.served.responses import RetryableFault
 from refinery.llms.served.server import Server, Tries
 
@@ -30,7 +30,7 @@ _LOOK_SECONDS = 1.0
 R = TypeVar("R", bound=Reply)
 
 
-class ChatEndpoint:
+class EndpointClient:
     """Sends chats to the least loaded of its servers, each under its own gate; `retries` counts repeated tries.
 
     `keep` is awaited with a request and its reply before the place is given to another call. What is paid for and not yet kept is thereby
@@ -48,7 +48,7 @@ class ChatEndpoint:
         self._keep, self._admit = keep, admit
         self.retries = 0
         self._servers = [Server(config, base_url, self._open_session) for base_url in config.base_urls]
-        self._requests, self._tokens = MinuteBudget(config.requests_per_minute), MinuteBudget(config.tokens_per_minute)
+        self._requests, self._tokens = RateLimiter(config.requests_per_minute), RateLimiter(config.tokens_per_minute)
         self._answered_at = float("-inf")
         self._session: Any = None
 

@@ -10,7 +10,7 @@ _MOST_ROUNDS = 32
 _RATE_LIMITED_SHARE = 1 / 8
 
 
-class Gate:
+class AdaptiveConcurrencyLimit:
     """Calls open at once at one endpoint, between 1 and `most`: additive increase, and a cut to what the endpoint kept (AIMD).
 
     A burst of refusals cuts once: each refusal of a call that entered before the cut lowers the limit to the calls still open,
@@ -80,7 +80,7 @@ class Gate:
                 place.set_result(None)
 
 
-class MinuteBudget:
+class RateLimiter:
     """So much a minute, in order of asking: requests, or tokens reserved before a call and settled after it."""
 
     def __init__(self, per_minute: float | None) -> None:

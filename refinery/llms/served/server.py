@@ -19,7 +19,7 @@ from refinery.llms.served.endpoint import (
     server_address,
 )
 from refinery.llms.served.outage import Outage
-from refinery.llms.served.rate_limits import Gate
+from refinery.llms.served.rate_limits import AdaptiveConcurrencyLimit
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Server:
 
     def __init__(self, config: EndpointConfig, base_url: str | None, session: Callable[[], Any]) -> None:
         self.config = config
-        self.gate = Gate(config.calls_in_flight)
+        self.gate = AdaptiveConcurrencyLimit(config.calls_in_flight)
         self.base, self._query, self.headers = server_address(config, base_url)
         self.outage = Outage(f"endpoint {self.base}", self._is_up)
         self.refusal = ""

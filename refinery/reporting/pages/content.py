@@ -37,7 +37,7 @@ class Selection(TypedDict):
     keys: list[str] | None
 
 
-class Exchange(TypedDict, total=False):
+class PromptCompletion(TypedDict, total=False):
     """What was sent to a teacher and what it replied."""
 
     prompt: list[tuple[str, str]]
@@ -61,7 +61,7 @@ class RunDetail(TypedDict, total=False):
     passages: list[tuple[str, str, str, bool]]
     leaves: list[Leaf]
     selections: dict[str, Selection]
-    exchanges: list[Exchange]
+    exchanges: list[PromptCompletion]
 
 
 class Detail(TypedDict):

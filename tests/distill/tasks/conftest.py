@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.teacher.teacher import RejectedRow
 from refinery.llms.served.endpoint import EndpointConfig
@@ -52,7 +52,7 @@ def _workbench(task, options, *, teacher=None, target=None, passages_per_query=5
         retriever=RetrieverConfig(name="candidates"),
         passages_per_query=passages_per_query,
     )
-    return Workbench(
+    return LabelContext(
         recipe=recipe,
         teacher=teacher,
         target=target or teacher,
@@ -66,8 +66,8 @@ def label():
     """The rows that a task gives a question. Options are keywords; `parts` are what the workbench is made of."""
 
     def rows(task, question, parts=None, **options):
-        bench = _workbench(task, options, **parts or {})
-        return asyncio.run(plugins.load("distill.tasks", task).label(question, bench))
+        context = _workbench(task, options, **parts or {})
+        return asyncio.run(plugins.load("distill.tasks", task).label(question, context))
 
     return rows
 
@@ -92,17 +92,17 @@ def label_release():
         paths = [SHARED / name for name in RELEASES[dataset]]
         if missing := [path for path in paths if not path.exists()]:
             pytest.skip(f"{missing[0]} is not here")
-        bench = _workbench(task, options, **parts or {})
-        return asyncio.run(_label_all(plugins.load("distill.tasks", task), read_questions(paths, reader=dataset), bench))
+        context = _workbench(task, options, **parts or {})
+        return asyncio.run(_label_all(plugins.load("distill.tasks", task), read_questions(paths, reader=dataset), context))
 
     return run
 
 
-async def _label_all(task, questions, bench):
+async def _label_all(task, questions, context):
     rows, reasons = [], []
     for question in questions:
         try:
-            rows += await task.label(question, bench)
+            rows += await task.label(question, context)
         except RejectedRow as error:
             reasons.append(error.reason)
     return questions, rows, reasons

@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
@@ -43,7 +43,7 @@ def test_a_row_is_what_the_decoder_asks(label, decoder, passages, style):
     found.sort(key=lambda passage: row.prompt.index(f"Title: {passage.title}\n"))
     values = {"retriever": FakeRetriever(lambda query: found), "passages_per_query": 5, "answer_style": style}
     module = importlib.import_module(f"infer.decoders.{decoder}")
-    asyncio.run(module.decode(QUESTION, Tools(question=QUESTION, llm=llm, **values), module.Options()))
+    asyncio.run(module.decode(QUESTION, Session(question=QUESTION, llm=llm, **values), module.Options()))
     assert llm.calls[0].text.split() == row.prompt.split()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.tasks import questions
 from distill.tasks.questions import Options, label, needs, rows, write_inputs
@@ -60,11 +60,11 @@ def recipe(folder, passages=(), **options):
 
 def label_all(recipe, teacher):
     """Questions by row id, and why the other rows were rejected."""
-    bench = Workbench(recipe, teacher, None, None, options=recipe.task_options())
+    context = LabelContext(recipe, teacher, None, None, options=recipe.task_options())
     kept, rejected = {}, {}
     for row in rows(recipe):
         try:
-            (kept[row.id],) = asyncio.run(label(row, bench))
+            (kept[row.id],) = asyncio.run(label(row, context))
         except RejectedRow as error:
             rejected[row.id] = error.reason
     return kept, rejected

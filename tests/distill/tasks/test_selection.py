@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.run import run
 from distill.teacher.teacher import RejectedRow
@@ -52,8 +52,8 @@ def tree_run(tmp_path):
 
 def label(task, *runs, question=QUESTION, **options):
     recipe = DistillRecipe(task=task, options=options, questions=["unused"], runs=list(runs), output_dir="unused")
-    bench = Workbench(recipe, None, None, None, options=recipe.task_options())
-    return asyncio.run(plugins.load("distill.tasks", task).label(question, bench))
+    context = LabelContext(recipe, None, None, None, options=recipe.task_options())
+    return asyncio.run(plugins.load("distill.tasks", task).label(question, context))
 
 
 def test_a_path_is_right_by_its_answer_and_not_by_its_words(tree_run):

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from distill.label_context import Workbench
+from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.teacher.teacher import RejectedRow
 from infer.decoders import migres, rag, re_thinking, rq_rag
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question, write_records
 from refinery.contract.trace import PREDICTIONS_FILE
 from refinery.errors import RecipeError, RunDirError
@@ -56,8 +56,8 @@ def decoded(decoder, script, *, finds=None, keep_prompts=True, **options):
     found = {WHOLE: [FILM, OTHER], BORN: [PERSON, OTHER]} | (finds or {})
     retriever = FakeRetriever(lambda query: found.get(query, []))
     llm = FakeLLM(script) if callable(script) else script
-    tools = Tools(question=QUESTION, llm=llm, retriever=retriever, passages_per_query=5, keep_prompts=keep_prompts)
-    return asyncio.run(decoder.decode(QUESTION, tools, decoder.Options(**options)))
+    session = Session(question=QUESTION, llm=llm, retriever=retriever, passages_per_query=5, keep_prompts=keep_prompts)
+    return asyncio.run(decoder.decode(QUESTION, session, decoder.Options(**options)))
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def rows(tmp_path):
             write_records(run / PREDICTIONS_FILE, [prediction])
             runs.append(run)
         recipe = DistillRecipe(task="traces", options=options, questions=["q.jsonl"], runs=runs, output_dir="unused")
-        bench = Workbench(recipe, None, None, None, options=recipe.task_options())
-        return asyncio.run(load("distill.tasks", "traces").label(question, bench))
+        context = LabelContext(recipe, None, None, None, options=recipe.task_options())
+        return asyncio.run(load("distill.tasks", "traces").label(question, context))
 
     return label
 
@@ -262,4 +262,4 @@ def test_a_folder_that_is_no_finished_infer_run_is_named(tmp_path):
     write_json(tmp_path / "run.json", {"stage": "train", "recipe": {}})
     recipe = DistillRecipe(task="traces", questions=["q.jsonl"], runs=[tmp_path], output_dir="unused")
     with pytest.raises(RunDirError, match="is not a finished infer run"):
-        _ = Workbench(recipe, None, None, None).predictions
+        _ = LabelContext(recipe, None, None, None).predictions

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from infer.decoders.ra_isf import Options, decode
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
@@ -35,18 +35,18 @@ def role(text: str) -> str:
 class Model:
     """Scripts the five roles: what is known, which titles answer which question, and how a question is decomposed."""
 
-    def __init__(self, *, known=(), relevant=None, decompositions=None, shares=None):
+    def __init__(self, *, known=(), relevant=None, decompositions=None, probs=None):
         self.known, self.relevant, self.decompositions = known, relevant or {}, decompositions or {}
-        self.shares = shares or {}
+        self.probs = probs or {}
 
     def __call__(self, text: str):
         kind = role(text)
         question = re.search(r"^(?:Question|The problem is): (.*)$", text, flags=re.MULTILINE)[1]
         if kind == "know":
-            return self.shares.get(kind) or (KNOW if question in self.known else UNKNOW)
+            return self.probs.get(kind) or (KNOW if question in self.known else UNKNOW)
         if kind == "relevance":
             title = re.search(r"^Title: (.*)$", text, flags=re.MULTILINE)[1]
-            return self.shares.get(kind) or (RELEVANT if title in self.relevant.get(question, ()) else IRRELEVANT)
+            return self.probs.get(kind) or (RELEVANT if title in self.relevant.get(question, ()) else IRRELEVANT)
         if kind == "decompose":
             return "".join(f"\n{i}. {sub}" for i, sub in enumerate(self.decompositions.get(question, []), 1))
         return f" {kind} answer"
@@ -55,8 +55,8 @@ class Model:
 def solve(model: Model, *, question: str = WHOLE, adapters=frozenset(), **options):
     llm, retriever = FakeLLM(model), FakeRetriever(lambda query: PASSAGES)
     asked = Question(id="q", text=question)
-    tools = Tools(question=asked, llm=llm, retriever=retriever, passages_per_query=3, adapters=frozenset(adapters))
-    return asyncio.run(decode(asked, tools, Options(**options))), llm, retriever
+    session = Session(question=asked, llm=llm, retriever=retriever, passages_per_query=3, adapters=frozenset(adapters))
+    return asyncio.run(decode(asked, session, Options(**options))), llm, retriever
 
 
 def prompts(llm: FakeLLM, kind: str) -> list[str]:
@@ -175,13 +175,13 @@ def test_without_decomposition_irrelevant_passages_give_unknow():
 
 @pytest.mark.parametrize(("threshold", "answer"), [(0.3, "direct answer"), (0.6, "direct answer"), (0.7, "Unknow")])
 def test_a_question_is_known_from_the_threshold_on(threshold, answer):
-    model = Model(shares={"know": {KNOW: 0.6, UNKNOW: 0.4}})
+    model = Model(probs={"know": {KNOW: 0.6, UNKNOW: 0.4}})
     assert solve(model, know_threshold=threshold)[0].answer == answer
 
 
 @pytest.mark.parametrize(("threshold", "answer"), [(0.2, "passages answer"), (0.4, "passages answer"), (0.5, "Unknow")])
 def test_a_passage_is_relevant_from_the_threshold_on(threshold, answer):
-    model = Model(shares={"relevance": {RELEVANT: 0.4, IRRELEVANT: 0.6}})
+    model = Model(probs={"relevance": {RELEVANT: 0.4, IRRELEVANT: 0.6}})
     assert solve(model, relevance_threshold=threshold)[0].answer == answer
 
 
@@ -208,8 +208,8 @@ def test_questions_that_decompose_into_each_other_end():
 def test_a_model_that_writes_nothing_still_gives_an_answer():
     llm = FakeLLM(lambda text: KNOW if role(text) == "know" else "")
     asked = Question(id="q", text=WHOLE)
-    tools = Tools(question=asked, llm=llm, retriever=FakeRetriever(lambda query: PASSAGES), passages_per_query=3)
-    assert asyncio.run(decode(asked, tools, Options())).answer == "Unknow"
+    session = Session(question=asked, llm=llm, retriever=FakeRetriever(lambda query: PASSAGES), passages_per_query=3)
+    assert asyncio.run(decode(asked, session, Options())).answer == "Unknow"
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_a_listwise_judge_names_the_relevant_passages_in_one_call(reply, kept):
         return reply if "additional pieces of knowledge" in text else UNKNOW if role(text) == "know" else f" {role(text)} answer"
 
     llm, asked = FakeLLM(script), Question(id="q", text=WHOLE)
-    tools = Tools(question=asked, llm=llm, retriever=FakeRetriever(lambda query: PASSAGES), passages_per_query=3)
-    prediction = asyncio.run(decode(asked, tools, Options(relevance="listwise", no_decomposition=True)))
+    session = Session(question=asked, llm=llm, retriever=FakeRetriever(lambda query: PASSAGES), passages_per_query=3)
+    prediction = asyncio.run(decode(asked, session, Options(relevance="listwise", no_decomposition=True)))
     read = [text for text in llm.texts("generate") if text.startswith("Using the knowledge")]
     assert [int(any(p.text in text for text in read)) for p in PASSAGES] == kept
     assert prediction.answer == ("passages answer" if any(kept) else "Unknow")
@@ -231,8 +231,8 @@ def test_a_role_may_be_played_by_a_model_of_its_own():
     judge, base = FakeLLM(lambda text: KNOW), FakeLLM(lambda text: f" {role(text)} answer")
     asked = Question(id="q", text=WHOLE)
     adapters = frozenset({"self_knowledge"})
-    tools = Tools(asked, base, FakeRetriever(lambda query: PASSAGES), 3, adapters=adapters, sub_models={"self_knowledge": judge})
-    assert asyncio.run(decode(asked, tools, Options())).answer == "direct answer"
+    session = Session(asked, base, FakeRetriever(lambda query: PASSAGES), 3, adapters=adapters, sub_models={"self_knowledge": judge})
+    assert asyncio.run(decode(asked, session, Options())).answer == "direct answer"
     assert [(role(call.text), call.adapter) for call in judge.calls] == [("know", None)]
     assert [role(call.text) for call in base.calls] == ["direct"]
 
@@ -248,8 +248,8 @@ def test_the_engine_equals_one_call_after_the_other(tiny_model, control_tokenize
     engine = HuggingFaceLLM(tiny_model, control_tokenizer)
 
     async def answer(question):
-        tools = Tools(question, engine, FakeRetriever(lambda query: PASSAGES), 3, max_new_tokens=5)
-        return (await decode(question, tools, Options(max_depth=0))).answer
+        session = Session(question, engine, FakeRetriever(lambda query: PASSAGES), 3, max_new_tokens=5)
+        return (await decode(question, session, Options(max_depth=0))).answer
 
     async def answer_all():
         return await asyncio.gather(*map(answer, questions))

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from infer.decoders.re_thinking import Options, decode
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
@@ -45,8 +45,8 @@ def solve(*, replies=None, found=None, **options):
 
     llm, retriever = FakeLLM(script), FakeRetriever(lambda query: finds.get(query, []))
     question = Question(id="q", text=QUERY)
-    tools = Tools(question=question, llm=llm, retriever=retriever, passages_per_query=3)
-    return asyncio.run(decode(question, tools, Options(**options))), llm, retriever
+    session = Session(question=question, llm=llm, retriever=retriever, passages_per_query=3)
+    return asyncio.run(decode(question, session, Options(**options))), llm, retriever
 
 
 def prompts(llm: FakeLLM, name: str) -> list[str]:

@@ -8,7 +8,7 @@ import torch
 from tiny_llama import tiny_llama
 
 from infer.decoders.rq_rag import Options, decode
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.selection import STRATEGIES, perplexity
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.formats import END, evidence_segments, parse_steps, prompt_segments
@@ -33,8 +33,8 @@ def script(text: str) -> str:
 
 def grow(llm=None, *, passages=(FILM,), **options):
     llm, retriever = llm or FakeLLM(script), FakeRetriever(lambda query: passages)
-    tools = Tools(question=QUESTION, llm=llm, retriever=retriever, passages_per_query=3, max_new_tokens=6)
-    return asyncio.run(decode(QUESTION, tools, Options(**options))), llm, retriever
+    session = Session(question=QUESTION, llm=llm, retriever=retriever, passages_per_query=3, max_new_tokens=6)
+    return asyncio.run(decode(QUESTION, session, Options(**options))), llm, retriever
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])

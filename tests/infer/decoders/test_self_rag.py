@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from infer.__main__ import main
 from infer.decoders.self_rag import Options, decode
 from infer.evaluation.evaluate import count_faults
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.control_tokens import SELF_RAG, write_manifest
 from refinery.contract.records import Passage, Question, write_records
 from refinery.llms.engine.huggingface import HuggingFaceLLM
@@ -52,8 +52,8 @@ def model(tokenizer):
 
 def answer(model, tokenizer, *, passages=PASSAGES, **options):
     retriever = FakeRetriever(lambda query: passages)
-    tools = Tools(QUESTION, HuggingFaceLLM(model, tokenizer), retriever, passages_per_query=5, max_new_tokens=MOST)
-    return asyncio.run(decode(QUESTION, tools, Options(**options))), retriever
+    session = Session(QUESTION, HuggingFaceLLM(model, tokenizer), retriever, passages_per_query=5, max_new_tokens=MOST)
+    return asyncio.run(decode(QUESTION, session, Options(**options))), retriever
 
 
 class Reference:

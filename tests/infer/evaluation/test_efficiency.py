@@ -8,7 +8,7 @@ import pytest
 
 from infer.decoders import migres
 from infer.evaluation.efficiency import efficiency
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
 from refinery.llms.fake import FakeLLM, FakeTokenizer
@@ -94,10 +94,10 @@ def test_migres_reads_the_knowledge_that_its_trace_says(compression):
     found = [Passage(id="1", title="Dune", text="Dune is a film. It has sand."), Passage(id="2", title="Oslo", text="It is a city.")]
     replies = {"Given": '{"useful_information": []}', "Answer": '{"answer": "unanswerable"}', "Based": '{"queries": ["Is Dune long?"]}'}
     llm = FakeLLM(lambda prompt: replies.get(prompt.split()[0], "irrelevant" if "Oslo" in prompt else "a film"))
-    tools = Tools(Question(id="q", text="What is Dune?"), llm, FakeRetriever(lambda query: found), passages_per_query=2)
+    session = Session(Question(id="q", text="What is Dune?"), llm, FakeRetriever(lambda query: found), passages_per_query=2)
     reranker = "lexical" if compression == "sentences" else "none"
     # The model's own knowledge, which the Leaf Module would read too, is no external knowledge.
     options = migres.Options(compression=compression, reranker=reranker, relevance_threshold=0.1, no_knowledge_prompting=True)
-    read = efficiency([asyncio.run(migres.decode(tools.question, tools, options))])["knowledge_tokens"]
+    read = efficiency([asyncio.run(migres.decode(session.question, session, options))])["knowledge_tokens"]
     shown = [text for prompt in llm.texts("generate") for line in prompt.splitlines() for text in re.findall(SHOWN[prompt[:5]], line)]
     assert read == sum(len(re.findall(r"\w+|[^\w\s]", text)) for texts in shown for text in texts) > 0

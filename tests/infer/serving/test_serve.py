@@ -73,8 +73,8 @@ def ask(client, question="Who made Cedar Falls?", **values):
 def slow_decoder(answer):
     """A decoder that is `answer(question, tools)` and nothing else."""
 
-    async def decode(question, tools, options):
-        return tools.prediction(await answer(question, tools) or "done")
+    async def decode(question, session, options):
+        return session.prediction(await answer(question, session) or "done")
 
     return SimpleNamespace(decode=decode)
 
@@ -100,7 +100,7 @@ def test_a_stream_opens_at_once_and_ends_with_trace_and_usage(bench, served):
 
 def test_a_long_silence_is_filled_so_that_the_stream_stays_open(bench, served, monkeypatch):
     monkeypatch.setattr("infer.serving.serve._KEEP_ALIVE_SECONDS", 0.01)
-    bench.decoder = slow_decoder(lambda question, tools: asyncio.sleep(0.1))
+    bench.decoder = slow_decoder(lambda question, session: asyncio.sleep(0.1))
     with served(bench).chat.completions.with_streaming_response.create(
         model="rag", messages=[{"role": "user", "content": "Who?"}], stream=True
     ) as response:
@@ -140,8 +140,8 @@ LIMITS = [
 def test_a_clients_limit_cuts_the_answer_and_no_call_on_the_way_to_it(bench, served, asked, answer, reason, stream):
     seen = []
 
-    async def note(question, tools):
-        seen.append(tools.max_new_tokens)
+    async def note(question, session):
+        seen.append(session.max_new_tokens)
         return "Cleo Marn"
 
     bench.decoder = slow_decoder(note)
@@ -152,7 +152,7 @@ def test_a_clients_limit_cuts_the_answer_and_no_call_on_the_way_to_it(bench, ser
 
 
 def test_a_limit_counts_the_served_models_tokens_and_words_where_there_is_no_tokenizer(bench, served, tiny_tokenizer):
-    async def year(question, tools):
+    async def year(question, session):
         return "in 1930"
 
     bench.decoder = slow_decoder(year)
@@ -289,7 +289,7 @@ def test_another_key_opens_nothing(bench, served, given):
 def test_questions_are_answered_together_and_one_too_many_is_sent_away(bench, served):
     arrived, release = [], threading.Event()
 
-    async def together(question, tools):
+    async def together(question, session):
         arrived.append(question.id)
         while not release.is_set():
             await asyncio.sleep(0.01)
@@ -319,7 +319,7 @@ def wait_for(condition, seconds=20):
 def test_nobody_computes_on_for_a_client_that_has_hung_up(bench, served, stream):
     seen = []
 
-    async def forever(question, tools):
+    async def forever(question, session):
         seen.append("begun")
         try:
             await asyncio.sleep(60)
@@ -343,7 +343,7 @@ def test_nobody_computes_on_for_a_client_that_has_hung_up(bench, served, stream)
     ],
 )
 def test_a_decoder_that_fails_is_an_error_of_its_own_request(bench, served, fault, error, message):
-    async def fail(question, tools):
+    async def fail(question, session):
         if fault is None:
             await asyncio.sleep(60)
         raise fault

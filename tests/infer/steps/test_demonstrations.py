@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jinja2 import Environment, FileSystemLoader
 
 import refinery.prompts
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
 from refinery.prompts.render import prompt_hash, render_prompt
@@ -125,8 +125,8 @@ def decode(decoder, options, question, reply, find=lambda query: None):
         return [Passage(id=passage["title"], **passage) for passage in found]
 
     searched = FakeRetriever(search)
-    tools = Tools(question=Question(id="q", text=question), llm=FakeLLM(reply), retriever=searched, passages_per_query=3)
-    return asyncio.run(module.decode(tools.question, tools, module.Options(**options))), searched
+    session = Session(question=Question(id="q", text=question), llm=FakeLLM(reply), retriever=searched, passages_per_query=3)
+    return asyncio.run(module.decode(session.question, session, module.Options(**options))), searched
 
 
 @pytest.mark.parametrize("decoder", ["chain_of_thought", "least_to_most", "iter_retgen", "ircot", "alce"])

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import torch
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.scorers import PromptedEntailment, nli_judge, relevance_judge
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import encode_text
@@ -42,8 +42,8 @@ def t5(tiny_t5s):
     return llm_over(model, tokenizer, "seq2seq"), model.eval(), tokenizer
 
 
-def tools_with(**sub_models) -> Tools:
-    return Tools(Question(id="q", text=STATEMENT), FakeLLM(lambda _: "nothing"), None, 5, sub_models=sub_models)
+def tools_with(**sub_models) -> Session:
+    return Session(Question(id="q", text=STATEMENT), FakeLLM(lambda _: "nothing"), None, 5, sub_models=sub_models)
 
 
 def score(scorer, statement=STATEMENT, passages=PASSAGES) -> list[float]:
@@ -94,17 +94,17 @@ def test_an_nli_models_score_is_how_probable_it_finds_one_after_premise_and_hypo
 
 def test_a_role_without_a_model_of_its_own_is_the_llms():
     llm = FakeLLM(lambda _: RELEVANT)
-    tools = Tools(Question(id="q", text=STATEMENT), llm, None, 5, adapters=frozenset({"reranker"}))
-    score(relevance_judge("reranker", tools, depth=0), passages=[FILM])
+    session = Session(Question(id="q", text=STATEMENT), llm, None, 5, adapters=frozenset({"reranker"}))
+    score(relevance_judge("reranker", session, depth=0), passages=[FILM])
     assert [(call.text, call.adapter) for call in llm.calls] == [(relevance_prompt(STATEMENT, FILM), "reranker")]
 
 
 def test_label_reads_cost_tokens_and_are_no_calls(judge):
     llm, _, _ = judge
-    tools = tools_with(reranker=llm)
-    score(relevance_judge("reranker", tools, depth=0))
-    assert tools.usage.calls == 0
-    assert tools.usage.prefill_tokens > 3 * len(STATEMENT.split())
+    session = tools_with(reranker=llm)
+    score(relevance_judge("reranker", session, depth=0))
+    assert session.usage.calls == 0
+    assert session.usage.prefill_tokens > 3 * len(STATEMENT.split())
 
 
 def test_passages_of_questions_that_are_scored_together_share_batches(t5):
@@ -121,11 +121,11 @@ def test_passages_of_questions_that_are_scored_together_share_batches(t5):
 
 def test_a_premise_that_is_too_long_loses_its_end_and_is_counted(t5):
     llm, model, tokenizer = t5
-    tools, long = tools_with(entailment=llm), FILM.model_copy(update={"text": f"{FILM.text} {FOX.text * 500}"})
+    session, long = tools_with(entailment=llm), FILM.model_copy(update={"text": f"{FILM.text} {FOX.text * 500}"})
     read = llm.counters.prefill_tokens
-    (found,) = score(nli_judge("entailment", tools, depth=2), passages=[long])
+    (found,) = score(nli_judge("entailment", session, depth=2), passages=[long])
     assert 480 < llm.counters.prefill_tokens - read <= 512
-    assert [(step.name, step.depth, step.shortened) for step in tools.trace] == [("entailment", 2, 1)]
+    assert [(step.name, step.depth, step.shortened) for step in session.trace] == [("entailment", 2, 1)]
     assert found != pytest.approx(label_share(model, tokenizer, f"premise: Dune {FILM.text} hypothesis: {STATEMENT}", ("0", "1")), abs=1e-6)
 
 
@@ -138,20 +138,20 @@ def test_a_statement_of_any_length_leaves_the_premise_room(t5):
 
 def test_a_causal_judge_reads_no_more_than_its_context_holds(tiny_bases):
     llm = llm_over(*load_base(str(tiny_bases["tied"])), "causal")
-    tools = tools_with(reranker=llm)
+    session = tools_with(reranker=llm)
     long = Passage(id="9", title="Dune", text="the quick brown fox jumps over the lazy dog. " * 400)
-    assert len(score(relevance_judge("reranker", tools, depth=0), passages=[FILM, long])) == 2
-    assert [step.shortened for step in tools.trace] == [1]
+    assert len(score(relevance_judge("reranker", session, depth=0), passages=[FILM, long])) == 2
+    assert [step.shortened for step in session.trace] == [1]
 
 
 def test_what_fits_is_not_touched(t5):
     llm, _, _ = t5
-    tools = tools_with(entailment=llm)
-    assert nli_judge("entailment", tools, depth=0)._fitting(STATEMENT, PASSAGES) == (STATEMENT, PASSAGES)
-    assert tools.trace == []
+    session = tools_with(entailment=llm)
+    assert nli_judge("entailment", session, depth=0)._fitting(STATEMENT, PASSAGES) == (STATEMENT, PASSAGES)
+    assert session.trace == []
 
 
 def test_an_llm_that_is_asked_gives_one_or_zero():
-    tools = Tools(Question(id="q", text=STATEMENT), FakeLLM(lambda text: f'{{"entails": {str("Maria" in text).lower()}}}'), None, 5)
-    assert score(PromptedEntailment(tools, depth=0, max_new_tokens=20), passages=[FILM, FOX]) == [1.0, 0.0]
-    assert tools.usage.calls == 2
+    session = Session(Question(id="q", text=STATEMENT), FakeLLM(lambda text: f'{{"entails": {str("Maria" in text).lower()}}}'), None, 5)
+    assert score(PromptedEntailment(session, depth=0, max_new_tokens=20), passages=[FILM, FOX]) == [1.0, 0.0]
+    assert session.usage.calls == 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from demo_teacher import COMMON_QUESTIONS, PASSAGES, WORLDS, config, several
 
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.demo.teacher.replies import REFUSAL
@@ -66,7 +66,7 @@ def answer_all(
         llm = build_llm(config(server))
 
         async def one(question: Question) -> Prediction:
-            tools = Tools(question=question, llm=llm, retriever=search, passages_per_query=5)
+            tools = Session(question=question, llm=llm, retriever=search, passages_per_query=5)
             return await decoder.decode(question, tools, decoder.Options(**options))
 
         try:

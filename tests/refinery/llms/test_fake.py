@@ -19,10 +19,10 @@ def test_a_long_reply_is_cut():
     assert (generation.text, generation.stopped_by, len(generation.logprobs)) == ("one two three", "length", 3)
 
 
-@pytest.mark.parametrize(("reply", "shares"), [(" know", [1.0, 0.0]), ({" know": 0.3, " unknow": 0.7}, [0.3, 0.7])])
-def test_it_chooses_as_its_script_says(reply, shares):
-    chosen = asyncio.run(FakeLLM(lambda text: reply).context("?").choose([" know", " unknow"], adapter="self_knowledge"))
-    assert list(chosen.values()) == shares
+@pytest.mark.parametrize(("reply", "probs"), [(" know", [1.0, 0.0]), ({" know": 0.3, " unknow": 0.7}, [0.3, 0.7])])
+def test_it_chooses_as_its_script_says(reply, probs):
+    chosen = asyncio.run(FakeLLM(lambda text: reply).context("?").label_probs([" know", " unknow"], adapter="self_knowledge"))
+    assert list(chosen.values()) == probs
 
 
 @pytest.mark.parametrize("text", ["", " ", "a  b\n", "\n\nTitle: [A_Response] x ", "[EOS]"])

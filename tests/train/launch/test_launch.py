@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from refinery.errors import RecipeError
-from train.launch.launch import Launch, asked, check_started, launch, launch_of, read_accelerate_config
+from train.launch import launch
+from train.launch.launch import Launch, check_started, launch_from_env, launch_of, read_accelerate_config
 
 PROJECT = Path(__file__).parents[3]
 
@@ -38,10 +39,10 @@ def environment(monkeypatch):
     def set_to(**variables: str) -> None:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        asked.cache_clear()
+        launch_from_env.cache_clear()
 
     yield set_to
-    asked.cache_clear()
+    launch_from_env.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -94,14 +95,14 @@ def test_the_command_line_overrules_the_files_number_of_processes():
 )
 def test_without_a_file_the_launchers_environment_says_what_was_asked(environment, variables, expected):
     environment(**variables)
-    assert (asked().processes, asked().sharding) == expected
+    assert (launch_from_env().processes, launch_from_env().sharding) == expected
 
 
 def options(command: str, monkeypatch, environment, *, started: int) -> Launch:
     """What is asked of a process whose launcher's command line this is."""
     monkeypatch.setattr("psutil.Process.cmdline", lambda _: command.split())
     environment(WORLD_SIZE=str(started))
-    return asked()
+    return launch_from_env()
 
 
 @pytest.mark.parametrize(

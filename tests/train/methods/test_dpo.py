@@ -20,9 +20,9 @@ from train.launch.launch import Launch
 from train.methods.dpo import build_model, build_trainer, encode_rows
 from train.methods.dpo_trainer import Collator, build_dataset
 from train.planning.memory import estimate
-from train.planning.support import check_support
 from train.recipe import TrainRecipe
 from train.run import run
+from train.support import check_support
 
 BASES = ["tied", "untied"]
 

@@ -13,9 +13,9 @@ from tokenizer_kinds import KINDS
 from refinery.contract.formats import parse_steps
 from refinery.contract.records import (
     Decomposition,
-    Exchange,
     KnowledgeLabel,
     Passage,
+    PromptCompletion,
     RelevanceLabel,
     Step,
     Trajectory,
@@ -151,7 +151,9 @@ def trace_recipe(tmp_path):
     """A recipe over replies that tokenizers change, for a random model with the tokenizer of a kind."""
 
     def build(kind: str, replies=REPLIES, **values) -> TrainRecipe:
-        rows = [Exchange(question_id=f"q{i}", question="", step="main", prompt="Who?", reply=reply) for i, reply in enumerate(replies)]
+        rows = [
+            PromptCompletion(question_id=f"q{i}", question="", step="main", prompt="Who?", reply=reply) for i, reply in enumerate(replies)
+        ]
         write_records(tmp_path / "rows.jsonl", rows)
         values |= {"data": [str(tmp_path / "rows.jsonl")], "output_dir": str(tmp_path / "run"), "dtype": "float32"}
         return recipe(task="traces", base=str(saved_llama(tmp_path / kind, KINDS[kind]())), max_steps=1, **values)

@@ -12,12 +12,12 @@ from demo_teacher import COMMON_QUESTIONS, PASSAGES, WORLDS, config, rejection, 
 from distill.steps.refinement_kinds import Reply as NextStep
 from distill.tasks.decomposition import Reply as Decomposition
 from distill.tasks.relevance import Reply as Relevance
-from distill.teacher.teacher import Asked, Teacher
+from distill.teacher.teacher import RequestLog, Teacher
 from refinery.contract.records import Passage, Question, Step
 from refinery.demo.teacher.server import ChatServer
 from refinery.demo.world.questions import QUESTION_TYPES
 from refinery.llms.served.endpoint import ChatRequest
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.bm25 import Bm25
 
@@ -32,7 +32,7 @@ SEARCHES = {
 
 def read_reply(server: ChatServer, prompt: str) -> Any:
     async def run() -> Any:
-        endpoint = ChatEndpoint(config(server))
+        endpoint = EndpointClient(config(server))
         try:
             return json.loads((await endpoint.reply(ChatRequest(b"", (("user", prompt),)))).text)
         finally:
@@ -51,7 +51,7 @@ async def refine(teacher: Teacher, bm25: Bm25, question: Question) -> list[Step]
     steps = list[Step]()
     while len(steps) < 6:
         prompt = render_prompt("teacher_refinement", question=question.text, steps=steps)
-        reply = await teacher.ask(prompt, NextStep, Asked())
+        reply = await teacher.ask(prompt, NextStep, RequestLog())
         assert reply.action != "give_up", reply.text
         if reply.action == "answer":
             return [*steps, Step(action="answer", text=reply.text)]
@@ -86,7 +86,7 @@ def test_decomposition_gives_the_gold_sub_questions(server: ChatServer, tmp_path
 
     async def use(teacher: Teacher) -> list[list[str]]:
         prompts = [render_prompt("teacher_decomposition", question=question.text) for question in questions]
-        return [reply.sub_questions for reply in [await teacher.ask(prompt, Decomposition, Asked()) for prompt in prompts]]
+        return [reply.sub_questions for reply in [await teacher.ask(prompt, Decomposition, RequestLog()) for prompt in prompts]]
 
     gold = [[sub.text for sub in question.decomposition or []] or [question.text] for question in questions]
     assert with_teacher(server, tmp_path, use) == gold
@@ -99,7 +99,7 @@ def test_relevance_names_passages_that_suffice_on_their_own(server: ChatServer, 
         for question in several(question_type):
             passages = [hit.passage for hit in await bm25.search(question.text, k=5)]
             prompt = render_prompt("teacher_relevance", question=question.text, passages=passages)
-            relevant = (await teacher.ask(prompt, Relevance, Asked())).relevant
+            relevant = (await teacher.ask(prompt, Relevance, RequestLog())).relevant
             gold = set(question.supporting or []) if question_type in ("single_hop", "ambiguous") else set[str]()
             labels.append(({passages[number - 1].id for number in relevant}, gold & {passage.id for passage in passages}))
         return labels

@@ -15,7 +15,7 @@ import pytest
 from demo_teacher import WORLDS, decomposition_prompts, rejection, with_teacher
 
 from distill.tasks.decomposition import Reply as Decomposition
-from distill.teacher.teacher import Asked, Teacher
+from distill.teacher.teacher import RequestLog, Teacher
 from refinery.demo.teacher.replies import REFUSAL, serve
 from refinery.demo.teacher.server import MODEL, ChatServer, Faults, serving
 from refinery.errors import LLMError
@@ -74,7 +74,7 @@ def test_32_requests_are_answered_side_by_side(tmp_path: Path) -> None:
         return '{"sub_questions": ["?"]}'
 
     async def use(teacher: Teacher) -> None:
-        await asyncio.gather(*(teacher.ask(prompt, Decomposition, Asked()) for prompt in decomposition_prompts(64)))
+        await asyncio.gather(*(teacher.ask(prompt, Decomposition, RequestLog()) for prompt in decomposition_prompts(64)))
 
     with serving(answer) as server:
         with_teacher(server, tmp_path, use, calls_in_flight=32)
@@ -108,7 +108,7 @@ def test_the_command_prints_its_base_url_and_takes_faults() -> None:
 def test_an_error_that_passes_is_tried_again_and_counted(tmp_path: Path, fault: str) -> None:
     async def use(teacher: Teacher) -> tuple[int, int]:
         for prompt in decomposition_prompts(3):
-            await teacher.ask(prompt, Decomposition, Asked())
+            await teacher.ask(prompt, Decomposition, RequestLog())
         return teacher.calls, teacher.transport.retries
 
     with serve(WORLDS, faults=Faults(**{fault: 3})) as server:
@@ -129,7 +129,7 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
 def test_an_endpoint_that_never_recovers_cannot_be_used(tmp_path: Path) -> None:
     async def use(teacher: Teacher) -> None:
         with pytest.raises(LLMError, match="cannot be used: status 500"):
-            await teacher.ask(decomposition_prompts(1)[0], Decomposition, Asked())
+            await teacher.ask(decomposition_prompts(1)[0], Decomposition, RequestLog())
 
     with serve(WORLDS, faults=Faults(server_error_every=1)) as server:
         with_teacher(server, tmp_path, use, max_tries=3)
@@ -138,7 +138,7 @@ def test_an_endpoint_that_never_recovers_cannot_be_used(tmp_path: Path) -> None:
 
 def test_requests_above_the_limit_are_sent_again_until_they_fit(tmp_path: Path) -> None:
     async def use(teacher: Teacher) -> tuple[int, bool]:
-        await asyncio.gather(*(teacher.ask(prompt, Decomposition, Asked()) for prompt in decomposition_prompts(8)))
+        await asyncio.gather(*(teacher.ask(prompt, Decomposition, RequestLog()) for prompt in decomposition_prompts(8)))
         return teacher.calls, teacher.transport.retries > 0
 
     with serve(WORLDS, faults=Faults(max_in_flight=2, slow_seconds=0.05)) as server:
@@ -156,9 +156,9 @@ def test_requests_above_the_limit_are_sent_again_until_they_fit(tmp_path: Path) 
 def test_a_spoilt_reply_rejects_its_row_and_no_other(tmp_path: Path, fault: str, reason: str) -> None:
     async def use(teacher: Teacher) -> str:
         first, second, third = decomposition_prompts(3)
-        await teacher.ask(first, Decomposition, Asked())
+        await teacher.ask(first, Decomposition, RequestLog())
         rejected = await rejection(teacher, second)
-        await teacher.ask(third, Decomposition, Asked())
+        await teacher.ask(third, Decomposition, RequestLog())
         return rejected
 
     with serve(WORLDS, faults=Faults(**{fault: 2})) as server:
@@ -167,7 +167,7 @@ def test_a_spoilt_reply_rejects_its_row_and_no_other(tmp_path: Path, fault: str,
 
 def test_a_second_teacher_replays_the_store_without_a_call(tmp_path: Path) -> None:
     async def use(teacher: Teacher) -> tuple[list[list[str]], int, int]:
-        replies = [await teacher.ask(prompt, Decomposition, Asked()) for prompt in decomposition_prompts(4)]
+        replies = [await teacher.ask(prompt, Decomposition, RequestLog()) for prompt in decomposition_prompts(4)]
         return [reply.sub_questions for reply in replies], teacher.calls, teacher.hits
 
     with serve(WORLDS) as server:

@@ -30,25 +30,25 @@ def llm(loaded):
 
 
 def choose(llm, prompt, labels=(RELEVANT, IRRELEVANT)):
-    return asyncio.run(llm.context(prompt).choose(labels))
+    return asyncio.run(llm.context(prompt).label_probs(labels))
 
 
 def test_the_shares_are_the_models_softmax(llm, loaded):
     model, tokenizer = loaded
     with torch.inference_mode():
         logits = model.eval()(**tokenizer("Who directed Dune?", f"{FILM.title}\n{FILM.text}", return_tensors="pt")).logits[0]
-    shares = choose(llm, PROMPT)
-    assert [shares[IRRELEVANT], shares[RELEVANT]] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-6)
+    probs = choose(llm, PROMPT)
+    assert [probs[IRRELEVANT], probs[RELEVANT]] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-6)
 
 
 def test_a_batch_gives_what_its_rows_give_alone(llm):
     prompts = [PROMPT, relevance_prompt("When was the director of Golden Harbor born?", FILM), relevance_prompt("Who?", FILM)]
 
     async def all_at_once():
-        return await asyncio.gather(*(llm.context(prompt).choose((RELEVANT, IRRELEVANT)) for prompt in prompts))
+        return await asyncio.gather(*(llm.context(prompt).label_probs((RELEVANT, IRRELEVANT)) for prompt in prompts))
 
-    for prompt, shares in zip(prompts, asyncio.run(all_at_once()), strict=True):
-        assert shares == pytest.approx(choose(llm, prompt), abs=1e-6)
+    for prompt, probs in zip(prompts, asyncio.run(all_at_once()), strict=True):
+        assert probs == pytest.approx(choose(llm, prompt), abs=1e-6)
 
 
 def test_a_long_passage_loses_its_end_and_is_counted(llm, loaded):
@@ -77,8 +77,8 @@ def test_markers_in_outside_text_stay_text(loaded):
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda llm: llm.context(PROMPT).choose((KNOW, UNKNOW)), "it cannot choose know or unknow"),
-        (lambda llm: llm.context(decomposition_prompt("Who?")).choose((RELEVANT, IRRELEVANT)), "it cannot read this prompt"),
+        (lambda llm: llm.context(PROMPT).label_probs((KNOW, UNKNOW)), "it cannot read know or unknow"),
+        (lambda llm: llm.context(decomposition_prompt("Who?")).label_probs((RELEVANT, IRRELEVANT)), "it cannot read this prompt"),
         (lambda llm: llm.context(PROMPT).generate(max_new_tokens=4), "it cannot write text"),
         (lambda llm: llm.context(PROMPT).score([]), "it cannot score text"),
     ],

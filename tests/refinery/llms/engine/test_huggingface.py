@@ -188,7 +188,7 @@ def test_fresh_contexts_share_the_beginning_of_their_prompts(llm):
     opening = "Using the knowledge from the relevant paragraphs, give the answer to the question. Question: Who directed Dune?"
 
     async def run():
-        return await asyncio.gather(*(llm.context(opening + end).choose([" know", " unknow"]) for end in (" one", " two", " three")))
+        return await asyncio.gather(*(llm.context(opening + end).label_probs([" know", " unknow"]) for end in (" one", " two", " three")))
 
     asyncio.run(run())
     whole = [llm.context(opening + end).token_ids for end in (" one", " two", " three")]
@@ -237,7 +237,7 @@ def test_what_was_decoded_is_not_computed_again(llm):
 
 @pytest.mark.parametrize("labels", [[" know", " unknow"], [" relevant", " irrelevant", " Lyon"]])
 def test_choose_equals_the_softmax_of_a_full_forward(llm, tiny_model, labels):
-    chosen = asyncio.run(llm.context(PROMPTS[0]).choose(labels))
+    chosen = asyncio.run(llm.context(PROMPTS[0]).label_probs(labels))
     first = [llm.token_ids(plain(label))[0] for label in labels]
     assert len(set(first)) == len(labels)
     expected = torch.softmax(full_logprobs(tiny_model, llm.context(PROMPTS[0]).token_ids)[-1][first], dim=-1)
@@ -247,7 +247,7 @@ def test_choose_equals_the_softmax_of_a_full_forward(llm, tiny_model, labels):
 
 def test_choose_scores_labels_whole_where_their_first_tokens_agree(llm, tiny_model):
     labels = [" Lyon", " Lyon city", " Oslo"]
-    chosen = asyncio.run(llm.context(PROMPTS[0]).choose(labels))
+    chosen = asyncio.run(llm.context(PROMPTS[0]).label_probs(labels))
     prefix = llm.context(PROMPTS[0]).token_ids
     sums = [sum(continuation_logprobs(tiny_model, prefix, llm.token_ids(plain(label)))) for label in labels]
     assert list(chosen.values()) == pytest.approx(torch.softmax(torch.tensor(sums), dim=-1).tolist(), abs=1e-5)
@@ -307,7 +307,7 @@ def test_one_context_is_computed_once_per_adapter(adapted_model, control_tokeniz
     async def run():
         context = llm.context(PROMPTS[0])
         labels = [" know", " unknow"]
-        return await asyncio.gather(*(context.choose(labels, adapter=adapter) for adapter in ("left", "right", None, "left")))
+        return await asyncio.gather(*(context.label_probs(labels, adapter=adapter) for adapter in ("left", "right", None, "left")))
 
     left, right, base, again = asyncio.run(run())
     assert left == again
@@ -325,7 +325,7 @@ def test_a_hundred_concurrent_contexts_finish(tiny_model, control_tokenizer):
             generation = await context.generate(max_new_tokens=rng.randrange(1, 6))
             context = generation.context.extend(plain(" Oslo"))
             await asyncio.sleep(rng.random() / 100)
-        return (await context.choose([" know", " unknow"]))[" know"]
+        return (await context.label_probs([" know", " unknow"]))[" know"]
 
     async def run():
         return await asyncio.wait_for(asyncio.gather(*map(decoder, range(100))), timeout=60)

@@ -86,14 +86,14 @@ def test_other_families_give_way_too(tiny_t5s, tiny_encoder, family):
 
     def read(llm):
         async def run():
-            return await asyncio.gather(*(llm.context(prompt).choose(labels) for prompt in prompts))
+            return await asyncio.gather(*(llm.context(prompt).label_probs(labels) for prompt in prompts))
 
-        return [pytest.approx(shares, abs=1e-5) for shares in asyncio.run(run())]
+        return [pytest.approx(probs, abs=1e-5) for probs in asyncio.run(run())]
 
     expected = read(llm_over(*loaded, family))
     model = loaded[0].get_encoder() if family == "seq2seq" else loaded[0]
     device = SmallDevice(model, most_rows=2)
-    assert [shares.expected for shares in read(llm_over(*loaded, family))] == expected
+    assert [probs.expected for probs in read(llm_over(*loaded, family))] == expected
     assert device.failures
 
 
@@ -104,7 +104,7 @@ def test_of_a_batch_that_never_fits_only_the_long_request_is_lost(tiny_encoder):
     prompts = [knowledge_prompt(f"Who directed {'the film ' * length}?") for length in (1, 60, 2)]
 
     async def run():
-        asked = (llm.context(prompt).choose((KNOW, UNKNOW)) for prompt in prompts)
+        asked = (llm.context(prompt).label_probs((KNOW, UNKNOW)) for prompt in prompts)
         return await asyncio.gather(*asked, return_exceptions=True)
 
     assert [isinstance(found, LLMError) for found in asyncio.run(run())] == [False, True, False]

@@ -79,16 +79,16 @@ def test_a_label_read_is_a_share_of_whole_labels(llm):
     async def ask():
         context = llm.context(PROMPTS[1])
         scores = [sum(await context.score([Segment(label, "label")])) for label in labels]
-        return await context.choose(labels), scores
+        return await context.label_probs(labels), scores
 
-    shares, scores = asyncio.run(ask())
-    assert sum(shares.values()) == pytest.approx(1.0)
-    assert math.log(shares[labels[0]] / shares[labels[1]]) == pytest.approx(scores[0] - scores[1], abs=1e-4)
+    probs, scores = asyncio.run(ask())
+    assert sum(probs.values()) == pytest.approx(1.0)
+    assert math.log(probs[labels[0]] / probs[labels[1]]) == pytest.approx(scores[0] - scores[1], abs=1e-4)
 
 
 def test_answers_do_not_depend_on_who_shares_the_batch(loaded):
     async def ask(llm, prompts):
-        return await asyncio.gather(*(llm.context(prompt).choose((" know", " unknow")) for prompt in prompts))
+        return await asyncio.gather(*(llm.context(prompt).label_probs((" know", " unknow")) for prompt in prompts))
 
     together = asyncio.run(ask(Seq2SeqLLM(*loaded), PROMPTS))
     crowded = asyncio.run(ask(Seq2SeqLLM(*loaded, kv_tokens=1), PROMPTS))

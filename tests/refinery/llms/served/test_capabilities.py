@@ -38,7 +38,7 @@ WHOLE = Capabilities(
     control_tokens=True,
     stop_token_ids=True,
     logprobs=True,
-    label_reads="logprob_token_ids",
+    label_logprobs="logprob_token_ids",
     raw_label_reads=True,
     text_scores="prompt_logprobs",
     cached_tokens=True,
@@ -60,8 +60,8 @@ def test_a_parameter_that_is_overlooked_proves_nothing(find):
 
 def test_openais_own_parameters_give_label_reads_and_scores(find):
     found = find(refused=EXTENSIONS, processed_logprobs=True)
-    assert (found.label_reads, found.raw_label_reads, found.text_scores) == ("top_logprobs", False, "echo")
-    assert found.lacking({"token_ids", "control_tokens", "label_reads", "scores"}) == [
+    assert (found.label_logprobs, found.raw_label_reads, found.text_scores) == ("top_logprobs", False, "echo")
+    assert found.lacking({"token_ids", "control_tokens", "label_logprobs", "scores"}) == [
         "token-id prompts and replies",
         "control tokens in replies",
     ]
@@ -70,16 +70,16 @@ def test_openais_own_parameters_give_label_reads_and_scores(find):
 @pytest.mark.parametrize("handled", ["refused", "ignored"])
 def test_an_older_server_is_read_by_forcing_each_label(find, handled):
     found = find(**{handled: {"logprob_token_ids"}})
-    assert (found.label_reads, found.raw_label_reads) == ("allowed_token_ids", True)
+    assert (found.label_logprobs, found.raw_label_reads) == ("allowed_token_ids", True)
 
 
 def test_labels_that_were_each_given_all_the_probability_are_not_believed(find):
     found = find(ignored={"logprob_token_ids"}, processed_logprobs=True)
-    assert found.label_reads == "top_logprobs"
+    assert found.label_logprobs == "top_logprobs"
 
 
 def test_needs_are_named_in_the_words_of_the_refusal():
-    needs = {"token_ids", "control_tokens", "stop_token_ids", "logprobs", "label_reads", "scores"}
+    needs = {"token_ids", "control_tokens", "stop_token_ids", "logprobs", "label_logprobs", "scores"}
     assert WHOLE.lacking(needs) == []
     assert len(NO_CAPABILITIES.lacking(needs)) == len(needs)
 

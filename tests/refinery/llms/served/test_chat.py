@@ -10,7 +10,7 @@ from refinery.demo.teacher.server import ChatServer, Faults, serving
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Usage
 from refinery.llms.build import build_llm
-from refinery.llms.served.chat import GenerationRequest, RemoteLLM
+from refinery.llms.served.chat import ChatLLM, GenerationRequest
 from refinery.llms.served.endpoint import EndpointConfig, UnusableEndpoint
 
 
@@ -68,7 +68,7 @@ def test_the_endpoints_temperature_and_limit_hold_where_a_decoder_does_not_say_o
 
 
 def test_text_after_a_reply_is_the_users_next_turn(chat):
-    async def ask(llm: RemoteLLM):
+    async def ask(llm: ChatLLM):
         context = llm.context("first").extend([Segment(" and more", "prompt")])
         reply = await context.generate(max_new_tokens=9)
         return reply.context.extend([Segment("second", "prompt")]).messages, context.messages
@@ -81,7 +81,7 @@ def test_text_after_a_reply_is_the_users_next_turn(chat):
 def test_equal_requests_in_flight_are_sent_once_and_counted_for_each_question(chat):
     usages = [Usage(), Usage(), Usage()]
 
-    async def ask(llm: RemoteLLM) -> Counters:
+    async def ask(llm: ChatLLM) -> Counters:
         texts = ("two words", "two words", "another")
         contexts = [llm.context(text, usage=usage) for text, usage in zip(texts, usages, strict=True)]
         await asyncio.gather(*(context.generate(max_new_tokens=9) for context in contexts))
@@ -95,14 +95,14 @@ def test_equal_requests_in_flight_are_sent_once_and_counted_for_each_question(ch
 
 @pytest.mark.parametrize("values", [{"temperature": 0.5}, {}], ids=["by the decoder", "by the endpoint"])
 def test_samples_are_drawn_one_by_one(chat, values):
-    async def ask(llm: RemoteLLM) -> None:
+    async def ask(llm: ChatLLM) -> None:
         await asyncio.gather(*(llm.context("a").generate(max_new_tokens=9, **values) for _ in range(3)))
 
     assert chat(lambda text: "b", ask, faults=Faults(slow_seconds=0.05), temperature=0.0 if values else 1.0)[1].requests == 3
 
 
 def test_a_request_whose_first_asker_gives_up_still_serves_its_twin(chat):
-    async def ask(llm: RemoteLLM) -> str:
+    async def ask(llm: ChatLLM) -> str:
         first, second = (asyncio.ensure_future(llm.context("a").generate(max_new_tokens=9)) for _ in range(2))
         await asyncio.sleep(0.02)
         first.cancel()
@@ -112,7 +112,7 @@ def test_a_request_whose_first_asker_gives_up_still_serves_its_twin(chat):
 
 
 def test_a_withheld_reply_is_empty_and_the_others_go_on(chat, caplog):
-    async def ask(llm: RemoteLLM):
+    async def ask(llm: ChatLLM):
         return [await llm.context(text).generate(max_new_tokens=9) for text in ("a", "b")]
 
     kept, withheld = chat(lambda text: text, ask, faults=Faults(bad_request_every=2))[0]
@@ -140,5 +140,5 @@ def test_what_a_chat_cannot_give_names_the_model_that_can(use, what):
         " or behind a completions server (vLLM): then name its `tokenizer` in `endpoint`."
     )
     with pytest.raises(LLMError) as raised:
-        use(RemoteLLM(EndpointConfig(base_url="http://127.0.0.1:9/v1", model="scripted")))
+        use(ChatLLM(EndpointConfig(base_url="http://127.0.0.1:9/v1", model="scripted")))
     assert str(raised.value) == f"endpoint model 'scripted' is asked by chat, which has no {what}. {needed}"

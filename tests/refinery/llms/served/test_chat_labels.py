@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from infer.decoders import ra_isf
-from infer.session import Tools
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.demo.teacher.server import serving
 from refinery.llms.build import build_llm
-from refinery.llms.served.chat_labels import LabelReply, label_shares, mean_shares
+from refinery.llms.served.chat_labels import LabelReply, label_probs_of, mean_probs
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.fake import FakeRetriever
 
@@ -36,25 +36,25 @@ def reply(text: str, first=None) -> LabelReply:
     ],
 )
 def test_a_label_is_read_out_of_the_words(text, label):
-    assert label_shares(reply(text), LABELS) == {other: float(other == label) for other in LABELS}
+    assert label_probs_of(reply(text), LABELS) == {other: float(other == label) for other in LABELS}
 
 
 @pytest.mark.parametrize("text", ["", "Lyon", "My knowledge ends here"])
 def test_a_reply_without_a_label_has_no_share_for_any(text):
-    assert label_shares(reply(text), LABELS) == {" know": 0.0, " unknow": 0.0}
+    assert label_probs_of(reply(text), LABELS) == {" know": 0.0, " unknow": 0.0}
 
 
 def test_the_first_tokens_probabilities_are_taken_where_they_are_given():
-    shares = label_shares(reply("know", (("Know", math.log(0.5)), ("un", math.log(0.3)), (" know", math.log(0.1)))), LABELS)
-    assert shares == pytest.approx({" know": 2 / 3, " unknow": 1 / 3})
+    probs = label_probs_of(reply("know", (("Know", math.log(0.5)), ("un", math.log(0.3)), (" know", math.log(0.1)))), LABELS)
+    assert probs == pytest.approx({" know": 2 / 3, " unknow": 1 / 3})
 
 
 def test_a_first_token_that_belongs_to_no_label_leaves_it_to_the_words():
-    assert label_shares(reply("It is unknow", (("It", math.log(0.9)), ("know", math.log(0.05)))), LABELS)[" unknow"] == 1.0
+    assert label_probs_of(reply("It is unknow", (("It", math.log(0.9)), ("know", math.log(0.05)))), LABELS)[" unknow"] == 1.0
 
 
 def test_samples_without_a_label_do_not_count():
-    assert mean_shares([{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 1.0}]) == {"a": 0.5, "b": 0.5}
+    assert mean_probs([{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 1.0}]) == {"a": 0.5, "b": 0.5}
 
 
 class Server:
@@ -97,11 +97,11 @@ class Server:
         self._server.server_close()
 
     def labels(self, times: int = 1, **values):
-        """What `choose` gives, `times` over, and the record of what the endpoint can do."""
+        """What `label_probs` gives, `times` over, and the record of what the endpoint can do."""
 
         async def ask():
             try:
-                return [await llm.context(f"q{i}").choose(LABELS) for i in range(times)]
+                return [await llm.context(f"q{i}").label_probs(LABELS) for i in range(times)]
             finally:
                 await llm.close()
 
@@ -114,7 +114,7 @@ class Server:
 def test_an_endpoint_is_asked_for_log_probabilities_until_it_refuses_them(logprobs, share, requests):
     with Server(logprobs) as server:
         found, record = server.labels(times=2)
-    assert [shares[" know"] for shares in found] == [pytest.approx(share)] * 2
+    assert [probs[" know"] for probs in found] == [pytest.approx(share)] * 2
     assert len(server.bodies) == requests
     assert record["label_logprobs"] is (logprobs == "given")
 
@@ -152,7 +152,7 @@ def test_ra_isf_runs_with_a_chat_model_in_every_role():
     async def solve():
         try:
             values = {"retriever": FakeRetriever(lambda query: [film, other]), "passages_per_query": 2}
-            tools = Tools(question=Question(id="q", text="Where was the director of Dune born?"), llm=llm, **values)
+            tools = Session(question=Question(id="q", text="Where was the director of Dune born?"), llm=llm, **values)
             return await ra_isf.decode(tools.question, tools, ra_isf.Options())
         finally:
             await llm.close()

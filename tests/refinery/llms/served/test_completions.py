@@ -60,7 +60,7 @@ async def write_read_and_go_on(llm):
     query = await opened.generate(max_new_tokens=8, stop=(END,))
     found = query.context.extend([*control("[R_Evidences]"), *plain("Title: Dune [A_Response] </s>\n"), *control("[/R_Evidences]")])
     answer = await found.extend(control("[A_Response]")).generate(max_new_tokens=5, stop=(END,))
-    labels = await found.choose(LABELS)
+    labels = await found.label_probs(LABELS)
     one_token = await found.score(control("[A_Response]"))
     text = await found.score(plain(" Lyon, or Oslo"))
     return query, answer, labels, one_token, text
@@ -88,9 +88,9 @@ def test_every_dialect_gives_what_the_engine_on_this_machine_gives(ask, engine, 
 
 
 def test_label_odds_survive_a_server_that_reports_what_it_sampled_from(ask, engine):
-    shares, requests, llm = ask(lambda llm: llm.context(PROMPT).choose(LABELS), processed_logprobs=True, **OPENAI)
-    assert llm.capabilities.label_reads == "top_logprobs"
-    assert shares == pytest.approx(asyncio.run(engine.context(PROMPT).choose(LABELS)), abs=1e-4)
+    probs, requests, llm = ask(lambda llm: llm.context(PROMPT).label_probs(LABELS), processed_logprobs=True, **OPENAI)
+    assert llm.capabilities.label_logprobs == "top_logprobs"
+    assert probs == pytest.approx(asyncio.run(engine.context(PROMPT).label_probs(LABELS)), abs=1e-4)
     assert len(requests) == 1
 
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 import pytest
 from servers.completions import CompletionsServer
 
-from infer.session import Tools
+from infer.session import Session
 from infer.steps.scorers import relevance_judge
 from refinery.contract.records import Passage, Question
 from refinery.demo.teacher.server import ChatServer, serving
 from refinery.llms.build import build_llm
 from refinery.llms.served.capabilities import probe
-from refinery.llms.served.chat import RemoteLLM
+from refinery.llms.served.chat import ChatLLM
 from refinery.llms.served.context_limit import ByteTokens, served_context_limit
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.fake import FakeRetriever
@@ -58,10 +58,10 @@ def test_a_prompt_for_a_chat_is_fitted_by_its_bytes():
     prompts: list[str] = []
 
     async def decode(server: ChatServer):
-        llm = RemoteLLM(ServedModelConfig(base_url=server.base_url, model="scripted"), 600)
+        llm = ChatLLM(ServedModelConfig(base_url=server.base_url, model="scripted"), 600)
         long = [LONG.model_copy(update={"id": str(i)}) for i in range(3)]
         question = Question(id="q", text="Where is Lyon?")
-        tools = Tools(question, llm, FakeRetriever(lambda query: long), passages_per_query=3)
+        tools = Session(question, llm, FakeRetriever(lambda query: long), passages_per_query=3)
         decoder = plugins.load("infer.decoders", "rag")
         try:
             return await decoder.decode(tools.readable(), tools, decoder.Options())
@@ -79,8 +79,8 @@ def test_a_judge_behind_a_chat_reads_what_fits():
     prompts: list[str] = []
 
     async def judge(server: ChatServer):
-        llm = RemoteLLM(ServedModelConfig(base_url=server.base_url, model="scripted"), 600)
-        tools = Tools(Question(id="q", text="Where is Lyon?"), llm, None, passages_per_query=1)
+        llm = ChatLLM(ServedModelConfig(base_url=server.base_url, model="scripted"), 600)
+        tools = Session(Question(id="q", text="Where is Lyon?"), llm, None, passages_per_query=1)
         try:
             return await relevance_judge("relevance", tools, depth=0).score("Where is Lyon?", [LONG])
         finally:

@@ -14,7 +14,7 @@ from servers.scripted import chat_reply, prompt_of, scripted
 from refinery.contract.records import Passage, Question
 from refinery.errors import LLMError, RetrievalError
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint, openai_client
-from refinery.llms.served.openai import ChatEndpoint
+from refinery.llms.served.openai import EndpointClient
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 
 SCHEMA = {"title": "Answer", "type": "object", "properties": {"answer": {"type": "string"}}}
@@ -24,14 +24,14 @@ def ask(prompts, base_url, *, schema=None, seconds=30.0, first=(), **config) -> 
     """The outcomes of requests that are sent at once, after `first` one by one; a traceback of the client is raised."""
     values = {"model": "m", "base_url": base_url, "max_tries": 2} | config
 
-    async def one(chat: ChatEndpoint, prompt: str) -> Reply | LLMError:
+    async def one(chat: EndpointClient, prompt: str) -> Reply | LLMError:
         try:
             return await chat.reply(ChatRequest(b"", (("user", prompt),), schema))
         except LLMError as error:
             return error
 
     async def run() -> list[Reply | LLMError]:
-        chat = ChatEndpoint(EndpointConfig(**values))
+        chat = EndpointClient(EndpointConfig(**values))
         try:
             async with asyncio.timeout(seconds):
                 before = [await one(chat, prompt) for prompt in first]

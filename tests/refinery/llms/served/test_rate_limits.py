@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from refinery.llms.served.rate_limits import Gate, MinuteBudget
+from refinery.llms.served.rate_limits import AdaptiveConcurrencyLimit, RateLimiter
 
 
 class Server:
@@ -22,7 +22,7 @@ class Server:
         return True
 
 
-async def ask(gate: Gate, server: Server) -> None:
+async def ask(gate: AdaptiveConcurrencyLimit, server: Server) -> None:
     while True:
         entered = await gate.enter()
         answered = await server.call()
@@ -34,7 +34,7 @@ async def ask(gate: Gate, server: Server) -> None:
 
 @pytest.mark.parametrize("width", [1, 3, 16])
 def test_the_gate_finds_what_the_endpoint_takes(width):
-    server, gate = Server(width), Gate(64)
+    server, gate = Server(width), AdaptiveConcurrencyLimit(64)
 
     async def run() -> None:
         await asyncio.gather(*(ask(gate, server) for _ in range(600)))
@@ -47,7 +47,7 @@ def test_the_gate_finds_what_the_endpoint_takes(width):
 
 
 def test_an_endpoint_that_takes_all_is_never_held_back():
-    server, gate = Server(64), Gate(64)
+    server, gate = Server(64), AdaptiveConcurrencyLimit(64)
 
     async def run() -> None:
         await asyncio.gather(*(ask(gate, server) for _ in range(300)))
@@ -57,7 +57,7 @@ def test_an_endpoint_that_takes_all_is_never_held_back():
 
 
 def test_after_a_rate_limit_the_gate_opens_again():
-    gate = Gate(32)
+    gate = AdaptiveConcurrencyLimit(32)
 
     async def run() -> None:
         entered = [await gate.enter() for _ in range(32)]
@@ -72,7 +72,7 @@ def test_after_a_rate_limit_the_gate_opens_again():
 
 
 def test_a_caller_that_gives_up_leaves_its_place_to_the_next():
-    gate = Gate(1)
+    gate = AdaptiveConcurrencyLimit(1)
 
     async def run() -> None:
         first = await gate.enter()
@@ -88,7 +88,7 @@ def test_a_caller_that_gives_up_leaves_its_place_to_the_next():
 
 def test_a_minute_budget_spends_no_more_than_it_has_and_gives_back_what_was_not_used():
     async def run() -> tuple[float, float]:
-        loop, budget = asyncio.get_running_loop(), MinuteBudget(600)  # ten a second
+        loop, budget = asyncio.get_running_loop(), RateLimiter(600)  # ten a second
         began = loop.time()
         for _ in range(12):
             await budget.take(1)

@@ -48,7 +48,7 @@ async def walk(context, adapter) -> list[Read]:
     ids = forks[0]._llm.token_ids(EVIDENCE)
     reads += [Read(fork.token_ids, ids, logprobs, adapter, "scored") for fork, logprobs in zip(forks, scores, strict=True)]
     labels = [forks[0]._llm.token_ids([Segment(label, "label")])[0] for label in LABELS]
-    chosen = await forks[-1].choose(LABELS, adapter=adapter)
+    chosen = await forks[-1].label_probs(LABELS, adapter=adapter)
     return [*reads, Read(forks[-1].token_ids, labels, [math.log(share) for share in chosen.values()], adapter, "chosen")]
 
 

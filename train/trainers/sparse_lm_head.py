@@ -12,11 +12,11 @@ import torch
 from trl import SFTTrainer
 
 from refinery.contract.segments import IGNORED_LABEL, SegmentKind
-from train.methods.generative_eval import ScoredByUse
 from train.rows.packing import KINDS
+from train.trainers.generative_eval import GenerativeEvalMixin
 
 
-class SupervisedHeadTrainer(ScoredByUse, SFTTrainer):
+class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
     """Trains batches of `train.rows.packing.Collator`: the fused head sees the hidden states whose next token is supervised.
 
     The loss is the mean over the supervised tokens of all processes and accumulated batches, in training weighted where `loss_weights`

@@ -1,6 +1,6 @@
 """What a model does on held-out rows, asked as inference asks it: label reads for a judge, generation for what writes.
 
-The same scores are taken of the model in training (train/methods/generative_eval.py) and, after it, of the checkpoint loaded back from
+The same scores are taken of the model in training (train/trainers/generative_eval.py) and, after it, of the checkpoint loaded back from
 disk. A trajectory is walked along its own steps: before each one the model is given the right steps so far with their evidence, and writes
 one.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refinery.contract.formats import END, SEARCH_ACTIONS, parse_steps
-from refinery.contract.records import Decomposition, Exchange, Preference, RelevanceLabel, Step, Trajectory
+from refinery.contract.records import Decomposition, Preference, PromptCompletion, RelevanceLabel, Step, Trajectory
 from refinery.contract.segments import Segment, encode, encode_segment
 from refinery.errors import RecordError, UnwritableError
 from refinery.llms.build import ModelConfig, build_llm, llm_over
@@ -107,7 +107,7 @@ async def _positive_shares(llm: Any, records: Sequence[Judgement], task: str) ->
     negative, positive = JUDGE_LABELS[task]
 
     async def judge(record: Judgement) -> float:
-        return (await llm.context(judge_prompt(record)).choose((negative, positive)))[positive]
+        return (await llm.context(judge_prompt(record)).label_probs((negative, positive)))[positive]
 
     return await _all(judge, records)
 
@@ -128,10 +128,10 @@ async def _score_decompositions(llm: Any, records: Sequence[Decomposition], reci
     return {"accuracy": exact / len(records), "f1": 2 * shared / total}
 
 
-async def _score_replies(llm: Any, records: Sequence[Exchange], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_replies(llm: Any, records: Sequence[PromptCompletion], recipe: TrainRecipe) -> dict[str, float | None]:
     """Share of replies that are the teacher's, but for white space at their ends."""
 
-    async def reply(record: Exchange) -> str:
+    async def reply(record: PromptCompletion) -> str:
         context = llm.context(record.prompt)
         return (await context.generate(max_new_tokens=_room(llm, context))).text
 

@@ -100,5 +100,5 @@ def config_of(base: str) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise CheckpointError(
-            f"{base}: no configuration can be read ({reason}), and train/planning/shapes.py has no shape of that name."
+            f"{base}: no configuration can be read ({reason}), and train/families/shapes.py has no shape of that name."
         ) from None

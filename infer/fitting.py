@@ -24,21 +24,21 @@ def valid_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def fit_text(text: str, room: int, tokenizer: Any) -> str:
-    """The text, or as much of its beginning as takes `room` tokens."""
-    beginning = text[: room * _CHARACTERS_PER_TOKEN]
+def fit_text(text: str, token_budget: int, tokenizer: Any) -> str:
+    """The text, or as much of its beginning as takes `token_budget` tokens."""
+    beginning = text[: token_budget * _CHARACTERS_PER_TOKEN]
     token_ids = encode_text(beginning, tokenizer)
-    if len(token_ids) <= room:
+    if len(token_ids) <= token_budget:
         return beginning
-    return valid_text(tokenizer.decode(token_ids[:room], skip_special_tokens=False)).rstrip("\N{REPLACEMENT CHARACTER}")
+    return valid_text(tokenizer.decode(token_ids[:token_budget], skip_special_tokens=False)).rstrip("\N{REPLACEMENT CHARACTER}")
 
 
-def fit_passages(passages: Sequence[Passage], room: int, tokenizer: Any) -> list[Passage]:
-    """The passages, the longest shortened until they take `room` tokens together."""
+def fit_passages(passages: Sequence[Passage], token_budget: int, tokenizer: Any) -> list[Passage]:
+    """The passages, the longest shortened until they take `token_budget` tokens together."""
     titles = [fit_text(passage.title, _TITLE_TOKENS, tokenizer) for passage in passages]
-    texts = [passage.text[: room * _CHARACTERS_PER_TOKEN] for passage in passages]
+    texts = [passage.text[: token_budget * _CHARACTERS_PER_TOKEN] for passage in passages]
     lengths = [len(encode_text(text, tokenizer)) for text in texts]
-    left = room - sum(len(encode_text(title, tokenizer)) + _TOKENS_BESIDE for title in titles)
+    left = token_budget - sum(len(encode_text(title, tokenizer)) + _TOKENS_BESIDE for title in titles)
     cap = _cap(lengths, left)
     return [
         passage.model_copy(update={"title": title, "text": fit_text(text, cap, tokenizer) if length > cap else text})
@@ -46,12 +46,14 @@ def fit_passages(passages: Sequence[Passage], room: int, tokenizer: Any) -> list
     ]
 
 
-def fit_prompt(prompt: Prompt, room: int, tokenizer: Any) -> Prompt:
-    """The prompt with the passages that it shows shortened, the longest first, until it takes `room` tokens or none has text left."""
+def fit_prompt(prompt: Prompt, token_budget: int, tokenizer: Any) -> Prompt:
+    """The prompt with the passages that it shows shortened, the longest first, until it takes `token_budget` tokens or none has text
+    left.
+    """
     shown: list[Passage] = []
     _changed(prompt.values, lambda passage: shown.append(passage) or passage)
     factor = 1
-    while (excess := len(encode_text(prompt, tokenizer)) - room) > 0 and any(passage.text for passage in shown):
+    while (excess := len(encode_text(prompt, tokenizer)) - token_budget) > 0 and any(passage.text for passage in shown):
         taken = sum(len(encode_text(text, tokenizer)) for passage in shown for text in (passage.title, passage.text))
         shown = fit_passages(shown, taken + _TOKENS_BESIDE * len(shown) - factor * excess, tokenizer)
         factor *= 2  # a text may take more tokens in a prompt, or cut, than alone and whole: what is left over goes, and more each time
@@ -74,9 +76,9 @@ def count_shortened(passages: Sequence[Passage], whole: Sequence[Passage]) -> in
     return sum(len(read.text) < len(before.text) for read, before in zip(passages, whole, strict=True))
 
 
-def _cap(lengths: Sequence[int], room: int) -> int:
+def _cap(lengths: Sequence[int], token_budget: int) -> int:
     """The length that each may have at most, so that all of them fit: what the short ones leave goes to the long ones."""
-    left, ordered = max(room, 0), sorted(lengths)
+    left, ordered = max(token_budget, 0), sorted(lengths)
     for i, length in enumerate(ordered):
         share = left // (len(ordered) - i)
         if length > share:

@@ -7,13 +7,13 @@ from accelerate.utils import broadcast_object_list
 from transformers import Seq2SeqTrainer, Trainer
 
 from refinery.contract.segments import IGNORED_LABEL
-from train.methods.evaluate import evaluate_model
-from train.methods.sums import KeepsSums
 from train.recipe import TrainRecipe
+from train.trainers.evaluate import evaluate_model
+from train.trainers.sums import KeepsSums
 
 
-class ScoredByUse(KeepsSums):
-    """Adds the scores of train/methods/evaluate.py to a Trainer's evaluation as `eval_<name>`, from which the best checkpoint is chosen.
+class GenerativeEvalMixin(KeepsSums):
+    """Adds the scores of train/trainers/evaluate.py to a Trainer's evaluation as `eval_<name>`, from which the best checkpoint is chosen.
 
     Every process answers all rows: it takes no longer than one process answering them, and a model that is split over processes
     answers only if all of them run it.
@@ -32,11 +32,11 @@ class ScoredByUse(KeepsSums):
         return metrics | agreed
 
 
-class ScoredSeq2SeqTrainer(ScoredByUse, Seq2SeqTrainer):
+class ScoredSeq2SeqTrainer(GenerativeEvalMixin, Seq2SeqTrainer):
     """For encoder-decoders."""
 
 
-class ScoredTrainer(ScoredByUse, Trainer):
+class ScoredTrainer(GenerativeEvalMixin, Trainer):
     """For encoders with a classification head."""
 
 

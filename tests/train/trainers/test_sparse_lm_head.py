@@ -6,8 +6,8 @@ from trl import SFTConfig, SFTTrainer
 
 from refinery.contract.segments import EncodedRow
 from refinery.llms.weights.checkpoint import load_base
-from train.methods.sparse_lm_head import SupervisedHeadTrainer
 from train.rows.packing import Collator, build_dataset
+from train.trainers.sparse_lm_head import SupervisedHeadTrainer
 
 ROWS = [
     EncodedRow([5, 6, 7, 8, 9, 10], [-100, -100, 7, 8, -100, 10], ["prompt", "prompt", "control_token", "query", "evidence", "answer"]),

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from infer.session import Tools
-from infer.steps.fitting import fit_prompt
+from infer.fitting import fit_prompt
+from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM, FakeTokenizer
 from refinery.prompts.render import render_prompt
@@ -41,12 +41,12 @@ class SmallModel(FakeLLM):
 )
 def test_what_several_searches_found_is_shortened_to_the_models_context(decoder, options, examples):
     found, llm = plugins.load("infer.decoders", decoder), SmallModel()
-    tools = Tools(Question(id="q", text="Who directed it?"), llm, FakeRetriever(long_passages), passages_per_query=2)
-    asyncio.run(found.decode(tools.question, tools, found.Options(examples=examples, **options)))
+    session = Session(Question(id="q", text="Who directed it?"), llm, FakeRetriever(long_passages), passages_per_query=2)
+    asyncio.run(found.decode(session.question, session, found.Options(examples=examples, **options)))
     read = [len(llm.tokenizer(text)["input_ids"]) for text in llm.texts("generate")]
     assert len(read) > 2
     assert LIMIT * 0.9 < max(read) <= LIMIT - TO_WRITE
-    assert "shortened" in [step.name for step in tools.trace]
+    assert "shortened" in [step.name for step in session.trace]
 
 
 def test_a_prompt_that_fits_or_shows_no_passage_stays_as_it_is():

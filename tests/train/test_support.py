@@ -6,10 +6,10 @@ import pytest
 
 from refinery.errors import RecipeError
 from refinery.runtime.recipe import build_recipe
-from train.planning.support import REFUSALS, check_support, support_table
 from train.recipe import TrainRecipe
+from train.support import REFUSALS, check_support, support_table
 
-README = Path(__file__).parents[3] / "accelerate_configs" / "README.md"
+README = Path(__file__).parents[2] / "accelerate_configs" / "README.md"
 
 
 def values(**changes) -> dict:

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from refinery.contract.records import write_records
 from refinery.llms.fake import FakeLLM, FakeTokenizer
 from refinery.tasks.sub_models import KNOW, UNKNOW
-from train.methods.evaluate import evaluate_model, score
 from train.recipe import SCORES, TrainRecipe
 from train.rows.data import training_records
 from train.run import load_family, run
+from train.trainers.evaluate import evaluate_model, score
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""What every trainer shares: arguments, the loss, sums, and evaluation by use."""
