@@ -19,7 +19,7 @@ from distill.teacher.budget import Budget
 from distill.teacher.store import ReplyStore, effect_key
 from refinery.errors import LLMError
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.json_reply import parse_json_reply, reads_as_refusal
+from refinery.llms.served.json_reply import read_reply, reads_as_refusal
 from refinery.prompts.render import render_prompt
 
 T = TypeVar("T", bound=BaseModel)
@@ -80,6 +80,7 @@ class Teacher:
         self.config, self.store, self.transport, self.budget = config, store, transport, budget
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
         self.models: Counter[str] = Counter()
+        self.readings: Counter[str] = Counter()  # how replies were read: as asked for, mended, or as a person would
         self._provider = _provider(config)
         self._in_flight: dict[bytes, asyncio.Future[Reply | None]] = {}
 
@@ -91,15 +92,21 @@ class Teacher:
         messages: tuple[tuple[str, str], ...] = (("user", prompt),)
         reply = await self._whole_reply(messages, schema, asked, rollout)
         try:
-            return parse_json_reply(reply.text, schema)
+            return self._read(reply, schema)
         except ValueError as error:
             fault = str(error)
         correction = render_prompt("teacher_correction", fault=fault)
         reply = await self._whole_reply((*messages, ("assistant", reply.text), ("user", correction)), schema, asked, rollout)
         try:
-            return parse_json_reply(reply.text, schema)
+            return self._read(reply, schema, corrected=True)
         except ValueError as error:
             raise RejectedRow("malformed", f"{error}; reply: {reply.text[:200]!r}") from None
+
+    def _read(self, reply: Reply, schema: type[T], *, corrected: bool = False) -> T:
+        """The reply as a `schema`, and how it was read counted. Raises ValueError."""
+        read, reading = read_reply(reply.text, schema)
+        self.readings[f"{reading}_after_correction" if corrected else reading] += 1
+        return read
 
     async def text(self, prompt: str, asked: RequestLog, *, rollout: int = 0) -> str:
         """The reply to `prompt` as it is, cut or empty or unwilling as it may be. Raises RejectedRow only where the API withholds it."""
@@ -202,6 +209,7 @@ class Teacher:
             "num_prompt_tokens": self.num_prompt_tokens,
             "num_completion_tokens": self.num_completion_tokens,
             "models": dict(self.models),
+            "replies_read_as": dict(self.readings),
             **self.budget.summary(),
         }
 

@@ -1,8 +1,13 @@
-"""A model's reply read as one JSON object of a known shape. Nothing in it is ever evaluated."""
+"""A model's reply read as one JSON object of a known shape, as it was asked for or as a person would still read it. Nothing is evaluated.
+
+`read_reply('I think so: {"label": "relevant"}', Label)` gives the object and how it was read, "object".
+"""
 
 import json
+import re
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -10,29 +15,104 @@ from refinery.llms.served.wire import whole_text
 
 T = TypeVar("T", bound=BaseModel)
 
+# object: as it was asked for, whatever is around it; mended: its punctuation repaired; list: the bare or numbered list of a shape that is
+# one list; words: the bare label of a shape that is one choice.
+Reading = Literal["object", "mended", "list", "words"]
+
+_ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+(.+?)\s*$", re.MULTILINE)
+_LEAD = re.compile(r"[\s\"'*`(]*(?:[\w ]{0,30}:)?[\s\"'*`(]*")  # such as `**Answer:** `
+_AFTER = re.compile(r"[\n\"'*`).,:;!]")
+
 
 def parse_json_reply(text: str, schema: type[T]) -> T:
-    """The reply's JSON object as a `schema`, its punctuation mended where need be. Raises ValueError that says what is wrong."""
-    start, end = text.find("{"), text.rfind("}")
-    if start < 0:
-        raise ValueError("there is no JSON object in it")
-    part = text[start : end + 1] if end > start else text[start:]  # drops code fences and small talk
+    """The reply's object, however it was read. Raises ValueError that says what is wrong."""
+    return read_reply(text, schema)[0]
+
+
+def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
+    """The reply as a `schema`, and how it was read: of several objects the last that fits. Raises ValueError that says what is wrong."""
+    fault = "there is no JSON object in it"
+    for part in reversed(list(_objects(text))):
+        try:
+            return schema.model_validate_json(part), "object"
+        except ValidationError as error:
+            if error.errors()[0]["type"] != "json_invalid" and not fault.startswith("field"):
+                fault = _fault(error)
+    if (start := text.find("{")) >= 0 and not fault.startswith("field"):
+        mended, fault = _mended(text[start : text.rfind("}") + 1] or text[start:], schema, closed=text.rfind("}") > start)
+        if mended is not None:
+            return mended, "mended"
+    with suppress(ValidationError, RecursionError):
+        if "{" not in text and (read := _without_object(text, schema)):
+            values, reading = read
+            return schema.model_validate(values), reading
+    raise ValueError(fault)
+
+
+def _objects(text: str) -> Iterator[str]:
+    """The balanced JSON objects of a text that are not within another, first to last."""
+    decoder, place = json.JSONDecoder(), text.find("{")
+    while place >= 0:
+        try:
+            _, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            end = place + 1
+        else:
+            yield text[place:end]
+        place = text.find("{", end)
+
+
+def _mended(part: str, schema: type[T], *, closed: bool) -> tuple[T | None, str]:
+    """The object with its quotes and commas mended, or None and why. One without its end is not mended: what is missing would go unseen."""
     try:
-        return schema.model_validate_json(part)
+        return schema.model_validate_json(part), ""
     except ValidationError as error:
-        fault = error.errors()[0]
-    if fault["type"] == "json_invalid" and end > start:
-        # Quotes and commas can be mended. An object without its end cannot: what is missing would go unseen.
+        fault = error
+    if fault.errors()[0]["type"] == "json_invalid" and closed:
         from json_repair import repair_json
 
         # What is nested too deep to be mended keeps pydantic's word for it.
         with suppress(RecursionError):
             try:
                 # Through JSON once more: mended text may hold half a surrogate pair, which no file can.
-                return schema.model_validate_json(whole_text(json.dumps(repair_json(part, return_objects=True), ensure_ascii=False)))
+                mended = json.dumps(repair_json(part, return_objects=True), ensure_ascii=False)
+                return schema.model_validate_json(whole_text(mended)), ""
             except ValidationError as error:
-                fault = error.errors()[0]
-    raise ValueError(f"field '{'.'.join(map(str, fault['loc'])) or 'reply'}': {fault['msg']}")
+                fault = error
+    return None, _fault(fault)
+
+
+def _fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"field '{'.'.join(map(str, first['loc'])) or 'reply'}': {first['msg']}"
+
+
+def _without_object(text: str, schema: type[BaseModel]) -> tuple[dict[str, Any], Reading] | None:
+    """The one field of a shape that has one, from a reply that says it without the braces; None where it cannot be seen."""
+    if len(schema.model_fields) != 1:
+        return None
+    (name, field) = next(iter(schema.model_fields.items()))
+    inner = [str(one) for one in get_args(field.annotation)]
+    if get_origin(field.annotation) is list:
+        items = _bare_list(text) or (_ITEM.findall(text) if "str" in inner[0] else [])
+        return ({name: items}, "list") if items else None
+    if get_origin(field.annotation) is Literal and (label := _bare_label(text, inner)):
+        return {name: label}, "words"
+    return None
+
+
+def _bare_list(text: str) -> list[Any]:
+    start, end = text.find("["), text.rfind("]")
+    with suppress(ValueError):
+        return json.loads(text[start : end + 1]) if 0 <= start < end else []
+    return []
+
+
+def _bare_label(text: str, labels: list[str]) -> str | None:
+    """The label that the reply begins with, if need be after `Answer:` or within quotes or asterisks."""
+    said = _LEAD.sub("", text.strip(), count=1).lower()
+    named = [label for label in labels if said.startswith(label.lower()) and (len(said) == len(label) or _AFTER.match(said[len(label)]))]
+    return named[0] if len(named) == 1 else None
 
 
 def reads_as_refusal(text: str) -> bool:

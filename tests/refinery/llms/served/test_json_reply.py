@@ -1,12 +1,13 @@
 import json
 import re
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from refinery.llms.served.json_reply import parse_json_reply, reads_as_refusal
+from refinery.llms.served.json_reply import parse_json_reply, read_reply, reads_as_refusal
 
 
 class Queries(BaseModel):
@@ -55,3 +56,53 @@ def test_half_a_surrogate_pair_which_no_file_can_hold_is_replaced():
 )
 def test_a_refusal_is_told_from_an_answer(reply, refuses):
     assert reads_as_refusal(reply) == refuses
+
+
+class Label(BaseModel):
+    label: Literal["relevant", "irrelevant"]
+
+
+class Numbers(BaseModel):
+    relevant: list[int]
+
+
+@pytest.mark.parametrize(
+    ("reply", "label", "reading"),
+    [
+        ('{"label": "relevant"}', "relevant", "object"),
+        ('The form is {"label": "..."}. My answer: {"label": "irrelevant"}', "irrelevant", "object"),
+        ('{"label": "relevant"}\n{"label": "irrelevant"}', "irrelevant", "object"),
+        ("{'label': 'relevant',}", "relevant", "mended"),
+        ("Irrelevant. The paragraph is about his son.", "irrelevant", "words"),
+        ("**Answer:** **relevant**", "relevant", "words"),
+        ("Label: relevant", "relevant", "words"),
+    ],
+)
+def test_a_label_is_read_as_a_person_would(reply, label, reading):
+    read, how = read_reply(reply, Label)
+    assert (read.label, how) == (label, reading)
+
+
+@pytest.mark.parametrize("reply", ["It may be relevant.", "relevant or irrelevant", "Relevance: high", "irrelevantly", "yes"])
+def test_a_reply_that_names_no_label_first_is_not_read(reply):
+    with pytest.raises(ValueError, match="there is no JSON object in it"):
+        read_reply(reply, Label)
+
+
+@pytest.mark.parametrize(
+    ("reply", "shape", "expected"),
+    [
+        ('["Who?", "When?"]', Queries, ["Who?", "When?"]),
+        ("Sub-questions:\n1. Who?\n2) When?", Queries, ["Who?", "When?"]),
+        ("- Who?\n- When?", Queries, ["Who?", "When?"]),
+        ("The relevant ones: [1, 3]", Numbers, [1, 3]),
+    ],
+)
+def test_a_list_is_read_without_its_braces(reply, shape, expected):
+    read, how = read_reply(reply, shape)
+    assert (list(read.model_dump().values()), how) == ([expected], "list")
+
+
+def test_numbers_are_not_guessed_from_a_numbered_text():
+    with pytest.raises(ValueError, match="there is no JSON object in it"):
+        read_reply("1. The first passage is relevant.", Numbers)
