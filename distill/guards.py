@@ -16,7 +16,7 @@ from refinery.contract.records import Preference, Question, Record, Trajectory
 from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions
 from refinery.tasks.rows import PromptedRecord, prompt_and_reply
-from refinery.tasks.sub_models import Judgement
+from refinery.tasks.sub_models import JudgeLabel
 from refinery.text import normalize_answer
 
 EXAMPLES = 5
@@ -76,7 +76,7 @@ def _labels(record: Record) -> list[str]:
     """What a model would be trained to choose: the label of a row, or the actions of a trajectory."""
     if isinstance(record, Trajectory):
         return [step.action for step in record.steps]
-    return [record.label] if isinstance(record, Judgement) else []
+    return [record.label] if isinstance(record, JudgeLabel) else []
 
 
 class _Leaks:

@@ -15,7 +15,7 @@ from infer.provenance import fingerprints, prompts_now, provenance
 from infer.recipe import InferRecipe
 from infer.session import Session
 from infer.shards import (
-    Ledger,
+    AnswerLedger,
     Processes,
     attempts,
     delete_ledgers,
@@ -65,7 +65,7 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
         processes.wait()  # every process has read what is answered: from here on each adds to it
         answered = {row.prediction.question_id for row in earlier if row.prediction.failed is None}
         share = processes.share([question for question in questions if question.id not in answered])
-        with Ledger(output, processes.rank, attempt=attempts(earlier) + 1) as ledger:
+        with AnswerLedger(output, processes.rank, attempt=attempts(earlier) + 1) as ledger:
             asyncio.run(_answer_all(bench, share, ledger))
         processes.wait()
         processes.part()
@@ -199,7 +199,7 @@ class InferBench:
         return {role: llm for role, llm in llms.items() if isinstance(configs[role], ServedModelConfig)}
 
 
-async def _answer_all(bench: InferBench, questions: Sequence[Question], ledger: Ledger) -> None:
+async def _answer_all(bench: InferBench, questions: Sequence[Question], ledger: AnswerLedger) -> None:
     """Decode with a bounded number of questions in flight; each prediction is on disk before the next question starts."""
     gate = asyncio.Semaphore(bench.recipe.questions_in_flight)
     calls = failed = 0

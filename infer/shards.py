@@ -83,7 +83,7 @@ class LedgerRow(Record):
     prediction: Prediction
 
 
-class Ledger:
+class AnswerLedger:
     """The ledger that one process appends to. A line cut short by an interruption is taken away first."""
 
     def __init__(self, output: RunDir, process_rank: int, *, attempt: int) -> None:

@@ -19,7 +19,7 @@ from refinery.contract.records import Record, RelevanceLabel, Trajectory
 from refinery.contract.rq_rag_release import release_row
 from refinery.prompts.render import rendered_prompts
 from refinery.runtime.run_dir import RunDir
-from refinery.tasks.sub_models import Judgement
+from refinery.tasks.sub_models import JudgeLabel
 
 Outcome = Sequence[Record] | RejectedRow
 # Of a file of labels, written at once: one system call for a thousand rows.
@@ -83,7 +83,7 @@ class LabelWriter:
         self.rows += 1
         self.rows_of_split[split] += 1
         name = f"{split}.jsonl"
-        if isinstance(row, Judgement):
+        if isinstance(row, JudgeLabel):
             self.labels[row.label] += 1
             self._labels_of_file.setdefault(name, Counter())[row.label] += 1
         if self._record_types.setdefault(name, type(row)) is not type(row):

@@ -12,7 +12,7 @@ from typing import Any
 
 from infer.evaluation.finished_runs import open_stored
 from infer.evaluation.rescore import answered_in_order, rescore
-from infer.evaluation.scores import JUDGEMENTS_FILE, Judgement, read_judgements
+from infer.evaluation.scores import JUDGEMENTS_FILE, JudgedAnswer, read_judgements
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.errors import RunDirError
@@ -42,7 +42,7 @@ def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
     return rescore(run)
 
 
-def _check_same_judge(run: Path, known: Iterable[Judgement], config: EndpointConfig) -> None:
+def _check_same_judge(run: Path, known: Iterable[JudgedAnswer], config: EndpointConfig) -> None:
     for other in known:
         if (other.model, other.prompt) != (config.model, prompt_hash("judge")):
             raise RunDirError(
@@ -80,13 +80,13 @@ async def _ask_all(asked: Sequence[tuple[Question, str]], config: EndpointConfig
             await endpoint.close()
 
 
-async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> Judgement:
+async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> JudgedAnswer:
     prompt = render_prompt("judge", question=question.text, prediction=answer, answer=_ground_truth(question))
     try:
         reply = (await endpoint.reply(ChatRequest(b"", (("user", prompt),)))).text
     except RefusedRequest as error:
         reply = f"(no reply: {error})"
-    return Judgement(
+    return JudgedAnswer(
         question_id=question.id,
         answer=answer,
         reply=reply,

@@ -27,7 +27,7 @@ class QuestionScores(Record):
     scores: dict[str, dict[str, float]]
 
 
-class Judgement(Record):
+class JudgedAnswer(Record):
     """What the LLM `model` replied to the prompt of hash `prompt` about one answer; `implied` is None where it said neither yes nor no."""
 
     question_id: str
@@ -38,13 +38,13 @@ class Judgement(Record):
     prompt: str
 
 
-Judgements = Mapping[tuple[str, str], Judgement]
+JudgedAnswers = Mapping[tuple[str, str], JudgedAnswer]
 
 
-def read_judgements(run: Path) -> Judgements:
+def read_judgements(run: Path) -> JudgedAnswers:
     """What a judge has said of the run's answers, by question id and answer."""
     path = run / JUDGEMENTS_FILE
-    rows = iter_records(path, Judgement) if path.exists() else ()
+    rows = iter_records(path, JudgedAnswer) if path.exists() else ()
     return {(row.question_id, row.answer): row for row in rows}
 
 
@@ -57,7 +57,7 @@ class _Given:
 
 
 def score(
-    name: str, questions: Sequence[Question], predictions: Sequence[Prediction | None], judgements: Judgements | None = None
+    name: str, questions: Sequence[Question], predictions: Sequence[Prediction | None], judgements: JudgedAnswers | None = None
 ) -> list[QuestionScores]:
     """Every metric that applies, a row a question; one without an answer (None, or failed) is wrong, one without a gold answer not scored.
 
@@ -126,7 +126,7 @@ def _on_path(path: Trajectory) -> list[str]:
     return [passage.id for step in path.steps for passage in step.passages]
 
 
-def _columns(given: Sequence[_Given], questions: Sequence[Question], judgements: Judgements, *, best: bool) -> dict[str, np.ndarray]:
+def _columns(given: Sequence[_Given], questions: Sequence[Question], judgements: JudgedAnswers, *, best: bool) -> dict[str, np.ndarray]:
     """Scores of shape (questions,) by metric, NaN where one does not apply."""
     texts = [name for name, metric in METRICS.items() if metric.reads == "answer"]
     columns = _pooled(texts, [g.answers for g in given], questions, best=True)
@@ -139,7 +139,7 @@ def _columns(given: Sequence[_Given], questions: Sequence[Question], judgements:
     return {name: values for name, values in columns.items() if not np.isnan(values).all()}
 
 
-def _verdict(question: Question, answer: str | None, judgements: Judgements) -> bool | None:
+def _verdict(question: Question, answer: str | None, judgements: JudgedAnswers) -> bool | None:
     """The judge's; None, which scores as unanswered, for an answer that is blank or that the judge could not make up its mind about."""
     found = judgements.get((question.id, answer or ""))
     return found and found.implied

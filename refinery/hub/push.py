@@ -32,7 +32,7 @@ _HUBS_OWN = ".gitattributes"
 _log = logging.getLogger(__name__)
 
 File = Path | bytes
-Kind = Literal["model", "dataset"]
+RepositoryKind = Literal["model", "dataset"]
 
 
 def push(run: Path, repository: str, *, private: bool = True, revision: str = "main") -> str:
@@ -95,7 +95,7 @@ def push_checkpoint(folder: Path, run: Path, repository: str, *, revision: str) 
     _upload(files | texts, repository, kind="model", revision=revision)
 
 
-def open_repository(repository: str, *, kind: Kind, private: bool) -> str:
+def open_repository(repository: str, *, kind: RepositoryKind, private: bool) -> str:
     """Make the repository where there is none; returns its address.
 
     Raises HubError when the hub refuses, and when it is public already and was meant to be private.
@@ -110,7 +110,7 @@ def open_repository(repository: str, *, kind: Kind, private: bool) -> str:
     return address
 
 
-def _upload(files: Mapping[str, File], repository: str, *, kind: Kind, revision: str) -> str:
+def _upload(files: Mapping[str, File], repository: str, *, kind: RepositoryKind, revision: str) -> str:
     """Make `files` all that a branch holds, in one commit, whose id is returned."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 

@@ -16,7 +16,7 @@ RELEVANT, IRRELEVANT = " relevant", " irrelevant"
 RIGHT, WRONG = " right", " wrong"
 # What each judge answers, the positive label last.
 JUDGE_LABELS = {"self_knowledge": (UNKNOW, KNOW), "relevance": (IRRELEVANT, RELEVANT), "selection": (WRONG, RIGHT)}
-Judgement = KnowledgeLabel | RelevanceLabel | SelectionLabel
+JudgeLabel = KnowledgeLabel | RelevanceLabel | SelectionLabel
 # Stands where a question or a passage is filled in; no text has it.
 _SLOT = "\0"
 
@@ -41,7 +41,7 @@ def selection_prompt(path: Trajectory) -> str:
     return render_prompt("selection", question=_one_line(path.question), searches=shown, answer=_one_line(answer.text))
 
 
-def judge_prompt(record: Judgement) -> str:
+def judge_prompt(record: JudgeLabel) -> str:
     """What the judge reads that a label is for."""
     if isinstance(record, KnowledgeLabel):
         return knowledge_prompt(record.question)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infer.shards import Ledger, Processes, attempts, delete_ledgers, prompts_used, read_ledgers, wall_seconds
+from infer.shards import AnswerLedger, Processes, attempts, delete_ledgers, prompts_used, read_ledgers, wall_seconds
 from refinery.contract.records import Passage, Question, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import RecordError
@@ -46,7 +46,7 @@ def test_one_process_waits_for_nobody():
 
 def test_what_all_processes_wrote_is_read_and_then_deleted(output):
     for rank in range(3):
-        with Ledger(output, rank, attempt=1) as ledger:
+        with AnswerLedger(output, rank, attempt=1) as ledger:
             ledger.write(answered(rank))
     assert [row.prediction for row in read_ledgers(output)] == [answered(0), answered(1), answered(2)]
     delete_ledgers(output)
@@ -55,12 +55,12 @@ def test_what_all_processes_wrote_is_read_and_then_deleted(output):
 
 @pytest.mark.parametrize("torn", [b"{", '{"attempt": 2, "prediction": {"answer": "é'.encode()[:-1], b"\xff\xfe"])
 def test_a_line_cut_short_is_neither_read_nor_continued(output, torn):
-    with Ledger(output, 0, attempt=1) as ledger:
+    with AnswerLedger(output, 0, attempt=1) as ledger:
         ledger.write(answered(0))
     path = next(output.path.iterdir())
     path.write_bytes(path.read_bytes() + torn)
     assert [row.prediction.question_id for row in read_ledgers(output)] == ["q0"]
-    with Ledger(output, 0, attempt=2) as ledger:
+    with AnswerLedger(output, 0, attempt=2) as ledger:
         ledger.write(answered(1))
     assert [(row.prediction.question_id, row.attempt) for row in read_ledgers(output)] == [("q0", 1), ("q1", 2)]
 
@@ -85,7 +85,7 @@ def test_the_time_of_a_run_is_that_of_its_slowest_process_in_each_attempt(output
 
 def test_a_row_says_which_prompts_were_used_so_far(output):
     render_prompt("answer_direct", question="Who?")
-    with Ledger(output, 0, attempt=1) as ledger:
+    with AnswerLedger(output, 0, attempt=1) as ledger:
         ledger.write(answered(0))
     assert "answer_direct" in prompts_used(read_ledgers(output))
 

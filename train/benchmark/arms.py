@@ -28,7 +28,7 @@ from refinery.demo.base_model.tokenizer import build_tokenizer
 from train.benchmark.rows import trajectory_rows
 from train.families.causal import build_trainer
 from train.recipe import TrainRecipe
-from train.rows.packing import Collator
+from train.rows.packing import PackingCollator
 
 _MAX_LENGTH = 1024  # TRL's default, so that it truncates nothing
 _VOCABULARY = 4096
@@ -73,7 +73,7 @@ class Arms:
     def max_loss_difference(self) -> float:
         """The largest difference, in float32, between the loss of a bin and of its rows as one padded batch."""
         packed, unpacked = self._ours(dtype="float32", **_BINS), self._ours(dtype="float32", **_PADDED)
-        pad = Collator(self._tokenizer.pad_token_id, joined=False)
+        pad = PackingCollator(self._tokenizer.pad_token_id, joined=False)
         differences = []
         with torch.no_grad():
             for example in packed.train_dataset:

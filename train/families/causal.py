@@ -18,7 +18,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: Tr
     """The trainer over our own ids and labels. Raises RecipeError when the recipe asks for GPU kernels that this machine cannot run."""
     from trl import SFTConfig
 
-    from train.rows.packing import Collator, build_dataset
+    from train.rows.packing import PackingCollator, build_dataset
     from train.trainers.sparse_lm_head import SupervisedHeadTrainer
 
     joined = recipe.packing or recipe.padding_free
@@ -34,7 +34,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: Tr
         model=model,
         recipe=recipe,
         args=arguments,
-        data_collator=Collator(tokenizer.pad_token_id, joined),
+        data_collator=PackingCollator(tokenizer.pad_token_id, joined),
         train_dataset=build_dataset(rows, bin_length=recipe.max_length if recipe.packing else None),
         eval_dataset=build_dataset(encode_rows(held_out, recipe, tokenizer)[0]) if held_out else None,
         processing_class=tokenizer,

@@ -9,7 +9,7 @@ from typing import Any
 
 from refinery.errors import RecipeError
 from refinery.llms.engine.classifier import encode_pair
-from refinery.tasks.sub_models import Judgement, judge_prompt, judged_parts
+from refinery.tasks.sub_models import JudgeLabel, judge_prompt, judged_parts
 from train.families.model import build_model as build_any_model
 from train.families.model import labels_of, save_model
 from train.recipe import TrainRecipe
@@ -59,7 +59,7 @@ def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> 
     return fit_rows(records, recipe, lambda record: _encode(record, labels, tokenizer))  # type: ignore[arg-type, return-value]
 
 
-def _encode(record: Judgement, labels: tuple[str, ...], tokenizer: Any) -> ClassifierRow:
+def _encode(record: JudgeLabel, labels: tuple[str, ...], tokenizer: Any) -> ClassifierRow:
     # By way of the prompt, so that inference, which is given the prompt, reads the very same tokens.
     parts = judged_parts(judge_prompt(record))
     assert parts is not None, "a judge's own prompt can be taken apart"

@@ -54,7 +54,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[PreferenceRow], recipe:
     """TRL's DPOTrainer over our own ids."""
     from trl import DPOConfig
 
-    from train.methods.dpo_trainer import Collator, PreferenceTrainer, build_dataset
+    from train.methods.dpo_trainer import PreferenceCollator, PreferenceTrainer, build_dataset
 
     held_out = held_out_records(recipe)
     trainer = PreferenceTrainer(
@@ -66,7 +66,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[PreferenceRow], recipe:
             max_length=None,  # pairs were fitted by train/rows/length_filter.py
             remove_unused_columns=False,  # TRL would drop the masks
         ),
-        data_collator=Collator(tokenizer.pad_token_id),
+        data_collator=PreferenceCollator(tokenizer.pad_token_id),
         train_dataset=build_dataset(rows),
         eval_dataset=build_dataset(encode_rows(held_out, recipe, tokenizer)[0]) if held_out else None,
         processing_class=tokenizer,

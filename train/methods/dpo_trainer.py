@@ -31,7 +31,7 @@ def build_dataset(rows: Sequence[PreferenceRow]) -> Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Collator:
+class PreferenceCollator:
     """Examples of `build_dataset` to one batch, (2 x pairs, longest): first every chosen side, then every rejected one."""
 
     pad_token_id: int
@@ -52,7 +52,7 @@ class Collator:
 
 
 class PreferenceTrainer(GenerativeEvalMixin, DPOTrainer):
-    """Trains batches of `Collator`; nothing is tokenized again."""
+    """Trains batches of `PreferenceCollator`; nothing is tokenized again."""
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         return dataset

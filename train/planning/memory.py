@@ -38,7 +38,7 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryEstimate:
     """Bytes on one GPU. `buffers` is what processes exchange gradients and parameters through."""
 
     weights: float
@@ -99,7 +99,7 @@ def count_parameters(model: Any, recipe: TrainRecipe) -> Parameters:
     return Parameters(base=sum(sizes.values()) - token_rows - adapter, adapter=adapter, token_rows=token_rows, trained=trained)
 
 
-def estimate(recipe: TrainRecipe, launch: Launch, *, length: int, target_length: int = 0) -> tuple[Parameters, Memory]:
+def estimate(recipe: TrainRecipe, launch: Launch, *, length: int, target_length: int = 0) -> tuple[Parameters, MemoryEstimate]:
     """(parameters, memory on each GPU) of training on batches whose rows, or packed sequences, have `length` tokens.
 
     `target_length` is what T5's decoder writes for them.
@@ -108,7 +108,7 @@ def estimate(recipe: TrainRecipe, launch: Launch, *, length: int, target_length:
     parameters = count_parameters(model, recipe)
     weights, gradients, optimizer, buffers = _states(model, parameters, recipe, launch)
     activations = activation_bytes(recipe, launch, length=length, target_length=target_length)
-    return parameters, Memory(weights, gradients, optimizer, activations, buffers)
+    return parameters, MemoryEstimate(weights, gradients, optimizer, activations, buffers)
 
 
 def _states(model: Any, parameters: Parameters, recipe: TrainRecipe, launch: Launch) -> tuple[float, float, float, float]:

@@ -12,7 +12,7 @@ from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_tokenizer
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.launch.launch import Launch
-from train.planning.memory import Memory, Parameters, estimate
+from train.planning.memory import MemoryEstimate, Parameters, estimate
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, training_records
 from train.rows.length_filter import num_tokens
@@ -114,8 +114,8 @@ def _parameter_lines(parameters: Parameters) -> list[str]:
     ]
 
 
-def _memory_lines(memory: Memory, recipe: TrainRecipe, launch: Launch, length: int) -> list[str]:
-    groups = [(name, getattr(memory, name)) for name in (*Memory.__slots__, "total")]
+def _memory_lines(memory: MemoryEstimate, recipe: TrainRecipe, launch: Launch, length: int) -> list[str]:
+    groups = [(name, getattr(memory, name)) for name in (*MemoryEstimate.__slots__, "total")]
     unit, size_of_unit = ("GiB", 2**30) if memory.total > 2**30 else ("MiB", 2**20)
     recomputed = ", recomputed" if recipe.gradient_checkpointing or "recomputes" in launch.traits else ""
     return [

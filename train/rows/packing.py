@@ -37,7 +37,7 @@ def build_dataset(rows: Sequence[EncodedRow], *, bin_length: int | None = None) 
 
 
 @dataclass(frozen=True, slots=True)
-class Collator:
+class PackingCollator:
     """Examples of `build_dataset` to one batch of tensors, (examples, longest) padded or (1, all tokens) joined."""
 
     pad_token_id: int

@@ -16,7 +16,7 @@ from refinery.errors import RecordError, UnwritableError
 from refinery.llms.build import ModelConfig, build_llm, llm_over
 from refinery.metrics.classification import accuracy, auc, expected_calibration_error, label_f1
 from refinery.metrics.squad import exact_match
-from refinery.tasks.sub_models import JUDGE_LABELS, Judgement, decomposition_prompt, judge_prompt, parse_sub_questions
+from refinery.tasks.sub_models import JUDGE_LABELS, JudgeLabel, decomposition_prompt, judge_prompt, parse_sub_questions
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, read_rows, row_segments
 from train.rows.steps import split_steps
@@ -87,7 +87,7 @@ def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> lis
     return fitting
 
 
-async def _score_judgements(llm: Any, records: Sequence[Judgement], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_judgements(llm: Any, records: Sequence[JudgeLabel], recipe: TrainRecipe) -> dict[str, float | None]:
     """Accuracy; F1 and AUC of the positive label; ECE of the probability that the chosen label has."""
     shares = await _positive_shares(llm, records, recipe.task)
     labels = [label.strip() for label in JUDGE_LABELS[recipe.task]]
@@ -102,11 +102,11 @@ async def _score_judgements(llm: Any, records: Sequence[Judgement], recipe: Trai
     }
 
 
-async def _positive_shares(llm: Any, records: Sequence[Judgement], task: str) -> list[float]:
+async def _positive_shares(llm: Any, records: Sequence[JudgeLabel], task: str) -> list[float]:
     """The probability of the positive label, record by record."""
     negative, positive = JUDGE_LABELS[task]
 
-    async def judge(record: Judgement) -> float:
+    async def judge(record: JudgeLabel) -> float:
         return (await llm.context(judge_prompt(record)).label_probs((negative, positive)))[positive]
 
     return await _all(judge, records)

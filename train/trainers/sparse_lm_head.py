@@ -17,7 +17,7 @@ from train.trainers.generative_eval import GenerativeEvalMixin
 
 
 class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
-    """Trains batches of `train.rows.packing.Collator`: the fused head sees the hidden states whose next token is supervised.
+    """Trains batches of `train.rows.packing.PackingCollator`: the fused head sees the hidden states whose next token is supervised.
 
     The loss is the mean over the supervised tokens of all processes and accumulated batches, in training weighted where `loss_weights`
     (kind to weight, 1 where not named) says so. Logs hold the unweighted mean of each kind as `loss_<kind>` since the last log, and the

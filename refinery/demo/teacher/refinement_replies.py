@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from refinery.demo.world.entities import Entity, Kind, World
+from refinery.demo.world.entities import Entity, EntityKind, World
 from refinery.demo.world.questions import RELATIONS, parse_question
 
 NO_ANSWER = "I cannot tell from these paragraphs."
@@ -24,7 +24,7 @@ class RefinementReplies:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._by_name: dict[tuple[Kind, str], list[Entity]] = {}
+        self._by_name: dict[tuple[EntityKind, str], list[Entity]] = {}
         for entity in world.entities.values():
             for name in {entity.name, entity.title}:
                 self._by_name.setdefault((entity.kind, name), []).append(entity)

@@ -24,7 +24,7 @@ from refinery.demo.teacher.re_thinking_replies import ReThinkingReplies
 from refinery.demo.teacher.reader import Reader
 from refinery.demo.teacher.refinement_replies import RefinementReplies
 from refinery.demo.teacher.server import ChatServer, Faults, serving
-from refinery.demo.world.entities import Entity, Kind, World, demo_worlds
+from refinery.demo.world.entities import Entity, EntityKind, World, demo_worlds
 from refinery.demo.world.questions import AMBIGUOUS_RELATIONS, NAMESAKES_QUERY, RELATIONS, compare_years, compose, parse_question
 
 REFUSAL = "I'm sorry, I can only answer the prompts of the demo."
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     values = vars(parser.parse_args(arguments))
     worlds = demo_worlds(values.pop("seed"))
     with (
-        ChatServer(Teacher(worlds).reply, port=values.pop("port"), faults=Faults(**values)) as server,
+        ChatServer(DemoTeacher(worlds).reply, port=values.pop("port"), faults=Faults(**values)) as server,
         suppress(KeyboardInterrupt),
     ):
         sys.stdout.write(f"{server.base_url}\n")
@@ -55,16 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def serve(worlds: dict[str, World], *, port: int = 0, faults: Faults | None = None) -> AbstractContextManager[ChatServer]:
     """The teacher of `worlds` in this process, on a thread, until the block ends."""
-    return serving(Teacher(worlds).reply, port=port, faults=faults)
+    return serving(DemoTeacher(worlds).reply, port=port, faults=faults)
 
 
-class Teacher:
+class DemoTeacher:
     """Replies to a prompt by reading it. `worlds` come from `demo_worlds`; the one called `common` is known by heart."""
 
     def __init__(self, worlds: dict[str, World]) -> None:
         self._world = World("all", {id: entity for world in worlds.values() for id, entity in world.entities.items()})
         self._known = set(worlds["common"].entities) if "common" in worlds else set[str]()
-        self._by_name: dict[tuple[Kind, str], list[Entity]] = {}
+        self._by_name: dict[tuple[EntityKind, str], list[Entity]] = {}
         for entity in self._world.entities.values():
             self._by_name.setdefault((entity.kind, entity.name), []).append(entity)
         replies: dict[str, Callable[[str, str], dict[str, Any]]] = {
@@ -189,7 +189,7 @@ class Teacher:
         stated = compare_years(relation, years)
         return ("answer", min(years, key=years.__getitem__)) if stated in searched else ("rewrite", stated)
 
-    def _called(self, names: Sequence[str], kind: Kind) -> list[Entity]:
+    def _called(self, names: Sequence[str], kind: EntityKind) -> list[Entity]:
         return [entity for name in names for entity in self._by_name.get((kind, name), [])]
 
     def _objects(self, subjects: list[Entity], relation: str) -> list[str]:

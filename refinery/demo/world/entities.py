@@ -12,7 +12,7 @@ from typing import Literal
 from refinery.contract.records import Passage
 from refinery.demo.world import names
 
-Kind = Literal["film", "book", "person", "city", "country"]
+EntityKind = Literal["film", "book", "person", "city", "country"]
 COMMON_SEED = 2024
 
 
@@ -41,7 +41,7 @@ class Entity:
     """One thing of the world. `facts` maps a relation's name to the object: an entity id, or a year as text."""
 
     id: str
-    kind: Kind
+    kind: EntityKind
     name: str
     title: str
     facts: dict[str, str]
@@ -55,7 +55,7 @@ class World:
     label: str
     entities: dict[str, Entity]
 
-    def of_kind(self, kind: Kind) -> list[Entity]:
+    def of_kind(self, kind: EntityKind) -> list[Entity]:
         """The entities of one kind."""
         return [entity for entity in self.entities.values() if entity.kind == kind]
 
@@ -91,7 +91,7 @@ def draw_world(rng: random.Random, size: WorldSize, *, label: str, taken: Iterab
     draw = _Names(rng, pools or NamePools(), set(taken))
     entities: dict[str, Entity] = {}
 
-    def add(kind: Kind, name: str, facts: dict[str, str], title: str | None = None) -> str:
+    def add(kind: EntityKind, name: str, facts: dict[str, str], title: str | None = None) -> str:
         entity_id = f"{label}:{kind}:{len(entities)}"
         entities[entity_id] = Entity(entity_id, kind, name, title or name, facts)
         return entity_id

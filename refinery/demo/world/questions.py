@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from refinery.contract.records import Question, SubQuestion
-from refinery.demo.world.entities import Entity, Kind, World
+from refinery.demo.world.entities import Entity, EntityKind, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Relation:
     """How one relation is asked about: as a question, as a noun phrase inside a longer question, and as a search query."""
 
     name: str
-    subject_kind: Kind
+    subject_kind: EntityKind
     question: str
     phrase: str
     query: str

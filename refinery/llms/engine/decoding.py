@@ -8,7 +8,7 @@ from transformers import Cache
 
 from refinery.llms.base import Usage
 from refinery.llms.engine.kv import KvModel, batches
-from refinery.llms.engine.prefix_tree import Adapter, Node
+from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
 from refinery.llms.engine.tree_masks import TreeMasks
 
 # A batch ends once no more than this share of it is still being written; the rest goes on in the next one.
@@ -21,7 +21,7 @@ _IDLE_SLOTS = 16
 class Branch:
     """One text to write: what it continues, how, and what is written so far. `node` is a single token, which is fed first."""
 
-    node: Node
+    node: PrefixNode
     adapter: Adapter
     max_new_tokens: int
     is_over: Callable[[Sequence[int]], bool]  # of the tokens written so far, asked after each
@@ -54,7 +54,7 @@ class Branch:
         return self.max_new_tokens - len(self.token_ids)
 
     @property
-    def prefix(self) -> Node:
+    def prefix(self) -> PrefixNode:
         """What comes before the token that is fed first."""
         assert self.node.parent is not None
         return self.node.parent

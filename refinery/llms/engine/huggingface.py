@@ -21,7 +21,7 @@ from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.engine.decoding import Branch, decode
 from refinery.llms.engine.kv import KvModel, Wanted
 from refinery.llms.engine.out_of_memory import does_not_fit, unless_out_of_memory
-from refinery.llms.engine.prefix_tree import Adapter, Node
+from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
 from refinery.llms.engine.request import Request
 from refinery.llms.thinking import read_written
 from refinery.llms.weights.decoder_support import context_limit
@@ -210,14 +210,14 @@ class HuggingFaceContext:
     def __init__(self, llm: HuggingFaceLLM, parent: "HuggingFaceContext | None", new_ids: Sequence[int], usage: Usage) -> None:
         self._llm, self._parent, self._new_ids, self.usage = llm, parent, tuple(new_ids), usage
         self.length: int = (parent.length if parent else 0) + len(self._new_ids)
-        self._node: Node | None = None
+        self._node: PrefixNode | None = None
 
     @property
     def token_ids(self) -> list[int]:
         """Every token of the context, BOS included."""
         return [*(self._parent.token_ids if self._parent else ()), *self._new_ids]
 
-    def node(self) -> Node:
+    def node(self) -> PrefixNode:
         """Where the context ends in the engine's tree; held, and so kept in it, as long as the context lives. Engine thread only."""
         if self._node is None:
             self._node = (self._parent.node() if self._parent else self._llm.root).extend(self._new_ids)

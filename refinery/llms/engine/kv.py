@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from refinery.llms.base import Counters, Usage
 from refinery.llms.engine.grouped_attention import use_grouped_attention
 from refinery.llms.engine.preallocated_cache import preallocated_cache
-from refinery.llms.engine.prefix_tree import Adapter, Node, NodeState, PrefixTree
+from refinery.llms.engine.prefix_tree import Adapter, NodeState, PrefixNode, PrefixTree
 from refinery.llms.weights.decoder_support import check_decoder
 
 T = TypeVar("T")
@@ -27,21 +27,21 @@ _READ_ROWS = 256
 class Wanted:
     """A prefix to compute under an adapter; who wants it first pays for it."""
 
-    node: Node
+    node: PrefixNode
     adapter: Adapter
     usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PrefillRun:
     """Nodes of one chain to compute in one row: none of them is computed, all before them are."""
 
-    nodes: list[Node]
+    nodes: list[PrefixNode]
     adapter: Adapter
     usage: Usage
 
     @property
-    def prefix(self) -> Node:
+    def prefix(self) -> PrefixNode:
         """The computed node before them."""
         parent = self.nodes[0].parent
         assert parent is not None
@@ -100,10 +100,10 @@ class KvModel:
             for batch in self._prefill_batches(runs, room):
                 self._compute_runs(batch)
 
-    def _prefill_batches(self, runs: list[Run], room: int) -> Iterator[list[Run]]:
+    def _prefill_batches(self, runs: list[PrefillRun], room: int) -> Iterator[list[PrefillRun]]:
         limit = self.forward_tokens
 
-        def fits(batch: list[Run]) -> bool:
+        def fits(batch: list[PrefillRun]) -> bool:
             width, prefix = max(run.width for run in batch), max(run.prefix.end for run in batch)
             new = sum(run.width for run in batch)
             computed = len(batch) * width
@@ -111,7 +111,7 @@ class KvModel:
 
         yield from batches(runs, fits)
 
-    def _compute_runs(self, runs: Sequence[Run]) -> None:
+    def _compute_runs(self, runs: Sequence[PrefillRun]) -> None:
         """One forward pass; each run's new tokens stand right-padded after its left-padded prefix."""
         width, prefix = max(run.width for run in runs), max(run.prefix.end for run in runs)
         self.tree.make_room(len(runs) * (prefix + width) + sum(run.width for run in runs))
@@ -174,7 +174,7 @@ class KvModel:
         """What PEFT's forward pass is told of each row's adapter."""
         return {"adapter_names": [adapter or "__base__" for adapter in adapters]} if self.adapters else {}
 
-    def gather(self, rows: Sequence[tuple[Node, Adapter]], prefix: int, *, room: int) -> tuple[Cache, torch.Tensor]:
+    def gather(self, rows: Sequence[tuple[PrefixNode, Adapter]], prefix: int, *, room: int) -> tuple[Cache, torch.Tensor]:
         """A cache with every row's chain left-padded to `prefix` and `room` tokens free, and where it holds tokens (rows, prefix)."""
         cache = preallocated_cache(self.config.num_hidden_layers, room)
         mask = torch.zeros((len(rows), prefix), dtype=torch.bool, device=self.device)
@@ -213,14 +213,14 @@ class KvModel:
         return self._hidden, output.logits
 
 
-def _next_runs(wanted: Sequence[Wanted]) -> list[Run]:
+def _next_runs(wanted: Sequence[Wanted]) -> list[PrefillRun]:
     """For every wanted chain its first uncomputed stretch, up to where chains part; chains that share a stretch share the run."""
     paths = [(want.node.missing(want.adapter), want) for want in wanted]
     uses: dict[tuple[int, Adapter], int] = {}
     for path, want in paths:
         for node in path:
             uses[id(node), want.adapter] = uses.get((id(node), want.adapter), 0) + 1
-    runs: dict[tuple[int, Adapter], Run] = {}
+    runs: dict[tuple[int, Adapter], PrefillRun] = {}
     for path, want in paths:
         if path and (id(path[0]), want.adapter) not in runs:
             count = uses[id(path[0]), want.adapter]
@@ -229,7 +229,7 @@ def _next_runs(wanted: Sequence[Wanted]) -> list[Run]:
                 if uses[id(node), want.adapter] != count:
                     break
                 stretch.append(node)
-            runs[id(path[0]), want.adapter] = Run(stretch, want.adapter, want.usage)
+            runs[id(path[0]), want.adapter] = PrefillRun(stretch, want.adapter, want.usage)
     return list(runs.values())
 
 

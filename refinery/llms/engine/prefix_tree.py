@@ -16,7 +16,7 @@ Adapter = str | None
 _SHORTEST_SHARED = 16
 
 
-class Ledger:
+class TokenLedger:
     """Counts the tokens whose keys and values are held; states that die on any thread report here."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class NodeState:
 
     __slots__ = ("_ledger", "hidden", "layers")
 
-    def __init__(self, layers: list[tuple[torch.Tensor, torch.Tensor]], hidden: torch.Tensor, ledger: Ledger) -> None:
+    def __init__(self, layers: list[tuple[torch.Tensor, torch.Tensor]], hidden: torch.Tensor, ledger: TokenLedger) -> None:
         self.layers, self.hidden, self._ledger = layers, hidden, ledger
         ledger.add(hidden.shape[0])
 
@@ -53,59 +53,59 @@ class NodeState:
         return NodeState(layers, self.hidden[start:stop].clone(), self._ledger)
 
 
-class Node:
+class PrefixNode:
     """One link of a prefix: its tokens, the node before them, and what is computed of them by adapter."""
 
-    def __init__(self, token_ids: tuple[int, ...], parent: "Node | None") -> None:
+    def __init__(self, token_ids: tuple[int, ...], parent: "PrefixNode | None") -> None:
         self.token_ids = token_ids
         self.parent = parent
         self.end: int = (parent.end if parent else 0) + len(token_ids)
         self.states: dict[Adapter, NodeState] = {}
         self.last_use = 0
         # By their first tokens: siblings that share as many as that are one node up to where they part.
-        self._children: WeakValueDictionary[tuple[int, ...], Node] = WeakValueDictionary()
+        self._children: WeakValueDictionary[tuple[int, ...], PrefixNode] = WeakValueDictionary()
 
-    def chain(self) -> list["Node"]:
+    def chain(self) -> list["PrefixNode"]:
         """Every node from the first to this one, without the root, which has no tokens."""
-        nodes: list[Node] = []
+        nodes: list[PrefixNode] = []
         node = self
         while node.parent is not None:
             nodes.append(node)
             node = node.parent
         return nodes[::-1]
 
-    def missing(self, adapter: Adapter) -> list["Node"]:
+    def missing(self, adapter: Adapter) -> list["PrefixNode"]:
         """The nodes of the chain that are not computed under `adapter`; they are its tail."""
         return [node for node in self.chain() if adapter not in node.states]
 
-    def extend(self, token_ids: Sequence[int]) -> "Node":
+    def extend(self, token_ids: Sequence[int]) -> "PrefixNode":
         """The node that ends with `token_ids` after this one. The last token is a node of its own: decoding begins by feeding it."""
         rest = tuple(token_ids)
         return self._walk(rest[:-1])._walk(rest[-1:]) if rest else self
 
-    def _walk(self, rest: tuple[int, ...]) -> "Node":
+    def _walk(self, rest: tuple[int, ...]) -> "PrefixNode":
         node = self
         while rest:
             child = node._child(rest)
             if child is None:
-                child = node._children[rest[:_SHORTEST_SHARED]] = Node(rest, node)
+                child = node._children[rest[:_SHORTEST_SHARED]] = PrefixNode(rest, node)
             shared = _shared(child.token_ids, rest)
             if shared < len(child.token_ids):
                 child = child._split(shared)
             node, rest = child, rest[shared:]
         return node
 
-    def _child(self, rest: tuple[int, ...]) -> "Node | None":
+    def _child(self, rest: tuple[int, ...]) -> "PrefixNode | None":
         """The child that begins as `rest` does."""
         for length in range(min(len(rest), _SHORTEST_SHARED), 0, -1):
             if (child := self._children.get(rest[:length])) is not None:
                 return child
         return None
 
-    def _split(self, length: int) -> "Node":
+    def _split(self, length: int) -> "PrefixNode":
         """Give the first `length` tokens to a new node before this one, which keeps the rest. Returns the new one."""
         assert self.parent is not None
-        head = Node(self.token_ids[:length], self.parent)
+        head = PrefixNode(self.token_ids[:length], self.parent)
         head.last_use = self.last_use
         self.parent._children[head.token_ids[:_SHORTEST_SHARED]] = head
         self.parent, self.token_ids = head, self.token_ids[length:]
@@ -115,7 +115,7 @@ class Node:
             self.states[adapter] = state.slice(length, length + len(self.token_ids))
         return head
 
-    def descendants(self) -> Iterator["Node"]:
+    def descendants(self) -> Iterator["PrefixNode"]:
         """Every live node below this one."""
         waiting = list(self._children.values())
         while waiting:
@@ -128,17 +128,17 @@ class PrefixTree:
     """The root of all prefixes, and the budget: `budget` tokens of keys and values at most, kept ones and a batch's together."""
 
     def __init__(self, budget: int) -> None:
-        self.root = Node((), None)
+        self.root = PrefixNode((), None)
         self.budget = budget
         self.peak = 0
-        self.ledger = Ledger()
+        self.ledger = TokenLedger()
         self._now = 0
 
     def begin(self) -> None:
         """Begin a batch: what is used from now on is not evicted before the next."""
         self._now += 1
 
-    def use(self, node: Node) -> None:
+    def use(self, node: PrefixNode) -> None:
         """Keep what is computed of a chain for as long as this batch lasts."""
         for link in node.chain():
             link.last_use = self._now

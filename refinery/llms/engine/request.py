@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from refinery.llms.engine.decoding import Branch
-from refinery.llms.engine.prefix_tree import Adapter, Node
+from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
 
 if TYPE_CHECKING:
     from refinery.llms.engine.huggingface import HuggingFaceContext
@@ -32,11 +32,11 @@ class Request:
     branch: Branch | None = None
     was_alone: bool = False
 
-    def end(self) -> Node:
+    def end(self) -> PrefixNode:
         """The last node of what there is so far."""
         return self.branch.node if self.branch else self.context.node()
 
-    def node(self) -> Node:
+    def node(self) -> PrefixNode:
         """The node that must be computed. A generation feeds the context's last token itself, and what is scored last is not fed."""
         node = self.end()
         if self.max_new_tokens or self.after is not None:

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 
 from refinery.contract.records import Question, SubQuestion
-from refinery.demo.teacher.replies import Teacher as DemoTeacher
+from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
 from refinery.tasks.sub_models import parse_sub_questions, render_sub_questions

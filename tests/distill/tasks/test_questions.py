@@ -11,7 +11,7 @@ from distill.tasks import questions
 from distill.tasks.questions import Options, label, needs, rows, write_inputs
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question, read_records, write_records
-from refinery.demo.teacher.replies import Teacher
+from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.errors import RecipeError, RecordError
 from refinery.passages.corpus import Corpus, corpus_hash
@@ -38,11 +38,11 @@ class ScriptedTeacher:
         return schema.model_validate(self.replies.pop(0))
 
 
-class DemoTeacher:
+class LocalTeacher:
     """The demo's teacher without HTTP."""
 
     def __init__(self) -> None:
-        self.teacher = Teacher(WORLDS)
+        self.teacher = DemoTeacher(WORLDS)
 
     async def ask(self, prompt, schema, asked):
         return schema.model_validate_json(self.teacher.reply(prompt))
@@ -209,7 +209,7 @@ def test_markers_inside_a_passage_stay_text(tmp_path):
 )
 def test_the_demos_teacher_keeps_what_needs_the_passages(tmp_path, world, hops, expected):
     made = recipe(tmp_path, WORLDS[world].passages(), hops=hops)
-    kept, rejected = label_all(made, DemoTeacher())
+    kept, rejected = label_all(made, LocalTeacher())
     assert len(kept) + len(rejected) == len(list(rows(made)))
     assert set(rejected.values()) == expected
     assert (len(kept) > 100) is (world == "test")

@@ -8,7 +8,7 @@ from distill.recipe import DistillRecipe
 from distill.steps.trajectory_checks import keeps_original
 from refinery.contract.records import Disambiguation, Passage, Question, SubQuestion, Turn
 from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row, release_row
-from refinery.demo.teacher.replies import Teacher as DemoTeacher
+from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
 from refinery.errors import RecipeError

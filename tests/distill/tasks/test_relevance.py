@@ -9,7 +9,7 @@ import pytest
 from distill.recipe import DistillRecipe
 from distill.steps.rank_agreement import RankAgreement
 from refinery.contract.records import Passage, Question, SubQuestion
-from refinery.demo.teacher.replies import Teacher as DemoTeacher
+from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
 from refinery.errors import RecipeError

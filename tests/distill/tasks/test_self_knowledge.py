@@ -6,7 +6,7 @@ import pytest
 
 from distill.recipe import DistillRecipe
 from refinery.contract.records import Question
-from refinery.demo.teacher.replies import Teacher as DemoTeacher
+from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
 from refinery.errors import RecipeError

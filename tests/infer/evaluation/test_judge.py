@@ -6,7 +6,7 @@ import pytest
 
 from infer.evaluation.judge import judge
 from infer.evaluation.rescore import rescore
-from infer.evaluation.scores import JUDGEMENTS_FILE, Judgement
+from infer.evaluation.scores import JUDGEMENTS_FILE, JudgedAnswer
 from refinery.cli import main
 from refinery.contract.records import Question, Step, Trajectory, read_records
 from refinery.contract.trace import Cost, Prediction
@@ -41,7 +41,7 @@ def test_an_answer_that_the_judge_accepts_is_right_and_a_blank_one_is_wrong(stor
     run = stored_run("rag", QUESTIONS, ANSWERS)
     metrics = judge(run, endpoint[0])
     assert judged(metrics) == 50
-    kept = read_records(run / JUDGEMENTS_FILE, Judgement)
+    kept = read_records(run / JUDGEMENTS_FILE, JudgedAnswer)
     assert {(row.question_id, row.reply, row.implied) for row in kept} == {("q0", "Yes.", True), ("q1", "No", False), ("q3", "Yes.", True)}
 
 
@@ -57,7 +57,7 @@ def test_judging_again_asks_nothing_and_rescoring_keeps_the_judgements(stored_ru
 def test_a_reply_that_is_neither_yes_nor_no_counts_as_wrong(stored_run, endpoint):
     run = stored_run("rag", QUESTIONS[:1], ["unsure"])
     assert judged(judge(run, endpoint[0])) == 0
-    assert read_records(run / JUDGEMENTS_FILE, Judgement)[0].implied is None
+    assert read_records(run / JUDGEMENTS_FILE, JudgedAnswer)[0].implied is None
 
 
 def test_a_choice_is_shown_with_its_text(stored_run, endpoint):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from refinery.contract.records import Passage, Question
 from refinery.demo.teacher.facts import Fact, read_statements, solve
 from refinery.demo.teacher.prompt_form import PromptForm, shown_passages
-from refinery.demo.teacher.replies import REFUSAL, Teacher
+from refinery.demo.teacher.replies import REFUSAL, DemoTeacher
 from refinery.demo.world.questions import QUESTION_TYPES, RELATIONS
 from refinery.prompts.render import render_prompt
 
-TEACHER = Teacher(WORLDS)
+TEACHER = DemoTeacher(WORLDS)
 TEST_PASSAGES = [passage for id, passage in PASSAGES.items() if id.startswith("test:")]
 NAMES = {entity.name for world in WORLDS.values() for entity in world.entities.values()} | {str(year) for year in range(1880, 2020)}
 

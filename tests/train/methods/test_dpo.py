@@ -18,7 +18,7 @@ from refinery.llms.weights.checkpoint import load_base, load_checkpoint
 from refinery.runtime.recipe import build_recipe
 from train.launch.launch import Launch
 from train.methods.dpo import build_model, build_trainer, encode_rows
-from train.methods.dpo_trainer import Collator, build_dataset
+from train.methods.dpo_trainer import PreferenceCollator, build_dataset
 from train.planning.memory import estimate
 from train.recipe import TrainRecipe
 from train.run import run
@@ -43,7 +43,7 @@ def trainer_of(recipe: TrainRecipe):
 
 
 def batch_of(trainer, rows):
-    return Collator(trainer.processing_class.pad_token_id)(list(build_dataset(rows)))
+    return PreferenceCollator(trainer.processing_class.pad_token_id)(list(build_dataset(rows)))
 
 
 def logprobs(model, rows: list) -> list[float]:

@@ -10,7 +10,7 @@ from refinery.contract.segments import EncodedRow
 from refinery.errors import RecipeError
 from train.families.causal import build_model, build_trainer, encode_rows
 from train.recipe import TrainRecipe
-from train.rows.packing import KINDS, Collator, build_dataset
+from train.rows.packing import KINDS, PackingCollator, build_dataset
 
 TITLES = ("Dune", "Golden Harbor", "The Iron Raven", "Silent Valley", "Oslo")
 TRAJECTORIES = [
@@ -85,7 +85,7 @@ def test_a_packed_row_does_not_see_its_neighbours(tiny_bases, tmp_path):
     """Changing every token of the other rows moves no hidden state of this one."""
     trainer, rows = trainer_of(tiny_bases["untied"], tmp_path, packing=True)
     lengths = [len(row.input_ids) for row in rows]
-    batch = Collator(0, joined=True)(list(build_dataset(rows)))
+    batch = PackingCollator(0, joined=True)(list(build_dataset(rows)))
     boundaries = {name: value for name, value in batch.items() if name not in ("input_ids", "labels", "kinds")}
     start, end = sum(lengths[:2]), sum(lengths[:3])
     changed = (batch["input_ids"] + 7) % 1000
@@ -162,7 +162,7 @@ def test_packing_keeps_every_row_whole_with_its_labels_and_kinds(lengths):
 @given(lengths=rows_of_lengths)
 def test_a_joined_batch_says_where_each_row_starts(lengths):
     rows = [row_of(length, 100 * number) for number, length in enumerate(lengths)]
-    batch = Collator(0, joined=True)(list(build_dataset(rows)))
+    batch = PackingCollator(0, joined=True)(list(build_dataset(rows)))
     assert batch["document_lengths"] == lengths == batch["cu_seq_lens_q"].diff().tolist()
     assert batch["position_ids"][0].tolist() == [position for length in lengths for position in range(length)]
     assert batch["max_length_q"] == max(lengths)

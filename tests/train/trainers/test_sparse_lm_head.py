@@ -6,7 +6,7 @@ from trl import SFTConfig, SFTTrainer
 
 from refinery.contract.segments import EncodedRow
 from refinery.llms.weights.checkpoint import load_base
-from train.rows.packing import Collator, build_dataset
+from train.rows.packing import PackingCollator, build_dataset
 from train.trainers.sparse_lm_head import SupervisedHeadTrainer
 
 ROWS = [
@@ -22,7 +22,7 @@ def trainer_of(base, folder, *, trainer_type=SupervisedHeadTrainer, weights=None
     model, tokenizer = load_base(str(base), dtype="float32")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    ours = {"data_collator": Collator(tokenizer.pad_token_id, joined), "loss_weights": weights or {}, "recipe": None}
+    ours = {"data_collator": PackingCollator(tokenizer.pad_token_id, joined), "loss_weights": weights or {}, "recipe": None}
     return trainer_type(
         model=model,
         args=SFTConfig(
