@@ -89,8 +89,8 @@ async def _closed_book_answers(question: Question, context: LabelContext, asked:
     prompt = render_prompt(_prompt_name(context), question=question.text)
     if recipe.target_endpoint:
         return await asyncio.gather(*(context.target.text(prompt, asked, rollout=rollout) for rollout in range(options.samples)))
-    context = context.target.context(prompt)
-    sampled = (context.generate(max_new_tokens=recipe.max_new_tokens, temperature=temperature) for _ in range(options.samples))
+    asked_alone = context.target.context(prompt)
+    sampled = (asked_alone.generate(max_new_tokens=recipe.max_new_tokens, temperature=temperature) for _ in range(options.samples))
     return [generation.text for generation in await asyncio.gather(*sampled)]
 
 

@@ -71,7 +71,7 @@ async def label(question: Question, context: LabelContext) -> list[PromptComplet
 def _right_answers(prediction: Prediction, question: Question, options: Options) -> list[str]:
     """Those of its answers that are right: of a tree that becomes a trajectory any path's may be, whichever the decoder selected."""
     is_tree = options.form == "trajectories" and prediction.paths
-    answers = [path.answer for path in prediction.paths] if is_tree else [prediction.answer]
+    answers = [path.answer or "" for path in prediction.paths] if is_tree else [prediction.answer]
     scores = score_all([options.metric], answers, [question] * len(answers))[options.metric]
     return [answer for answer, score in zip(answers, scores, strict=True) if score >= options.min_score]
 

@@ -139,7 +139,7 @@ def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) ->
     tokens = f"tokens read {cost.prefill_tokens:,}, written {cost.decode_tokens:,}"
     detail["facts"] = [("cost", f"calls {cost.calls}, searches {cost.retrievals}, {tokens}")]
     if not prediction.paths:
-        return [{"text": prediction.answer, "score": scores[0]}] * len(run.views), detail  # a tree that failed has one answer for all
+        return [Cell(text=prediction.answer, score=scores[0])] * len(run.views), detail  # a tree that failed has one answer for all
     detail["leaves"] = [_leaf(path, score) for path, score in zip(prediction.paths, scores, strict=True)]
     detail["selections"] = {view.name: _selection(prediction, view, scores, question) for view in run.views}
     winners = [_winner(prediction, view, scores, question) for view in run.views]

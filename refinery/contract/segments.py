@@ -50,7 +50,7 @@ def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
     """
     ids = bos_ids(segments, tokenizer)
     labels = [IGNORED_LABEL] * len(ids)
-    kinds: list[SegmentKind] = ["prompt" for _ in ids]
+    kinds: list[SegmentKind] = list[SegmentKind](["prompt"]) * len(ids)
     for segment in segments:
         token_ids = encode_segment(segment, tokenizer)
         ids += token_ids

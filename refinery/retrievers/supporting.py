@@ -40,8 +40,11 @@ def _check(question: Question, found: dict[str, Passage], path: Path) -> None:
 
 def _corpora(config: RetrieverConfig) -> Iterator[tuple[Path, Sequence[Passage] | Iterator[Passage]]]:
     """Each corpus that is searched, with its place; those of the retrievers inside one too."""
-    if config.passages or config.index:
-        yield (config.passages, iter_passages(config.passages)) if config.passages else (config.index, Corpus(config.index))
+    if config.passages:
+        yield config.passages, iter_passages(config.passages)
+        return
+    if config.index:
+        yield config.index, Corpus(config.index)
         return
     options = retriever_options(config)
     for part in getattr(options, "of", None) or filter(None, [getattr(options, "over", None)]):
