@@ -63,4 +63,4 @@ class DistillRecipe(Recipe):
 
     def task_options(self, where: str | None = None) -> Any:
         """The task's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown task."""
-        return build_recipe(self.options, plugins.load("distill.tasks", self.task).Options, where=f"{where or self.output_dir}: options")
+        return build_recipe(self.options, plugins.load("distill.tasks", self.task).Options, where=where or self.where, part="options")

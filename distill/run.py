@@ -114,7 +114,7 @@ def load_task(recipe: DistillRecipe) -> Any:
     needs = (*(() if hasattr(task, "rows") else ("questions",)), *task.needs(recipe.task_options()))
     missing = [need for need in needs if getattr(recipe, need) in (None, []) and not (need == "target" and recipe.target_endpoint)]
     if missing:
-        raise RecipeError(f"task '{recipe.task}' needs '{missing[0]}' in the recipe.")
+        raise RecipeError(f"{recipe.where}: task '{recipe.task}' needs '{missing[0]}' in the recipe.")
     return task
 
 

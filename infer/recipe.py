@@ -68,4 +68,4 @@ class InferRecipe(Recipe):
 
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""
-        return build_recipe(self.options, plugins.load("infer.decoders", self.decoder).Options, where=f"{where}: options")
+        return build_recipe(self.options, plugins.load("infer.decoders", self.decoder).Options, where=where, part="options")

@@ -104,21 +104,21 @@ class InferBench:
     def __init__(self, recipe: InferRecipe) -> None:
         self.recipe = recipe
         self.decoder = plugins.load("infer.decoders", recipe.decoder)
-        self.options = recipe.decoder_options(str(recipe.output_dir))
+        self.options = recipe.decoder_options(recipe.where)
         if self.decoder.NEEDS_RETRIEVER and recipe.retriever is None:
-            raise RecipeError(f"{recipe.output_dir}: decoder '{recipe.decoder}' needs 'retriever' in the recipe.")
+            raise RecipeError(f"{recipe.where}: decoder '{recipe.decoder}' needs 'retriever' in the recipe.")
         # By role of a decoder with sub-models what an endpoint in that role must be able to do.
         self.roles = self.decoder.role_needs(self.options) if hasattr(self.decoder, "role_needs") else {}
         if unknown := set(recipe.sub_models) - set(self.roles):
             raise RecipeError(
-                f"{recipe.output_dir}: sub_models: decoder '{recipe.decoder}' has no role '{min(unknown)}'. "
+                f"{recipe.where}: sub_models: decoder '{recipe.decoder}' has no role '{min(unknown)}'. "
                 f"Roles: {', '.join(self.roles) or 'none'}."
             )
         required = self.decoder.required_roles(self.options) if hasattr(self.decoder, "required_roles") else ()
         if missing := set(required) - {*recipe.sub_models, *recipe.model.adapters}:
             role = min(missing)
             raise RecipeError(
-                f"{recipe.output_dir}: decoder '{recipe.decoder}' needs a model for role '{role}' with these options. "
+                f"{recipe.where}: decoder '{recipe.decoder}' needs a model for role '{role}' with these options. "
                 f"Name it by sub_models.{role}, or by adapters.{role} of the model."
             )
         self.llm: Any = None

@@ -94,7 +94,7 @@ def retriever_options(config: RetrieverConfig) -> Any:
         manifest = read_manifest(config.index)
         check_name(config.index, manifest, config.name)
         values = manifest.options | values
-    return build_recipe(values, plugin.Options, where=f"retriever {config.name}: options")
+    return build_recipe(values, plugin.Options, where=f"retriever {config.name}", part="options")
 
 
 def read_passages(path: Path, *, words_per_passage: int = 100) -> Sequence[Passage]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from refinery.errors import RecipeError
@@ -35,6 +35,12 @@ class Recipe(BaseModel):
     """Base of every recipe and of every part of one: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+    _source: str = PrivateAttr("recipe")
+
+    @property
+    def where(self) -> str:
+        """What opens a message about this recipe: the path of its file, where it was read from one."""
+        return self._source
 
     @model_validator(mode="before")
     @classmethod
@@ -57,7 +63,9 @@ def secret_error(fault: str, path: str = "") -> PydanticCustomError:
 
 def load_recipe(path: str | Path, recipe: type[T], overrides: Sequence[str] = ()) -> T:
     """Read a recipe file and apply `key=value` overrides (dots reach into parts). Raises RecipeError with one line per fault."""
-    return build_recipe(apply_overrides(read_yaml(path), overrides, where=str(path)), recipe, where=str(path))
+    loaded = build_recipe(apply_overrides(read_yaml(path), overrides, where=str(path)), recipe, where=str(path))
+    loaded._source = str(path)
+    return loaded
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
@@ -67,12 +75,12 @@ def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: 
     return values
 
 
-def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str) -> T:
-    """Validate `values` as a recipe; `where` opens each error message."""
+def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: str = "") -> T:
+    """Validate `values` as a recipe, or as the `part` of one that this key holds; `where` opens each error message."""
     try:
         return recipe.model_validate(values)
     except ValidationError as error:
-        raise RecipeError("\n".join(f"{where}: {_explain(fault, recipe)}" for fault in error.errors())) from None
+        raise RecipeError("\n".join(f"{where}: {_explain(fault, recipe, part)}" for fault in error.errors())) from None
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -114,17 +122,17 @@ def _apply_override(values: dict[str, Any], override: str, *, where: str) -> Non
         ) from None
 
 
-def _explain(fault: Any, recipe: type[Recipe]) -> str:
-    location = [str(part) for part in fault["loc"]]
-    key = ".".join(location)
+def _explain(fault: Any, recipe: type[Recipe], part: str) -> str:
+    location = [str(step) for step in fault["loc"]]
+    key = ".".join(filter(None, (part, *location)))
     if fault["type"] == "extra_forbidden":
         return unknown_key(key, _known_keys(recipe, location[:-1]))
     if fault["type"] == "missing":
         return f"key '{key}' is required."
     if fault["type"] == "secret":
         return f"key '{'.'.join(filter(None, (key, fault['ctx']['path'])))}' {fault['ctx']['fault']}"
-    if fault["type"] == "value_error" and not key:  # of the recipe as a whole: the message says which keys
-        return str(fault["ctx"]["error"])
+    if fault["type"] == "value_error" and not location:  # of the recipe or part as a whole: the message says which keys
+        return ": ".join(filter(None, (part, str(fault["ctx"]["error"]))))
     return f"key '{key}': {fault['msg']} (got {fault['input']!r})."
 
 
@@ -132,10 +140,10 @@ def unknown_key(key: str, known: Sequence[str]) -> str:
     """The message for an unknown key: its present name, or the nearest known one, or all of them."""
     name = key.rsplit(".", 1)[-1]
     if OLD_NAMES.get(name) in known:
-        return f"unknown key '{key}'. It is called '{OLD_NAMES[name]}' here."
+        return f"{key}: unknown key. It is called '{OLD_NAMES[name]}' here."
     nearest = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
-    return f"unknown key '{key}'. {hint}Known: {', '.join(sorted(known))}."
+    return f"{key}: unknown key. {hint}Known: {', '.join(sorted(known))}."
 
 
 def _known_keys(recipe: type[BaseModel], location: list[str]) -> list[str]:

@@ -193,7 +193,7 @@ def test_a_finished_run_resumed_pays_nothing(recipe, tmp_path):
         ('{"id": "a", "text": "Who?"}\n{"id": "b", "txt": "Who?"}\n', {}, "questions.jsonl:2: field 'text': Field required."),
         ('{"id": "a", "text": "Who?"}\n{"id": "b", \n', {}, "questions.jsonl:2: not valid JSON at column"),
         ('{"id": "a", "text": "Who?"}\n' * 2, {}, "question id 'a' is used twice."),
-        ("x", {"tsk": "relevance"}, "unknown key 'tsk'. Did you mean 'task'?"),
+        ("x", {"tsk": "relevance"}, "tsk: unknown key. Did you mean 'task'?"),
         ("x", {"task": "relevence"}, "no task 'relevence'. Did you mean 'relevance'? Available: answers, decomposition,"),
         ("x", {"reader": "jsnl"}, "no reader 'jsnl'. Did you mean 'jsonl'?"),
         ("x", {"task": "self_knowledge"}, "task 'self_knowledge' needs 'target' in the recipe."),

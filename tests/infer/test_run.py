@@ -91,12 +91,12 @@ def test_how_many_questions_are_in_flight_changes_no_answer(recipe, tmp_path):
     ("values", "message"),
     [
         ({"decoder": "rq_rga"}, "no decoder 'rq_rga'. Did you mean 'rq_rag'? Available: "),
-        ({"decoder": "ra_isf", "options": {"max_dept": 3}}, "options: unknown key 'max_dept'. Did you mean 'max_depth'?"),
-        ({"decoder": "ra_isf", "options": {"max_depth": -1}}, "key 'max_depth': Input should be greater than or equal to 0"),
+        ({"decoder": "ra_isf", "options": {"max_dept": 3}}, "options.max_dept: unknown key. Did you mean 'max_depth'?"),
+        ({"decoder": "ra_isf", "options": {"max_depth": -1}}, "key 'options.max_depth': Input should be greater than or equal to 0"),
         ({"retriever": None}, "decoder 'rag' needs 'retriever' in the recipe."),
         ({"questions": ["absent.jsonl"]}, "absent.jsonl: cannot be read (No such file or directory)."),
-        ({"llm": {"bas": "x"}}, "unknown key 'llm.bas'. Did you mean 'base'?"),
-        ({"top_k": 5}, "unknown key 'top_k'. It is called 'passages_per_query' here."),
+        ({"llm": {"bas": "x"}}, "llm.bas: unknown key. Did you mean 'base'?"),
+        ({"top_k": 5}, "top_k: unknown key. It is called 'passages_per_query' here."),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(recipe, tmp_path, capsys, values, message):

@@ -113,8 +113,8 @@ def test_the_best_positions_are_those_of_a_full_sort(scores, k):
     [
         ({"stemmer": "portre"}, "no stemmer 'portre'. Available: .*porter"),
         ({"stopwords": "klingon"}, "stopwords: klingon not recognized"),
-        ({"k_1": 1.2}, "unknown key 'k_1'. Did you mean 'k1'?"),
-        ({"b": 2}, "retriever bm25: options: key 'b': Input should be less than or equal to 1"),
+        ({"k_1": 1.2}, "k_1: unknown key. Did you mean 'k1'?"),
+        ({"b": 2}, "retriever bm25: key 'options.b': Input should be less than or equal to 1"),
     ],
 )
 def test_a_wrong_option_says_what_there_is(options, message, tmp_path):

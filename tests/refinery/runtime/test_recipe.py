@@ -44,13 +44,13 @@ def test_a_recipe_is_read_with_its_defaults(recipe):
     [
         (
             GOOD + "learning_rat: 1",
-            "unknown key 'learning_rat'. Did you mean 'learning_rate'? Known: learning_rate, output_dir,",
+            "learning_rat: unknown key. Did you mean 'learning_rate'? Known: learning_rate, output_dir,",
         ),
-        (GOOD + "warmup_ratio: 0.1", "unknown key 'warmup_ratio'. It is called 'warmup_steps' here."),
-        (GOOD + "  top_k: 5", "unknown key 'retriever.top_k'. It is called 'passages_per_query' here."),
-        (GOOD + "  nam: 5", "unknown key 'retriever.nam'. Did you mean 'name'? Known: name, passages_per_query."),
-        (GOOD + "searches: [{nam: x}]", "unknown key 'searches.0.nam'. Did you mean 'name'?"),
-        (GOOD + "zzz: 1", "unknown key 'zzz'. Known: "),
+        (GOOD + "warmup_ratio: 0.1", "warmup_ratio: unknown key. It is called 'warmup_steps' here."),
+        (GOOD + "  top_k: 5", "retriever.top_k: unknown key. It is called 'passages_per_query' here."),
+        (GOOD + "  nam: 5", "retriever.nam: unknown key. Did you mean 'name'? Known: name, passages_per_query."),
+        (GOOD + "searches: [{nam: x}]", "searches.0.nam: unknown key. Did you mean 'name'?"),
+        (GOOD + "zzz: 1", "zzz: unknown key. Known: "),
         ("learning_rate: 1", "key 'output_dir' is required."),
         (GOOD + "learning_rate: fast", "key 'learning_rate': Input should be a valid number"),
         (GOOD + "learning_rate: -1", "key 'learning_rate': Input should be greater than 0 (got -1)."),
@@ -100,7 +100,7 @@ def test_the_last_override_wins(recipe):
         ("learning_rate", "override 'learning_rate' is not of the form key=value"),
         ("=3", "override '=3' is not of the form key=value"),
         ("output_dir.name=3", "'output_dir' is a value, not a part with keys of its own"),
-        ("learning_rat=3", "unknown key 'learning_rat'. Did you mean 'learning_rate'?"),
+        ("learning_rat=3", "learning_rat: unknown key. Did you mean 'learning_rate'?"),
         ("searches=[{name: dense", "override 'searches=[{name: dense'"),
     ],
 )
