@@ -140,7 +140,7 @@ class Step(Record):
 
     action: Action
     text: str
-    passages: list[Passage] = Field(default_factory=list)
+    passages: list[Passage] = Field(default_factory=list[Passage])
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
 

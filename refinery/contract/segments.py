@@ -55,7 +55,7 @@ def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
         token_ids = encode_segment(segment, tokenizer)
         ids += token_ids
         labels += token_ids if segment.trained else [IGNORED_LABEL] * len(token_ids)
-        kinds += [segment.kind] * len(token_ids)
+        kinds.extend(segment.kind for _ in token_ids)
     check_writable(segments, tokenizer)
     return EncodedRow(ids, labels, kinds)
 

@@ -85,6 +85,7 @@ def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: s
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises RecipeError when it is missing, malformed or not a mapping."""
+    values: dict[Any, Any] | list[Any] | str | None
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -111,9 +112,10 @@ def _apply_override(values: dict[str, Any], override: str, *, where: str) -> Non
     *parents, last = key.split(".")
     part = values
     for parent in parents:
-        part = part.setdefault(parent, {})
-        if not isinstance(part, dict):
+        inner: dict[str, Any] | list[Any] | str | None = part.setdefault(parent, {})
+        if not isinstance(inner, dict):
             raise RecipeError(f"{where}: override {without_secret(override)!r}: '{parent}' is a value, not a part with keys of its own.")
+        part = inner
     try:
         part[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class RunDir:
 
 
 @contextmanager
-def locked_run(output_dir: Path) -> Iterator[None]:
+def locked_run(output_dir: Path) -> Generator[None]:
     """Keep other processes out of the directory, which is made for it and removed again when nothing was written to it.
 
     Raises RunDirError when another process holds it, or it cannot be made.

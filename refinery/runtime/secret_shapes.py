@@ -4,7 +4,7 @@ A recipe is written into every run's record and card, so what is secret never ge
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -15,7 +15,7 @@ _USER_INFORMATION = re.compile(r"://[^/?#\s]*@|^[^/?#\s@:]+:[^/?#\s@]+@")
 _QUERY_KEY = re.compile(r"://\S*[?&](api[-_]?key|key|token|access[-_]token|sig|signature|secret|password|passwd)=", re.IGNORECASE)
 
 
-def secrets_in(values: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def secrets_in(values: Mapping[Any, Any] | Sequence[Any] | float | None, path: str = "") -> Iterator[tuple[str, str]]:
     """The key of each value that looks secret, and what is wrong and to do; never the value."""
     if isinstance(values, Mapping):
         for name, value in values.items():
