@@ -16,6 +16,8 @@ from refinery.runtime.stages import stages
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if code := guarded(_load_stages, traceback=False):
+        return code
     if arguments and arguments[0] in stages():
         return stages()[arguments[0]].main(arguments[1:])
     if arguments and not arguments[0].startswith("-") and arguments[0] not in (names := [*stages(), *_commands()]):
@@ -23,6 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = build_parser().parse_args(arguments)
     configure_logging()
     return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
+
+
+def _load_stages() -> None:
+    """Raise PluginError where one cannot be loaded, such as where a user's own folder hides it."""
+    stages()
 
 
 def _commands() -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The stages, as the installed package declares them (entry points `refinery.stages`): nothing here imports one by its name."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -12,32 +13,32 @@ from refinery.errors import PluginError, RunDirError
 GROUP = "refinery.stages"
 
 
-class Stage:
+class Stage(ABC):
     """What a stage brings to the `refinery` command. Each declares one instance, `STAGE` in its `stage.py`."""
 
     name: str
     summary: str  # in `refinery --help`
     recipe_keys: frozenset[str]  # keys that occur together in recipes of this stage only
 
+    @abstractmethod
     def main(self, argv: Sequence[str]) -> int:
         """Run `refinery NAME ...`; returns the exit code."""
-        raise NotImplementedError
 
     def commands(self) -> ModuleType | None:
         """The package whose modules are further commands, each with `HELP`, `add_arguments(parser)` and `run(arguments)`."""
         return None
 
+    @abstractmethod
     def panels(self, runs: Sequence[Path]) -> Any:
         """What `refinery plot` can draw of finished runs (`refinery.reporting.figures.Panel`)."""
-        raise NotImplementedError
 
     def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
         """Write the page of finished runs; returns how many questions it shows."""
         raise RunDirError(f"{runs[0]}: is a {self.name} run, which has no questions to look at. Plot its curves with `refinery plot`.")
 
+    @abstractmethod
     def measure(self) -> dict[str, Any]:
         """The figures of `refinery bench NAME`."""
-        raise NotImplementedError
 
 
 @cache

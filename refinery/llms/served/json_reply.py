@@ -20,7 +20,9 @@ T = TypeVar("T", bound=BaseModel)
 Reading = Literal["object", "mended", "list", "words"]
 
 _ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+(.+?)\s*$", re.MULTILINE)
-_LEAD = re.compile(r"[\s\"'*`(]*(?:[\w ]{0,30}:)?[\s\"'*`(]*")  # such as `**Answer:** `
+_AROUND = " \t\n\"'*`("
+_LEAD = re.compile(r"^[\w ]{0,30}:[\s\"'*`(]*")  # such as `Answer:** `
+_SENTENCE_END = re.compile(r"[.!;\n]")
 _AFTER = re.compile(r"[\n\"'*`).,:;!]")
 
 
@@ -109,10 +111,16 @@ def _bare_list(text: str) -> list[Any]:
 
 
 def _bare_label(text: str, labels: list[str]) -> str | None:
-    """The label that the reply begins with, if need be after `Answer:` or within quotes or asterisks."""
-    said = _LEAD.sub("", text.strip(), count=1).lower()
-    named = [label for label in labels if said.startswith(label.lower()) and (len(said) == len(label) or _AFTER.match(said[len(label)]))]
-    return named[0] if len(named) == 1 else None
+    """The label that the reply begins with, if need be after `Answer:` or within quotes or asterisks, in a sentence that names no other."""
+    plain = text.lower().strip(_AROUND)
+    for said in (plain, _LEAD.sub("", plain, count=1)):
+        named = [
+            label for label in labels if said.startswith(label.lower()) and (len(said) == len(label) or _AFTER.match(said[len(label)]))
+        ]
+        if len(named) == 1:
+            words = set(re.findall(r"\w+", _SENTENCE_END.split(said, maxsplit=1)[0]))
+            return named[0] if words.isdisjoint(label.lower() for label in labels if label != named[0]) else None
+    return None
 
 
 def reads_as_refusal(text: str) -> bool:

@@ -76,6 +76,7 @@ class Numbers(BaseModel):
         ("Irrelevant. The paragraph is about his son.", "irrelevant", "words"),
         ("**Answer:** **relevant**", "relevant", "words"),
         ("Label: relevant", "relevant", "words"),
+        ("Irrelevant: the paragraph is about his son. Relevant would be his own.", "irrelevant", "words"),
     ],
 )
 def test_a_label_is_read_as_a_person_would(reply, label, reading):
@@ -83,7 +84,9 @@ def test_a_label_is_read_as_a_person_would(reply, label, reading):
     assert (read.label, how) == (label, reading)
 
 
-@pytest.mark.parametrize("reply", ["It may be relevant.", "relevant or irrelevant", "Relevance: high", "irrelevantly", "yes"])
+@pytest.mark.parametrize(
+    "reply", ["It may be relevant.", "relevant or irrelevant", "Relevant, or irrelevant.", "Relevance: high", "irrelevantly", "yes"]
+)
 def test_a_reply_that_names_no_label_first_is_not_read(reply):
     with pytest.raises(ValueError, match="there is no JSON object in it"):
         read_reply(reply, Label)

@@ -1,0 +1,41 @@
+"""Stages as the installed package declares them."""
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from refinery.cli import main
+from refinery.errors import PluginError
+from refinery.runtime.stages import GROUP, Stage, _load, stages
+
+
+def test_the_three_stages_are_declared():
+    assert {name: stage.name for name, stage in stages().items()} == {"distill": "distill", "infer": "infer", "train": "train"}
+    assert all(isinstance(stage, Stage) for stage in stages().values())
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [("no_such_package.stage:STAGE", "cannot be loaded"), ("refinery.errors:NONE", "cannot be loaded"), ("sys:argv", "is not a Stage")],
+)
+def test_what_is_no_stage_is_one_line(value, fault):
+    with pytest.raises(PluginError, match=f"stage 'x': {value} {fault}"):
+        _load(EntryPoint("x", value, GROUP))
+
+
+def test_a_folder_that_hides_a_stage_is_named(tmp_path, monkeypatch):
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match=f"Python finds {tmp_path / 'hidden'}; if that folder is your own, rename it"):
+        _load(EntryPoint("hidden", "hidden.stage:STAGE", GROUP))
+
+
+def test_the_command_says_it_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr("refinery.runtime.stages.entry_points", lambda group: ())
+    stages.cache_clear()
+    try:
+        assert main(["train", "recipe.yaml"]) == 2
+    finally:
+        stages.cache_clear()
+    assert capsys.readouterr().err == "error: no stages are declared: this checkout is not installed. Install it: pip install -e .\n"
