@@ -21,6 +21,7 @@ from refinery.errors import LLMError
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.json_reply import read_reply, reads_as_refusal
 from refinery.prompts.render import render_prompt
+from refinery.runtime.single_flight import SingleFlight
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -82,7 +83,7 @@ class Teacher:
         self.models: Counter[str] = Counter()
         self.readings: Counter[str] = Counter()  # how replies were read: as asked for, mended, or as a person would
         self._provider = _provider(config)
-        self._in_flight: dict[bytes, asyncio.Future[Reply | None]] = {}
+        self._in_flight: SingleFlight[bytes, Reply] = SingleFlight()
 
     async def ask(self, prompt: str, schema: type[T], asked: RequestLog, *, rollout: int = 0) -> T:
         """The reply to `prompt` as a `schema`; each `rollout` is a sample of its own.
@@ -115,7 +116,7 @@ class Teacher:
     async def _reply(self, messages: tuple[tuple[str, str], ...], schema: type[T] | None, asked: RequestLog, rollout: int) -> Reply:
         """A reply, entered into `asked`. Raises RejectedRow where the API withholds it."""
         request = self.request(messages, schema, rollout)
-        reply = self.stored(request, schema, rollout) or await self._shared(request)
+        reply = self.stored(request, schema, rollout) or await self._in_flight(request.key, lambda: self._request(request))
         asked.request_ids.append(reply.request_id)
         asked.num_prompt_tokens += reply.num_prompt_tokens
         asked.num_completion_tokens += reply.num_completion_tokens
@@ -155,27 +156,6 @@ class Teacher:
             return None
         self.hits += 1
         return reply
-
-    async def _shared(self, request: ChatRequest) -> Reply:
-        """From an equal request in flight, or from the endpoint. No task of its own: a row sends in the turn in which it asks."""
-        key = request.key
-        while key in self._in_flight:
-            # None when the row that asked was cancelled: then this one asks. Shielded, because other rows wait for the same.
-            if (reply := await asyncio.shield(self._in_flight[key])) is not None:
-                return reply
-        future = self._in_flight[key] = asyncio.get_running_loop().create_future()
-        try:
-            reply = await self._request(request)
-            future.set_result(reply)
-            return reply
-        except Exception as error:
-            future.set_exception(error)
-            future.exception()  # seen, whether or not another row waits for it
-            raise
-        finally:
-            del self._in_flight[key]
-            if not future.done():
-                future.set_result(None)
 
     async def _request(self, request: ChatRequest) -> Reply:
         reserved = await self.budget.reserve(request)

@@ -21,6 +21,7 @@ from refinery.llms.served.chat_labels import TOP_LOGPROBS, LabelReply, label_pro
 from refinery.llms.served.context_limit import ByteTokens
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.openai import EndpointClient
+from refinery.runtime.single_flight import SingleFlight
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class ChatLLM:
         self.counters = Counters()
         self.label_logprobs: bool | None = None  # not known before the first label
         self._endpoint = EndpointClient(config)
-        self._in_flight: dict[bytes, asyncio.Task[Reply]] = {}
+        self._in_flight: SingleFlight[bytes, Reply] = SingleFlight()
 
     @property
     def tokenizer(self) -> Any:
@@ -63,12 +64,7 @@ class ChatLLM:
         """The endpoint's reply; one that it withholds has the finish_reason `refusal`. Raises UnusableEndpoint when it does not answer."""
         if request.temperature or self.config.temperature:
             return await self._send(request)  # every sample is one of its own
-        if request.key not in self._in_flight:
-            task = asyncio.ensure_future(self._send(request))
-            self._in_flight[request.key] = task
-            task.add_done_callback(lambda done: self._landed(request.key, done))
-        # Shielded, so that a cancelled question does not take the request away from its twins.
-        return await asyncio.shield(self._in_flight[request.key])
+        return await self._in_flight(request.key, lambda: self._send(request))
 
     async def _send(self, request: "GenerationRequest") -> Reply:
         self.counters.forwards += 1
@@ -94,12 +90,6 @@ class ChatLLM:
                 return LabelReply.of(reply, None)
             self.label_logprobs = False
         return LabelReply.of(await self.reply(GenerationRequest.of(messages, _LABEL_TOKENS, 0.0, ())), None)
-
-    def _landed(self, key: bytes, task: asyncio.Task[Reply]) -> None:
-        del self._in_flight[key]
-        # Looked at here, so that asyncio does not report an error whose questions have all been cancelled.
-        if not task.cancelled():
-            task.exception()
 
     def lacks(self, what: str, *, for_whom: str = "This decoder") -> IncapableModelError:
         """The error for what a chat cannot give."""

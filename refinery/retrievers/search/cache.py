@@ -1,6 +1,5 @@
 """Equal searches are run once: those under way are waited for, those done are remembered, and a file keeps them between runs."""
 
-import asyncio
 import hashlib
 import json
 import sqlite3
@@ -10,6 +9,7 @@ from typing import Any
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RetrievalError
 from refinery.retrievers.base import Hit, Retriever
+from refinery.runtime.single_flight import SingleFlight
 
 _MOST_REMEMBERED = 10_000
 # Nothing longer is a query: what a model wrote without end, or a page pasted as a question, would cost seconds and find no more.
@@ -34,7 +34,7 @@ class CachedRetriever:
         self.revision: str | None = getattr(retriever, "revision", None)
         self.corpus_hash: str | None = getattr(retriever, "corpus_hash", None)
         self._found: dict[_Key, list[Hit]] = {}
-        self._under_way: dict[_Key, asyncio.Future[list[Hit] | None]] = {}
+        self._under_way: SingleFlight[_Key, list[Hit]] = SingleFlight()
         if cache and self.revision is None:
             raise RecipeError(
                 f"retriever.cache {cache}: this retriever does not say what it searches, or it depends on the question. Remove it."
@@ -45,32 +45,16 @@ class CachedRetriever:
         """See `Retriever.search`. Only the first 8,192 characters of a query are searched."""
         query = query[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
         key = (query, k, question.id if question and self.revision is None else None)
-        while key not in self._found:
-            if key not in self._under_way:
-                return await self._search(key, question)
-            # None when the one that searched was cancelled: then this one searches.
-            if (hits := await asyncio.shield(self._under_way[key])) is not None:
-                return hits
+        if key not in self._found:
+            return await self._under_way(key, lambda: self._search(key, question))
         return self._found[key]
 
     async def _search(self, key: _Key, question: Question | None) -> list[Hit]:
-        """Search, and tell those that wait for the same. No task of its own: a search that needs no waiting returns at once."""
-        future = self._under_way[key] = asyncio.get_running_loop().create_future()
-        try:
-            hits = await self._read_or_search(key, question)
-            if len(self._found) >= _MOST_REMEMBERED:
-                self._found.pop(next(iter(self._found)))
-            self._found[key] = hits
-            future.set_result(hits)
-            return hits
-        except RetrievalError as error:
-            future.set_exception(error)
-            future.exception()  # seen, whether or not another waits for it
-            raise
-        finally:
-            del self._under_way[key]
-            if not future.done():
-                future.set_result(None)
+        hits = await self._read_or_search(key, question)
+        if len(self._found) >= _MOST_REMEMBERED:
+            self._found.pop(next(iter(self._found)))
+        self._found[key] = hits
+        return hits
 
     async def _read_or_search(self, key: _Key, question: Question | None) -> list[Hit]:
         query, k, _ = key
