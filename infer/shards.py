@@ -17,6 +17,7 @@ from refinery.contract.records import Record, parse_record
 from refinery.contract.trace import Prediction
 from refinery.errors import RunDirError
 from refinery.prompts.render import rendered_prompts
+from refinery.runtime.process import num_processes, process_rank
 from refinery.runtime.run_dir import RunDir
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class Processes:
     @classmethod
     def launched(cls) -> "Processes":
         """From the launcher's environment."""
-        return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+        return cls(process_rank(), num_processes())
 
     @property
     def is_main(self) -> bool:

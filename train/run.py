@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from refinery.contract.segments import EncodedRow
 from refinery.hub.push import open_repository, push
+from refinery.runtime.process import is_main_process
 from refinery.runtime.run_dir import RunDir, check_run, locked_run, open_run
 from train.launch.checkpoints import last_checkpoint
 from train.launch.gather import whole_weights
@@ -51,7 +51,7 @@ def load_family(recipe: TrainRecipe) -> Family:
 def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
     """Train, save to `output_dir`, evaluate on the validation files. Returns what `metrics.json` holds."""
     # Under `accelerate launch` every process runs this; the first one owns the run directory.
-    main_process = os.environ.get("RANK", "0") == "0"
+    main_process = is_main_process()
     launch = launch_from_env()
     known = fingerprints(recipe, launch.processes) if main_process else {}
     # A resumed run that came to its end is seen by all, so that none waits for the first.

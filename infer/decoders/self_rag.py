@@ -21,6 +21,7 @@ from refinery.contract.segments import Segment, control_token_id
 from refinery.contract.trace import Prediction
 from refinery.llms.base import Context, Generation
 from refinery.llms.served.capabilities import Need
+from refinery.llms.softmax import softmax
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 
@@ -99,7 +100,7 @@ async def _retrieves(prompt: Context, question: str, session: Session, options: 
     if options.mode != "adaptive_retrieval":
         return options.mode == "always_retrieve"
     logprobs = await _logprobs(prompt, ("retrieval", "no_retrieval"))
-    share = logprobs[0] / sum(logprobs) if options.fidelity == "official" else _probs(logprobs)[0]
+    share = logprobs[0] / sum(logprobs) if options.fidelity == "official" else softmax(logprobs)[0]
     session.record("needs_retrieval", question, depth=0, probabilities={_TOKENS["retrieval"]: share})
     return share > options.threshold
 
@@ -124,18 +125,13 @@ async def _worth_where_written(context: Context, reply: Generation, kind: dict[s
 
 async def _worth(context: Context, kind: dict[str, float]) -> float:
     """The mean worth of a kind of token as what comes next, over their probabilities normalised within the kind."""
-    probs = _probs(await _logprobs(context, tuple(kind)))
+    probs = softmax(await _logprobs(context, tuple(kind)))
     return sum(worth * share for worth, share in zip(kind.values(), probs, strict=True))
 
 
 async def _logprobs(context: Context, roles: Sequence[str]) -> list[float]:
     scored = await asyncio.gather(*(context.score([_control(role)]) for role in roles))
     return [logprob for (logprob,) in scored]
-
-
-def _probs(logprobs: Sequence[float]) -> list[float]:
-    weights = [math.exp(logprob - max(logprobs)) for logprob in logprobs]
-    return [weight / sum(weights) for weight in weights]
 
 
 def _select(candidates: Sequence[Candidate], options: Options) -> str:

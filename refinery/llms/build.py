@@ -1,7 +1,6 @@
 """Build the LLM that a recipe names."""
 
 import asyncio
-import os
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -9,6 +8,7 @@ from pydantic import Field, StringConstraints
 from refinery.errors import CheckpointError
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
 from refinery.llms.weights.families import FamilyName, checkpoint_family
+from refinery.runtime.process import local_process_rank
 from refinery.runtime.recipe import Recipe
 
 # A role names a part of a PEFT model, which torch takes no dots in.
@@ -87,7 +87,7 @@ def _own_device() -> str:
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
         return "cpu"
-    return f"{accelerator.type}:{int(os.environ.get('LOCAL_RANK', '0')) % torch.accelerator.device_count()}"
+    return f"{accelerator.type}:{local_process_rank() % torch.accelerator.device_count()}"
 
 
 def _served(config: ServedModelConfig, tokenizer: str) -> Any:

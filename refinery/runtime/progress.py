@@ -1,7 +1,6 @@
 """One progress bar per stage on stderr, of the first process; without a terminal, a plain line now and then."""
 
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from refinery.runtime.process import is_main_process
 from refinery.text import printable
 
 _PLAIN_EVERY_SECONDS = 15.0
@@ -31,7 +31,7 @@ class Progress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[beside]}", markup=False),
         )
-        is_main = os.environ.get("RANK", "0") == "0"
+        is_main = is_main_process()
         self._bar = RichProgress(*columns, console=Console(stderr=True)) if is_main and sys.stderr.isatty() else None
         self._every = _DRAWN_EVERY_SECONDS if self._bar else _PLAIN_EVERY_SECONDS if is_main else math.inf
         self._drawn = time.monotonic()

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import yaml
 
 from refinery.errors import RecipeError, RefineryError, Stopped
+from refinery.runtime.process import is_main_process
 from refinery.runtime.recipe import Recipe, load_recipe, read_yaml
 from refinery.runtime.stages import stages
 from refinery.text import PrintableFormatter, printable
@@ -69,7 +69,7 @@ def run_stage(
             show_rows(recipe, arguments.preview)
         else:
             result = run(recipe, resume=arguments.resume)
-            if os.environ.get("RANK", "0") == "0":
+            if is_main_process():
                 report(result)
 
     return guarded(go, traceback=arguments.traceback)
@@ -88,7 +88,7 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
     try:
         action()
     except Stopped as stopped:
-        if os.environ.get("RANK", "0") == "0":
+        if is_main_process():
             print(printable(str(stopped)), file=sys.stderr)
         return 128 + signal.SIGTERM
     except RefineryError as error:
@@ -104,7 +104,7 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
 
 def configure_logging(*, tracebacks: bool = False) -> None:
     """Logs to stderr, from the first process only; libraries speak from warnings up. With `tracebacks` also of errors that became data."""
-    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR
+    level = logging.INFO if is_main_process() else logging.ERROR
     level = logging.DEBUG if tracebacks else level
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PrintableFormatter("%(name)s: %(message)s"))

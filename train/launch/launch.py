@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.errors import RecipeError
+from refinery.runtime.process import num_processes
 from refinery.runtime.recipe import read_yaml, unknown_key
 from train.support import Sharding
 
@@ -119,7 +120,7 @@ def launch_from_env() -> Launch:
     if options.config_file is None:
         return _from_environment(options.num_processes)
     launch = launch_of(read_accelerate_config(options.config_file), source=options.config_file, processes=options.num_processes)
-    started = int(os.environ.get("WORLD_SIZE", "1"))
+    started = num_processes()
     if started != launch.processes:
         raise RecipeError(
             f"{launch.source} asks for {launch.processes} processes and the launcher started {started}. See accelerate_configs/."
@@ -186,7 +187,7 @@ def _sharding_of(trainer: Any) -> Sharding:
 
 def _from_environment(processes: int | None = None) -> Launch:
     """What torchrun, or accelerate without a file, has put into the environment."""
-    processes = processes or int(os.environ.get("WORLD_SIZE", "1"))
+    processes = processes or num_processes()
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         return Launch(processes, _zero(int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"))))
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":

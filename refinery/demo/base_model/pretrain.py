@@ -7,7 +7,6 @@ quicker than one process with two threads, and the less so the busier the machin
 
 import json
 import math
-import os
 import random
 import sys
 import time
@@ -26,6 +25,7 @@ from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.names import YEARS
 from refinery.demo.world.questions import QUESTION_TYPES, draw_questions, with_years
 from refinery.prompts.render import render_prompt
+from refinery.runtime.process import num_processes, process_rank
 from refinery.runtime.recipe import Recipe, load_recipe
 
 # Weight of the text around the answers in the loss.
@@ -60,7 +60,7 @@ class PretrainRecipe(Recipe):
 def main() -> None:
     """Pre-train as the recipe says; the log is one JSON line per evaluation."""
     recipe = load_recipe(sys.argv[1], PretrainRecipe, sys.argv[2:])
-    rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, processes = process_rank(), num_processes()
     if processes > 1:
         torch.distributed.init_process_group("gloo")
     torch.manual_seed(recipe.seed)

@@ -7,7 +7,6 @@ Prefix sharing is in `prefix_tree.py`, batching proper in `kv.py` and `decoding.
 
 import asyncio
 import logging
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,6 +22,7 @@ from refinery.llms.engine.kv import KvModel, Wanted
 from refinery.llms.engine.out_of_memory import does_not_fit, unless_out_of_memory
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
 from refinery.llms.engine.request import Request
+from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written
 from refinery.llms.weights.decoder_support import context_limit
 
@@ -276,8 +276,7 @@ class HuggingFaceContext:
             scores = await self._llm.submit(self, adapter, targets=first)
         else:
             scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in replies))]
-        weights = [math.exp(score - max(scores)) for score in scores]
-        return {label: weight / sum(weights) for label, weight in zip(labels, weights, strict=True)}
+        return label_softmax(labels, scores)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """See `Context.score`. What is scored stays computed for a context that extends this one by the same segments."""

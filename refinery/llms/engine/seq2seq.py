@@ -5,7 +5,6 @@ trajectory is the decoder's from the control token that opens it, as in training
 it.
 """
 
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from refinery.contract.control_tokens import OPENING
 from refinery.contract.segments import Segment, control_token_id, encode_segment, encode_text
 from refinery.llms.base import Counters, Generation, Usage
+from refinery.llms.softmax import label_softmax
 from refinery.runtime.batching import Batcher, chunks, in_thread
 
 
@@ -224,8 +224,7 @@ class Seq2SeqContext:
             (scores,) = await self._read((), (firsts,), adapter)
         else:
             scores = [sum(await self._score(ids, adapter)) for ids in encoded]
-        weights = [math.exp(score - max(scores)) for score in scores]
-        return {label: weight / sum(weights) for label, weight in zip(labels, weights, strict=True)}
+        return label_softmax(labels, scores)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """See `Context.score`: of `segments` as what the decoder writes."""

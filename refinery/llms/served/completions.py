@@ -7,7 +7,6 @@ The tokenizer is loaded here, so control tokens and outside text are told apart 
 import asyncio
 import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from refinery.llms.served.completion_api import (
 )
 from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
 from refinery.llms.served.openai import EndpointClient
+from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written, split_thinking
 
 logger = logging.getLogger(__name__)
@@ -179,8 +179,7 @@ class CompletionsContext:
             scores = await self._read([ids[0] for ids in encoded], adapter)
         else:
             scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in replies))]
-        weights = [math.exp(score - max(scores)) for score in scores]
-        return {label: weight / sum(weights) for label, weight in zip(labels, weights, strict=True)}
+        return label_softmax(labels, scores)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """See `Context.score`. One token is read as a label, which a server's prefix cache serves; it does not serve prompt scores."""
