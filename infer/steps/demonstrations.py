@@ -1,6 +1,6 @@
 """Prompts that show worked examples before the question, for the decoders whose papers do.
 
-The examples are those of `refinery/prompts/demonstrations.jinja`; `<prompt>_few.jinja` shows them in the form of `<prompt>.jinja`.
+The examples are those of `refinery/prompts/decoders/demonstrations.jinja`; `<prompt>_few.jinja` shows them in the form of `<prompt>.jinja`.
 """
 
 from typing import Any, Literal

@@ -1,1 +1,1 @@
-"""Every prompt a student sees, in training and at inference, as one jinja file each."""
+"""Every prompt that a model is given, as one jinja file each: a teacher's, a student's, and those of the decoders."""

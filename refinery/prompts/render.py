@@ -1,4 +1,8 @@
-"""Render a prompt file, and name its content by a hash for provenance."""
+"""Render a prompt file, and name its content by a hash for provenance.
+
+A prompt is called by its file's name alone, which is the only one of its name in the three folders: `teacher/` holds what a labelling
+teacher reads, `student/` what models are trained on, `decoders/` what the methods ask any model.
+"""
 
 import hashlib
 from functools import cache
@@ -8,9 +12,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from jinja2.meta import find_referenced_templates
 
-_FOLDER = Path(__file__).parent
+_FOLDERS = tuple(Path(__file__).parent / name for name in ("teacher", "student", "decoders"))
 # Autoescape is for HTML; a prompt is plain text, and outside text in it is encoded with control-token parsing off.
-_ENVIRONMENT = Environment(loader=FileSystemLoader(_FOLDER), undefined=StrictUndefined, autoescape=False)  # noqa: S701
+_ENVIRONMENT = Environment(loader=FileSystemLoader(_FOLDERS), undefined=StrictUndefined, autoescape=False)  # noqa: S701
 _ENVIRONMENT.globals.clear()  # no prompt calls any, and jinja copies them for every rendering
 
 _rendered: set[str] = set()
@@ -24,7 +28,7 @@ class Prompt(str):
 
 
 def render_prompt(name: str, **values: Any) -> Prompt:
-    """The text of `refinery/prompts/<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError."""
+    """The text of the prompt file `<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError."""
     template = _template(name)
     prompt = Prompt("".join(template.root_render_func(template.new_context(values, shared=True))))  # `render`, without a copy of the values
     prompt.name, prompt.values = name, values
@@ -32,10 +36,19 @@ def render_prompt(name: str, **values: Any) -> Prompt:
     return prompt
 
 
-@cache
 def has_prompt(name: str) -> bool:
     """Whether there is such a prompt file."""
-    return (_FOLDER / f"{name}.jinja").exists()
+    return f"{name}.jinja" in _files()
+
+
+def prompt_file(name: str) -> Path:
+    """Where the prompt is. Raises KeyError where there is none."""
+    return _files()[f"{name}.jinja"]
+
+
+@cache
+def _files() -> dict[str, Path]:
+    return {path.name: path for folder in _FOLDERS for path in folder.glob("*.jinja")}
 
 
 def rendered_prompts() -> dict[str, str]:
@@ -62,6 +75,6 @@ def prompt_source(name: str) -> str:
 
 
 def _source(file: str) -> bytes:
-    text = (_FOLDER / file).read_bytes()
+    text = _files()[file].read_bytes()
     named = find_referenced_templates(_ENVIRONMENT.parse(text.decode()))
     return text + b"".join(_source(other) for other in dict.fromkeys(filter(None, named)))

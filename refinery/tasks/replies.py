@@ -1,7 +1,7 @@
 """The contract of MIGRES' modules and re-thinking's stages, for a prompted LLM and for a student that was trained in its place.
 
-A prompted LLM reads instructions and replies in JSON. A student needs no instructions: it reads `refinery/prompts/student_<prompt>.jinja`
-and writes plain lines, which are short, and which T5 can write too, whose tokenizer has neither braces nor line breaks.
+A prompted LLM reads instructions and replies in JSON. A student needs no instructions: it reads the prompt `student_<prompt>` and writes
+plain lines, which are short, and which T5 can write too, whose tokenizer has neither braces nor line breaks.
 """
 
 import re

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -11,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 from refinery.demo.world import names
 from refinery.demo.world.entities import NamePools, common_world
 from refinery.demo.world.questions import QUESTION_TYPES, draw_questions
+from refinery.prompts.render import prompt_file
 
-_PROMPTS = Path(__file__).parents[2] / "prompts"
 _STUDENT_PROMPTS = (
     "answer_direct",
     "answer_from_sub_answers",
@@ -54,5 +53,5 @@ def _corpus() -> Iterator[str]:
         yield f"Question: {question.text}\n"
         yield from (f"Sub-question: {sub.text}\nSub-answer:" for sub in question.decomposition or [])
     for prompt in _STUDENT_PROMPTS:
-        yield from [(_PROMPTS / f"{prompt}.jinja").read_text(encoding="utf-8")] * 100
+        yield from [prompt_file(prompt).read_text(encoding="utf-8")] * 100
     yield from ["<|system|>\n<|user|>\n<|assistant|>\n: relevant: irrelevant: know: unknow\n1.\n2.\n3."] * 100

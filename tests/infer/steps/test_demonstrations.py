@@ -4,21 +4,19 @@ import asyncio
 import hashlib
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, FileSystemLoader
 
-import refinery.prompts
 from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
-from refinery.prompts.render import prompt_hash, render_prompt
+from refinery.prompts.render import prompt_file, prompt_hash, render_prompt
 from refinery.retrievers.fake import FakeRetriever
 
-FOLDER = Path(refinery.prompts.__file__).parent
+FOLDER = prompt_file("demonstrations").parent
 WORKED = Environment(loader=FileSystemLoader(FOLDER), autoescape=False).get_template("demonstrations.jinja").module.worked
 FOUND = [{"title": "Dune", "text": "Dune is a film."}]
 # Each prompt that has worked examples, with what else is filled in.
@@ -142,6 +140,6 @@ def test_an_example_that_the_model_makes_up_after_its_answer_is_cut_off(decoder)
 
 def test_a_prompts_hash_covers_the_examples_that_it_shows():
     files = ["least_to_most_decompose_few", "demonstrations", "least_to_most_decompose"]
-    text = b"".join((FOLDER / f"{name}.jinja").read_bytes() for name in files)
+    text = b"".join(prompt_file(name).read_bytes() for name in files)
     assert prompt_hash("least_to_most_decompose_few") == hashlib.sha256(text).hexdigest()[:12]
-    assert prompt_hash("judge") == hashlib.sha256((FOLDER / "judge.jinja").read_bytes()).hexdigest()[:12]
+    assert prompt_hash("judge") == hashlib.sha256(prompt_file("judge").read_bytes()).hexdigest()[:12]
