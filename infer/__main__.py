@@ -24,10 +24,10 @@ def _run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _preview(recipe: InferRecipe) -> None:
-    from infer.run import InferBench
+    from infer.pipeline import Pipeline
     from refinery.questions.base import read_questions
 
-    options = InferBench(recipe).options
+    options = Pipeline(recipe).options
     print(printable(f"--- options of decoder '{recipe.decoder}', defaults included"))
     for name, value in options.model_dump(mode="json").items():
         print(printable(f"{name}: {value}"))

@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from infer.recipe import InferRecipe
+from infer.recipe import PipelineRecipe
 from refinery.hub.model_card import DATA_FILE
 from refinery.llms.build import ModelConfig
 from refinery.llms.weights.checkpoint import read_adapter_config
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 _ROLE = "self_knowledge"
 
 
-def warn_of_another_models_labels(recipe: InferRecipe) -> None:
+def warn_of_another_models_labels(recipe: PipelineRecipe) -> None:
     """Log a warning where the judge of self-knowledge was trained on labels of another model than the one that answers here."""
     judge = recipe.sub_models.get(_ROLE)
     path = judge.base if isinstance(judge, ModelConfig) else recipe.llm.adapters.get(_ROLE) if recipe.llm and judge is None else None
@@ -39,7 +39,7 @@ def _labelled_models(path: str) -> set[str]:
     return {name for of in models for name in (of.get("target") or of.get("target_endpoint") or of.get("teacher") or [])}
 
 
-def _names_of_answering_model(recipe: InferRecipe) -> set[str]:
+def _names_of_answering_model(recipe: PipelineRecipe) -> set[str]:
     if recipe.llm is None:
         return {recipe.endpoint.model} if recipe.endpoint else set()
     adapter = read_adapter_config(recipe.llm.base) or {}

@@ -1,5 +1,6 @@
 """What an inference recipe may say."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,20 +10,17 @@ from refinery.llms.build import ModelConfig, Role
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime import plugins
-from refinery.runtime.recipe import Recipe, build_recipe
+from refinery.runtime.recipe import Recipe, apply_overrides, build_recipe, read_yaml
 
 AnswerStyle = Literal["paper", "short"]
 
 
-class InferRecipe(Recipe):
-    """One decoder over a set of questions."""
+class PipelineRecipe(Recipe):
+    """One decoder with its models and retriever: all that a `Pipeline` loads."""
 
     decoder: str = Field(description="a file of infer/decoders, or module:attribute")
     options: dict[str, Any] = Field(default={}, description="the decoder's own switches")
-    name: str | None = Field(None, description="what tables call this run; the decoder's name by default")
-    questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or other datasets with `reader`")
-    reader: str = Field("jsonl", description="a file of refinery/questions: the schema the questions are in")
-    output_dir: Path
+    name: str | None = Field(None, description="what tables and clients call it; the decoder's name by default")
     llm: ModelConfig | None = Field(None, description="a causal model on this machine")
     endpoint: ServedModelConfig | None = Field(
         None, description="in its place an endpoint: by chat for decoders that only prompt, with `tokenizer` for all", validate_default=True
@@ -39,7 +37,6 @@ class InferRecipe(Recipe):
         "sentence that states it. Compare systems under one style",
     )
     questions_in_flight: int = Field(64, description="questions decoded at once; bounds the keys and values kept", ge=1)
-    limit: int | None = Field(None, description="answer only the first questions", ge=1)
     keep_prompts: bool = Field(False, description="keep in the trace what each call read, of which `distill` (task traces) makes rows")
 
     @field_validator("endpoint")
@@ -69,3 +66,25 @@ class InferRecipe(Recipe):
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""
         return build_recipe(self.options, plugins.load("infer.decoders", self.decoder).Options, where=where, part="options")
+
+
+class InferRecipe(PipelineRecipe):
+    """A pipeline over a set of questions."""
+
+    questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or other datasets with `reader`")
+    reader: str = Field("jsonl", description="a file of refinery/questions: the schema the questions are in")
+    output_dir: Path
+    limit: int | None = Field(None, description="answer only the first questions", ge=1)
+
+
+RUN_KEYS = frozenset(InferRecipe.model_fields.keys() - PipelineRecipe.model_fields.keys())
+
+
+def load_pipeline_recipe(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
+    """The pipeline of a recipe file. The keys of a run (`questions`, `output_dir`) may be there and are not read."""
+    return pipeline_recipe(apply_overrides(read_yaml(path), overrides, where=str(path)), where=str(path))
+
+
+def pipeline_recipe(values: Mapping[str, Any], *, where: str) -> PipelineRecipe:
+    """The pipeline among the values of an inference recipe. Raises RecipeError with one line per fault."""
+    return build_recipe({key: value for key, value in values.items() if key not in RUN_KEYS}, PipelineRecipe, where=where)

@@ -8,7 +8,7 @@ HELP = "choose a judge's threshold on validation labels"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("recipe", metavar="RECIPE", help="an inference recipe whose decoder has judges")
+    parser.add_argument("recipe", metavar="RECIPE", help="a decoder that has judges, and its models, as an infer recipe has them")
     parser.add_argument("--role", required=True, choices=["self_knowledge", "relevance"], help="which judge")
     parser.add_argument("--labels", type=Path, required=True, metavar="FILE", help="labels that distill wrote and the judge has not seen")
     parser.add_argument("--precision", type=float, metavar="SHARE", help="the lowest threshold that keeps this precision; default: best F1")
@@ -17,10 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the threshold as the recipe takes it, and what it does."""
     from infer.evaluation.calibrate import calibrate
-    from infer.recipe import InferRecipe
-    from refinery.runtime.recipe import load_recipe
+    from infer.recipe import load_pipeline_recipe
 
-    recipe = load_recipe(arguments.recipe, InferRecipe)
+    recipe = load_pipeline_recipe(arguments.recipe)
     found = calibrate(recipe, arguments.role, arguments.labels, precision=arguments.precision)
     print(
         f"options.{found.option}={found.threshold:g}  # on {found.rows} labels: accuracy {found.accuracy:.3f}, F1 {found.f1:.3f}, "

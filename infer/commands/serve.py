@@ -7,7 +7,7 @@ HELP = "put a decoder behind an OpenAI-compatible /v1/chat/completions"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("recipe", metavar="RECIPE", help="an infer recipe: its decoder, model and retriever; its questions are not read")
+    parser.add_argument("recipe", metavar="RECIPE", help="a decoder, its model and retriever, as an infer recipe has them")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the recipe; dots reach into parts")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only); another needs a key")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
@@ -17,11 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Serve until stopped."""
-    from infer.recipe import InferRecipe
+    from infer.recipe import load_pipeline_recipe
     from refinery.errors import RecipeError
-    from refinery.runtime.recipe import load_recipe
 
-    recipe = load_recipe(arguments.recipe, InferRecipe, arguments.overrides)
+    recipe = load_pipeline_recipe(arguments.recipe, arguments.overrides)
     try:
         from infer.serving.serve import serve
     except ModuleNotFoundError as error:

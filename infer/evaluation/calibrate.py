@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from infer.recipe import InferRecipe
-from infer.run import InferBench
-from infer.session import Session
+from infer.pipeline import Pipeline
+from infer.recipe import PipelineRecipe
 from refinery.contract.records import KnowledgeLabel, Question, RelevanceLabel, read_records
 from refinery.metrics.classification import accuracy, label_f1
 from refinery.tasks.sub_models import JUDGE_LABELS, knowledge_prompt, relevance_prompt
@@ -28,30 +27,23 @@ class Calibrated:
     recall: float
 
 
-def calibrate(recipe: InferRecipe, role: str, labels: Path, *, precision: float | None = None) -> Calibrated:
+def calibrate(recipe: PipelineRecipe, role: str, labels: Path, *, precision: float | None = None) -> Calibrated:
     """The threshold with the best F1 of the positive label; with `precision` the lowest one from which so large a share of yeses is right.
 
     The judge is the recipe's: an adapter, a sub-model of any family, a server, or the bare model. Raises RecordError for a bad file.
     """
     option, record = ROLES[role]
     rows = read_records(labels, record)
-    bench = InferBench(recipe)
-    bench.load()
+    pipeline = Pipeline(recipe)
+    pipeline.load()
     positive = [row.label == JUDGE_LABELS[role][1].strip() for row in rows]
-    return _best(option, asyncio.run(_probs(bench, role, rows)), positive, precision)
+    return _best(option, asyncio.run(_probs(pipeline, role, rows)), positive, precision)
 
 
-async def _probs(bench: InferBench, role: str, rows: Sequence[KnowledgeLabel | RelevanceLabel]) -> list[float]:
+async def _probs(pipeline: Pipeline, role: str, rows: Sequence[KnowledgeLabel | RelevanceLabel]) -> list[float]:
     """The probability of the positive label, a row each."""
-    gate = asyncio.Semaphore(bench.recipe.questions_in_flight)
-    session = Session(
-        question=Question(id="", text="(labels)"),
-        llm=bench.llm,
-        retriever=None,
-        passages_per_query=1,
-        adapters=frozenset(bench.recipe.model.adapters),
-        sub_models=bench.sub_models,
-    )
+    gate = asyncio.Semaphore(pipeline.recipe.questions_in_flight)
+    session = pipeline.session(Question(id="", text="(labels)"))
 
     async def share(row: KnowledgeLabel | RelevanceLabel) -> float:
         prompt = relevance_prompt(row.question, row.passage) if isinstance(row, RelevanceLabel) else knowledge_prompt(row.question)
@@ -63,7 +55,7 @@ async def _probs(bench: InferBench, role: str, rows: Sequence[KnowledgeLabel | R
     try:
         return list(await asyncio.gather(*map(share, rows)))
     finally:
-        await bench.close()
+        await pipeline.close()
 
 
 def _best(option: str, probs: Sequence[float], positive: Sequence[bool], precision: float | None) -> Calibrated:

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from infer.recipe import InferRecipe
-from infer.run import InferBench
+from infer.pipeline import Pipeline
+from infer.recipe import PipelineRecipe
 from infer.serving.chat import ApiError, ChatBody, closing_chunks, completion, error_event, opening_chunk, parse_body
 from infer.serving.conversation import joined, standalone_question
 from infer.session import Session
@@ -32,16 +32,16 @@ _KEEP_ALIVE_SECONDS = 10.0
 _SHUTDOWN_SECONDS = 30
 
 
-def serve(recipe: InferRecipe, *, host: str, port: int, api_key_env: str | None, timeout_seconds: float) -> None:
+def serve(recipe: PipelineRecipe, *, host: str, port: int, api_key_env: str | None, timeout_seconds: float) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight are then answered, for half a minute at most.
 
     Port 0 takes a free one. Raises RecipeError for a host that others reach without a key, and an address that is taken.
     """
     guard = Guard.of_server(host, api_key_env)
     listener = listen(host, port)
-    bench = InferBench(recipe)
-    bench.load()
-    app = build_app(bench, guard=guard, timeout_seconds=timeout_seconds)
+    pipeline = Pipeline(recipe)
+    pipeline.load()
+    app = build_app(pipeline, guard=guard, timeout_seconds=timeout_seconds)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS, server_header=False)
     print(f"{printable(model_name(recipe))} at {url_of(listener)}/v1", flush=True)
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -49,9 +49,9 @@ def serve(recipe: InferRecipe, *, host: str, port: int, api_key_env: str | None,
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def build_app(bench: InferBench, *, guard: Guard | None = None, timeout_seconds: float = 600.0) -> Any:
-    """The ASGI application over a loaded bench; without a guard anyone may ask."""
-    service = _Service(bench, guard or Guard(), timeout_seconds)
+def build_app(pipeline: Pipeline, *, guard: Guard | None = None, timeout_seconds: float = 600.0) -> Any:
+    """The ASGI application over a loaded pipeline; without a guard anyone may ask."""
+    service = _Service(pipeline, guard or Guard(), timeout_seconds)
     routes = [
         Route("/v1/models", service.models),
         Route("/v1/models/{model:path}", service.model),
@@ -61,13 +61,13 @@ def build_app(bench: InferBench, *, guard: Guard | None = None, timeout_seconds:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        await bench.close()
+        await pipeline.close()
 
     handlers: Any = {ApiError: _tell, RequestFault: _tell_fault, HTTPException: _tell_http}
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 
 
-def model_name(recipe: InferRecipe) -> str:
+def model_name(recipe: PipelineRecipe) -> str:
     """What clients call the decoder."""
     return recipe.name or recipe.decoder
 
@@ -75,9 +75,9 @@ def model_name(recipe: InferRecipe) -> str:
 class _Service:
     """The routes."""
 
-    def __init__(self, bench: InferBench, guard: Guard, timeout_seconds: float) -> None:
-        self._bench, self._guard, self._timeout_seconds = bench, guard, timeout_seconds
-        self._name, self._created = model_name(bench.recipe), int(time.time())
+    def __init__(self, pipeline: Pipeline, guard: Guard, timeout_seconds: float) -> None:
+        self._pipeline, self._guard, self._timeout_seconds = pipeline, guard, timeout_seconds
+        self._name, self._created = model_name(pipeline.recipe), int(time.time())
         self._in_flight = 0
 
     async def models(self, request: Request) -> Response:
@@ -96,7 +96,7 @@ class _Service:
         self._guard.check(request.headers)
         body = parse_body(await read_json_body(request.headers, request.stream(), most_bytes=_MOST_BODY_BYTES))
         self._check_name(body.model)
-        if self._in_flight >= self._bench.recipe.questions_in_flight:
+        if self._in_flight >= self._pipeline.recipe.questions_in_flight:
             raise ApiError(429, f"{self._in_flight} questions are being answered, which is the most. Ask again later.")
         self._in_flight += 1
         question = body.question
@@ -123,15 +123,15 @@ class _Service:
 
     async def _answer_in_conversation(self, question: Question, body: ChatBody) -> Prediction:
         if not body.is_follow_up:
-            return await self._bench.answer(question)
-        session = Session(question=question, llm=self._bench.llm, retriever=None, passages_per_query=0)
+            return await self._pipeline.answer(question)
+        session = Session(question=question, llm=self._pipeline.llm, retriever=None, passages_per_query=0)
         alone = await standalone_question(body.turns_before, session)
-        return joined(session, await self._bench.answer(question.model_copy(update={"text": alone})))
+        return joined(session, await self._pipeline.answer(question.model_copy(update={"text": alone})))
 
     @property
     def _tokenizer(self) -> Any:
         """The served model's, or None where only its endpoint has one."""
-        return self._bench.llm.tokenizer if self._bench.recipe.tokenizer else None
+        return self._pipeline.llm.tokenizer if self._pipeline.recipe.tokenizer else None
 
     def _answered(self, answering: "asyncio.Future[Prediction]") -> None:
         self._in_flight -= 1

@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_validator
@@ -42,6 +42,11 @@ class Recipe(BaseModel):
         """What opens a message about this recipe: the path of its file, where it was read from one."""
         return self._source
 
+    def read_from(self, where: str) -> Self:
+        """This recipe, with what opens messages about it."""
+        self._source = where
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _without_secrets(cls, values: Any) -> Any:
@@ -63,9 +68,7 @@ def secret_error(fault: str, path: str = "") -> PydanticCustomError:
 
 def load_recipe(path: str | Path, recipe: type[T], overrides: Sequence[str] = ()) -> T:
     """Read a recipe file and apply `key=value` overrides (dots reach into parts). Raises RecipeError with one line per fault."""
-    loaded = build_recipe(apply_overrides(read_yaml(path), overrides, where=str(path)), recipe, where=str(path))
-    loaded._source = str(path)
-    return loaded
+    return build_recipe(apply_overrides(read_yaml(path), overrides, where=str(path)), recipe, where=str(path))
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
@@ -78,7 +81,7 @@ def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: 
 def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: str = "") -> T:
     """Validate `values` as a recipe, or as the `part` of one that this key holds; `where` opens each error message."""
     try:
-        return recipe.model_validate(values)
+        return recipe.model_validate(values).read_from(where)
     except ValidationError as error:
         raise RecipeError("\n".join(f"{where}: {_explain(fault, recipe, part)}" for fault in error.errors())) from None
 

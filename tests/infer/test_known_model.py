@@ -5,7 +5,7 @@ import json
 import pytest
 
 from infer.known_model import warn_of_another_models_labels
-from infer.recipe import InferRecipe
+from infer.recipe import PipelineRecipe
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def told(tmp_path, caplog):
             if as_adapter
             else {"llm": llm, "sub_models": {"self_knowledge": {"base": judge}}}
         )
-        values = {"decoder": "ra_isf", "questions": ["q"], "output_dir": "unused", "retriever": {"passages": "p"}}
-        warn_of_another_models_labels(InferRecipe.model_validate(values | roles))
+        values = {"decoder": "ra_isf", "retriever": {"passages": "p"}}
+        warn_of_another_models_labels(PipelineRecipe.model_validate(values | roles))
         return caplog.text
 
     return run

@@ -270,14 +270,14 @@ def test_a_chat_endpoint_may_be_a_selector(answer, checkpoint):
 
 
 def test_a_generator_behind_an_endpoint_reads_labels_only_as_a_selector(checkpoint):
-    from infer.recipe import InferRecipe
-    from infer.run import InferBench
+    from infer.pipeline import Pipeline
+    from infer.recipe import PipelineRecipe
 
     served = {"base_url": "http://127.0.0.1:9/v1", "model": "tiny", "tokenizer": checkpoint}
-    values = {"decoder": "rq_rag", "questions": ["q"], "output_dir": "unused", "retriever": {"passages": "p"}}
-    plain = InferBench(InferRecipe.model_validate(values | {"endpoint": served}))
-    both = InferBench(InferRecipe.model_validate(values | {"endpoint": served | {"adapters": {"selection": "judge"}}}))
-    other = InferBench(InferRecipe.model_validate(values | {"endpoint": served, "sub_models": {"selection": {"base": checkpoint}}}))
+    values = {"decoder": "rq_rag", "retriever": {"passages": "p"}}
+    plain = Pipeline(PipelineRecipe.model_validate(values | {"endpoint": served}))
+    both = Pipeline(PipelineRecipe.model_validate(values | {"endpoint": served | {"adapters": {"selection": "judge"}}}))
+    other = Pipeline(PipelineRecipe.model_validate(values | {"endpoint": served, "sub_models": {"selection": {"base": checkpoint}}}))
     assert "label_logprobs" not in plain._llm_needs() | other._llm_needs()
     assert both._llm_needs() == plain._llm_needs() | {"label_logprobs"}
 

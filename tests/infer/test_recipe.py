@@ -1,12 +1,13 @@
 import pytest
 
-from infer.recipe import InferRecipe
+from infer.recipe import InferRecipe, PipelineRecipe, pipeline_recipe
 from refinery.errors import RecipeError
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.runtime.recipe import build_recipe
 
-REST = {"decoder": "direct", "questions": ["questions.jsonl"], "output_dir": "run"}
+PIPELINE = {"decoder": "direct"}
+REST = PIPELINE | {"questions": ["questions.jsonl"], "output_dir": "run"}
 LLM, ENDPOINT = {"llm": {"base": "model"}}, {"endpoint": {"model": "gpt", "base_url": "http://127.0.0.1:1/v1"}}
 
 
@@ -40,3 +41,12 @@ def test_a_recipe_comes_back_from_its_own_dump():
 def test_a_role_that_cannot_name_a_part_of_a_model_is_refused(values, role):
     with pytest.raises(RecipeError, match="String should match pattern"):
         build_recipe(REST | values(role), InferRecipe, where="r")
+
+
+def test_a_pipeline_is_the_same_whether_a_run_stands_in_its_recipe_or_not():
+    assert pipeline_recipe(REST | LLM | {"limit": 3}, where="r") == build_recipe(PIPELINE | LLM, PipelineRecipe, where="r")
+
+
+def test_an_unknown_key_of_a_pipeline_is_told_with_its_recipe():
+    with pytest.raises(RecipeError, match="^r.yaml: passages_per_qery: unknown key. Did you mean 'passages_per_query'"):
+        pipeline_recipe(REST | LLM | {"passages_per_qery": 3}, where="r.yaml")

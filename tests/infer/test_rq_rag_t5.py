@@ -7,8 +7,8 @@ import torch
 from family_rows import ROWS, recipe_values
 
 from infer.decoders.rq_rag import Options, decode
-from infer.recipe import InferRecipe
-from infer.run import InferBench
+from infer.pipeline import Pipeline
+from infer.recipe import PipelineRecipe
 from infer.session import Session
 from refinery.contract.formats import action_segment
 from refinery.contract.records import Question, write_records
@@ -90,17 +90,14 @@ def test_a_step_that_is_being_written_is_the_decoders_whatever_is_asked_of_it(ti
 
 
 def test_definitions_that_score_the_prompt_are_refused_for_a_model_that_only_reads_it(tiny_t5s, tmp_path):
-    write_records(tmp_path / "questions.jsonl", [Question(id="q", text=TRAJECTORY.question)])
     write_records(tmp_path / "passages.jsonl", TRAJECTORY.steps[0].passages)
-    recipe = InferRecipe.model_validate(
+    recipe = PipelineRecipe.model_validate(
         {
             "decoder": "rq_rag",
-            "questions": [tmp_path / "questions.jsonl"],
-            "output_dir": tmp_path / "run",
             "llm": {"base": str(tiny_t5s["tied"])},
             "retriever": {"passages": tmp_path / "passages.jsonl"},
             "options": {"fidelity": "official"},
         }
     )
     with pytest.raises(RecipeError, match="fidelity: official scores the prompt and the evidence"):
-        InferBench(recipe).load()
+        Pipeline(recipe).load()

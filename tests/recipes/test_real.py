@@ -19,8 +19,8 @@ from family_rows import ROWS, recipe_values
 from distill.guards import Guards
 from distill.recipe import DistillRecipe
 from distill.run import load_task
+from infer.pipeline import Pipeline
 from infer.recipe import InferRecipe
-from infer.run import InferBench
 from refinery.cli import build_parser
 from refinery.contract.chat_template import end_ids, user_turn
 from refinery.contract.segments import encode
@@ -96,7 +96,7 @@ def test_a_recipe_has_every_part_that_its_task_or_decoder_needs():
     for path in STUDY.glob("distill/*.yaml"):
         assert load_task(load_recipe(path, DistillRecipe))
     for path in STUDY.glob("infer/*.yaml"):
-        assert InferBench(load_recipe(path, InferRecipe)).decoder
+        assert Pipeline(load_recipe(path, InferRecipe)).decoder
 
 
 @pytest.mark.parametrize("path", sorted(STUDY.glob("infer/*.yaml")), ids=lambda path: path.stem)

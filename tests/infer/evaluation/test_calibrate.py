@@ -48,8 +48,6 @@ def test_the_command_prints_the_option_as_a_recipe_takes_it(role, tmp_path, tiny
     write_records(tmp_path / "labels.jsonl", rows[role])
     recipe = {
         "decoder": "ra_isf",
-        "questions": ["unused.jsonl"],
-        "output_dir": str(tmp_path / "run"),
         "llm": {"base": str(tiny_bases["tied"])},
         "sub_models": {"relevance": {"base": str(tiny_bases["untied"])}},
         "retriever": {"name": "candidates"},
@@ -62,7 +60,7 @@ def test_the_command_prints_the_option_as_a_recipe_takes_it(role, tmp_path, tiny
 
 def test_labels_of_the_other_role_are_refused_by_line(tmp_path, tiny_bases, capsys):
     write_records(tmp_path / "labels.jsonl", [KnowledgeLabel(question_id="q", question="Who?", label="know")])
-    recipe = {"decoder": "ra_isf", "questions": ["x"], "output_dir": "x", "llm": {"base": "x"}, "retriever": {"name": "candidates"}}
+    recipe = {"decoder": "ra_isf", "llm": {"base": "x"}, "retriever": {"name": "candidates"}}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     assert main(["calibrate", str(tmp_path / "recipe.yaml"), "--role", "relevance", "--labels", str(tmp_path / "labels.jsonl")]) == 2
     assert "labels.jsonl:1: field 'passage'" in capsys.readouterr().err

@@ -18,8 +18,8 @@ import pytest
 import uvicorn
 import yaml
 
-from infer.recipe import InferRecipe
-from infer.run import InferBench
+from infer.pipeline import Pipeline
+from infer.recipe import PipelineRecipe
 from infer.serving.serve import build_app
 from refinery.cli import main
 from refinery.contract.records import Passage, write_records
@@ -35,12 +35,12 @@ KEY = "sk-of-a-test"
 
 
 @pytest.fixture
-def bench(tmp_path):
+def pipeline(tmp_path):
     """`rag` over a scripted model that answers with the first passage's director."""
     write_records(tmp_path / "passages.jsonl", PASSAGES)
-    values = {"decoder": "rag", "questions": ["q.jsonl"], "output_dir": tmp_path / "run", "llm": {"base": "none"}, "max_new_tokens": 8}
-    made = InferBench(
-        InferRecipe.model_validate(values | {"retriever": {"passages": tmp_path / "passages.jsonl"}, "questions_in_flight": 8})
+    values = {"decoder": "rag", "llm": {"base": "none"}, "max_new_tokens": 8}
+    made = Pipeline(
+        PipelineRecipe.model_validate(values | {"retriever": {"passages": tmp_path / "passages.jsonl"}, "questions_in_flight": 8})
     )
     made.llm = FakeLLM(lambda text: re.search(r"by (\w+ \w+)", text)[1])
     made.retriever = Bm25(PASSAGES)
@@ -52,9 +52,9 @@ def served():
     """Serve an app on a free port until the test ends; returns a client of it."""
     running = []
 
-    def start(bench, **options):
+    def start(pipeline, **options):
         listener = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(build_app(bench, **options), log_level="critical"))
+        server = uvicorn.Server(uvicorn.Config(build_app(pipeline, **options), log_level="critical"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         running.append((server, thread))
@@ -79,8 +79,8 @@ def slow_decoder(answer):
     return SimpleNamespace(decode=decode)
 
 
-def test_an_answer_comes_with_its_trace_and_what_it_cost(bench, served):
-    reply = ask(served(bench))
+def test_an_answer_comes_with_its_trace_and_what_it_cost(pipeline, served):
+    reply = ask(served(pipeline))
     assert (reply.choices[0].message.content, reply.choices[0].finish_reason, reply.model) == ("Cleo Marn", "stop", "rag")
     assert [step["name"] for step in reply.refinery["trace"]] == ["retrieve", "answer_with_passages"]
     assert reply.refinery["trace"][0]["passages"][0]["title"] == "Cedar Falls"
@@ -88,8 +88,8 @@ def test_an_answer_comes_with_its_trace_and_what_it_cost(bench, served):
     assert reply.refinery["ignored"] == []
 
 
-def test_a_stream_opens_at_once_and_ends_with_trace_and_usage(bench, served):
-    chunks = list(ask(served(bench), stream=True, stream_options={"include_usage": True}))
+def test_a_stream_opens_at_once_and_ends_with_trace_and_usage(pipeline, served):
+    chunks = list(ask(served(pipeline), stream=True, stream_options={"include_usage": True}))
     assert [chunk.choices[0].delta.content for chunk in chunks[:-1]] == ["", "Cleo Marn", None]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[2].choices[0].finish_reason == "stop"
@@ -98,10 +98,10 @@ def test_a_stream_opens_at_once_and_ends_with_trace_and_usage(bench, served):
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_a_long_silence_is_filled_so_that_the_stream_stays_open(bench, served, monkeypatch):
+def test_a_long_silence_is_filled_so_that_the_stream_stays_open(pipeline, served, monkeypatch):
     monkeypatch.setattr("infer.serving.serve._KEEP_ALIVE_SECONDS", 0.01)
-    bench.decoder = slow_decoder(lambda question, session: asyncio.sleep(0.1))
-    with served(bench).chat.completions.with_streaming_response.create(
+    pipeline.decoder = slow_decoder(lambda question, session: asyncio.sleep(0.1))
+    with served(pipeline).chat.completions.with_streaming_response.create(
         model="rag", messages=[{"role": "user", "content": "Who?"}], stream=True
     ) as response:
         lines = [line for line in response.iter_lines() if line]
@@ -109,20 +109,20 @@ def test_a_long_silence_is_filled_so_that_the_stream_stays_open(bench, served, m
     assert lines[-1] == "data: [DONE]"
 
 
-def test_the_decoder_is_the_one_model(bench, served):
-    client = served(bench)
+def test_the_decoder_is_the_one_model(pipeline, served):
+    client = served(pipeline)
     assert [model.id for model in client.models.list()] == ["rag"]
     assert client.models.retrieve("rag").owned_by == "refinery"
     with pytest.raises(openai.NotFoundError, match="no model 'gpt' here, but 'rag'"):
         client.models.retrieve("gpt")
 
 
-def test_what_has_no_effect_is_said(bench, served):
+def test_what_has_no_effect_is_said(pipeline, served):
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "Who made Cedar Falls?"}]},
     ]
-    reply = ask(served(bench), messages=messages, temperature=0.7, tools=[])
+    reply = ask(served(pipeline), messages=messages, temperature=0.7, tools=[])
     assert reply.choices[0].message.content == "Cleo Marn"
     assert reply.refinery["ignored"] == ["temperature", "system messages"]
 
@@ -137,33 +137,33 @@ LIMITS = [
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("asked", "answer", "reason"), LIMITS)
-def test_a_clients_limit_cuts_the_answer_and_no_call_on_the_way_to_it(bench, served, asked, answer, reason, stream):
+def test_a_clients_limit_cuts_the_answer_and_no_call_on_the_way_to_it(pipeline, served, asked, answer, reason, stream):
     seen = []
 
     async def note(question, session):
         seen.append(session.max_new_tokens)
         return "Cleo Marn"
 
-    bench.decoder = slow_decoder(note)
-    reply = ask(served(bench), **asked, stream=stream)
+    pipeline.decoder = slow_decoder(note)
+    reply = ask(served(pipeline), **asked, stream=stream)
     got = [(part.delta.content or "", part.finish_reason) for chunk in reply for part in chunk.choices] if stream else []
     got = got or [(reply.choices[0].message.content, reply.choices[0].finish_reason)]
     assert ("".join(text for text, _ in got), got[-1][1], seen) == (answer, reason, [8])
 
 
-def test_a_limit_counts_the_served_models_tokens_and_words_where_there_is_no_tokenizer(bench, served, tiny_tokenizer):
+def test_a_limit_counts_the_served_models_tokens_and_words_where_there_is_no_tokenizer(pipeline, served, tiny_tokenizer):
     async def year(question, session):
         return "in 1930"
 
-    bench.decoder = slow_decoder(year)
-    bench.llm.tokenizer = tiny_tokenizer
+    pipeline.decoder = slow_decoder(year)
+    pipeline.llm.tokenizer = tiny_tokenizer
     ids = tiny_tokenizer("in 1930", add_special_tokens=False)["input_ids"]
     most = len(ids) - 1
-    client = served(bench)
+    client = served(pipeline)
     assert ask(client, max_tokens=most).choices[0].message.content == tiny_tokenizer.decode(ids[:most])
     assert ask(client, max_tokens=most + 1).choices[0].message.content == "in 1930"
     without = ServedModelConfig(base_url="http://127.0.0.1:9/v1", model="m")
-    bench.recipe = bench.recipe.model_copy(update={"llm": None, "endpoint": without})
+    pipeline.recipe = pipeline.recipe.model_copy(update={"llm": None, "endpoint": without})
     assert ask(client, max_tokens=1).choices[0].message.content == "in"
 
 
@@ -186,35 +186,35 @@ def follows_up(rewritten):
     return lambda text: rewritten if text.endswith("Standalone question:") else re.search(r"by (\w+ \w+)", text)[1]
 
 
-def test_a_follow_up_is_searched_and_answered_as_what_it_means(bench, served):
-    bench.llm.script = follows_up("Who made Amber Road?\nLast question: Who made it?")
-    reply = ask(served(bench), messages=CONVERSATION)
-    condensed, *asked = bench.llm.texts("generate")
+def test_a_follow_up_is_searched_and_answered_as_what_it_means(pipeline, served):
+    pipeline.llm.script = follows_up("Who made Amber Road?\nLast question: Who made it?")
+    reply = ask(served(pipeline), messages=CONVERSATION)
+    condensed, *asked = pipeline.llm.texts("generate")
     assert "User: Which film is by Cleo Marn?\nAssistant: Cedar Falls\nLast question: Who made the other one?\n" in condensed
     assert [step["question"] for step in reply.refinery["trace"]] == ["Who made the other one?", *["Who made Amber Road?"] * 2]
     assert reply.refinery["trace"][0]["text"] == "Who made Amber Road?"
     assert (reply.refinery["cost"]["calls"], len(asked)) == (2, 1)
-    assert not any("pirate" in call.text for call in bench.llm.calls)
+    assert not any("pirate" in call.text for call in pipeline.llm.calls)
 
 
 @pytest.mark.parametrize("messages", [CONVERSATION[-1:], [CONVERSATION[0], CONVERSATION[-1]], [CONVERSATION[2], CONVERSATION[-1]]])
-def test_the_first_question_of_a_conversation_is_asked_as_it_is(bench, served, messages):
-    bench.llm.script = lambda text: "Cleo Marn"
-    assert [step["name"] for step in ask(served(bench), messages=messages).refinery["trace"]] == ["retrieve", "answer_with_passages"]
+def test_the_first_question_of_a_conversation_is_asked_as_it_is(pipeline, served, messages):
+    pipeline.llm.script = lambda text: "Cleo Marn"
+    assert [step["name"] for step in ask(served(pipeline), messages=messages).refinery["trace"]] == ["retrieve", "answer_with_passages"]
 
 
-def test_a_follow_up_that_the_model_does_not_rewrite_is_asked_as_it_is(bench, served):
-    bench.llm.script = follows_up("")
-    trace = ask(served(bench), messages=[*CONVERSATION[:3], {"role": "user", "content": "Who made Cedar Falls?"}]).refinery["trace"]
+def test_a_follow_up_that_the_model_does_not_rewrite_is_asked_as_it_is(pipeline, served):
+    pipeline.llm.script = follows_up("")
+    trace = ask(served(pipeline), messages=[*CONVERSATION[:3], {"role": "user", "content": "Who made Cedar Falls?"}]).refinery["trace"]
     assert [step["name"] for step in trace] == ["condense", "fault", "fault", "retrieve", "answer_with_passages"]
     assert trace[-1]["question"] == "Who made Cedar Falls?"
 
 
-def test_a_conversation_longer_than_the_models_context_keeps_its_end(bench, served):
-    bench.llm = ShortLLM(follows_up("Who made Cedar Falls?"))
+def test_a_conversation_longer_than_the_models_context_keeps_its_end(pipeline, served):
+    pipeline.llm = ShortLLM(follows_up("Who made Cedar Falls?"))
     long = [{"role": role, "content": f"{role} {number} " + "so " * 99} for number in range(40) for role in ("user", "assistant")]
-    assert ask(served(bench), messages=[*long, CONVERSATION[-1]]).choices[0].message.content == "Cleo Marn"
-    condensed = bench.llm.texts("generate")[0]
+    assert ask(served(pipeline), messages=[*long, CONVERSATION[-1]]).choices[0].message.content == "Cleo Marn"
+    condensed = pipeline.llm.texts("generate")[0]
     assert len(condensed.split()) < 400
     assert "assistant 39" in condensed
     assert "assistant 9 " not in condensed
@@ -235,9 +235,9 @@ def test_a_conversation_longer_than_the_models_context_keeps_its_end(bench, serv
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError, "tools"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_with_the_key_at_fault(bench, served, values, error, message):
+def test_what_cannot_be_answered_is_refused_with_the_key_at_fault(pipeline, served, values, error, message):
     with pytest.raises(error, match=re.escape(message)) as raised:
-        ask(served(bench), **values)
+        ask(served(pipeline), **values)
     assert raised.value.body["type"] == "invalid_request_error"
 
 
@@ -253,15 +253,15 @@ def test_what_cannot_be_answered_is_refused_with_the_key_at_fault(bench, served,
         (b"{}", {"Host": "evil.example"}, 400),
     ],
 )
-def test_a_request_that_is_none_is_refused(bench, served, body, headers, status):
-    client = served(bench, guard=Guard(hosts=("127.0.0.1",)))
+def test_a_request_that_is_none_is_refused(pipeline, served, body, headers, status):
+    client = served(pipeline, guard=Guard(hosts=("127.0.0.1",)))
     reply = client._client.post(f"{client.base_url}chat/completions", content=body, headers={"Content-Type": "application/json"} | headers)
     assert reply.status_code == status
 
 
-def test_a_request_that_never_ends_is_given_up(bench, served, monkeypatch):
+def test_a_request_that_never_ends_is_given_up(pipeline, served, monkeypatch):
     monkeypatch.setattr("refinery.runtime.serving.BODY_SECONDS", 0.1)
-    url = served(bench).base_url
+    url = served(pipeline).base_url
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
     with socket.create_connection((url.host, url.port), timeout=20) as connection:
         connection.sendall(head.encode())
@@ -269,16 +269,16 @@ def test_a_request_that_never_ends_is_given_up(bench, served, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["models", "chat/completions", "nowhere"])
-def test_every_error_has_openais_form(bench, served, path):
-    client = served(bench)
+def test_every_error_has_openais_form(pipeline, served, path):
+    client = served(pipeline)
     reply = client._client.put(f"{client.base_url}{path}", content=b"{}")
     assert reply.status_code in (404, 405)
     assert set(reply.json()["error"]) == {"message", "type", "param", "code"}
 
 
 @pytest.mark.parametrize("given", ["Bearer sk-wrong", f"Bearer {KEY}x", KEY, "Bearer ключ", None])
-def test_another_key_opens_nothing(bench, served, given):
-    client = served(bench, guard=Guard(KEY))
+def test_another_key_opens_nothing(pipeline, served, given):
+    client = served(pipeline, guard=Guard(KEY))
     assert ask(client)
     headers = {"Authorization": given.encode()} if given else {}
     for path, method in (("models", "GET"), ("chat/completions", "POST")):
@@ -286,7 +286,7 @@ def test_another_key_opens_nothing(bench, served, given):
         assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
-def test_questions_are_answered_together_and_one_too_many_is_sent_away(bench, served):
+def test_questions_are_answered_together_and_one_too_many_is_sent_away(pipeline, served):
     arrived, release = [], threading.Event()
 
     async def together(question, session):
@@ -294,8 +294,8 @@ def test_questions_are_answered_together_and_one_too_many_is_sent_away(bench, se
         while not release.is_set():
             await asyncio.sleep(0.01)
 
-    bench.decoder = slow_decoder(together)
-    client = served(bench)
+    pipeline.decoder = slow_decoder(together)
+    client = served(pipeline)
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(ask, client) for _ in range(8)]
         wait_for(lambda: len(arrived) == 8)
@@ -316,7 +316,7 @@ def wait_for(condition, seconds=20):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_nobody_computes_on_for_a_client_that_has_hung_up(bench, served, stream):
+def test_nobody_computes_on_for_a_client_that_has_hung_up(pipeline, served, stream):
     seen = []
 
     async def forever(question, session):
@@ -326,8 +326,8 @@ def test_nobody_computes_on_for_a_client_that_has_hung_up(bench, served, stream)
         finally:
             seen.append("ended")
 
-    bench.decoder = slow_decoder(forever)
-    client = served(bench).with_options(timeout=0.5)
+    pipeline.decoder = slow_decoder(forever)
+    client = served(pipeline).with_options(timeout=0.5)
     with pytest.raises((openai.APITimeoutError, openai.APIConnectionError, TimeoutError)):
         list(ask(client, stream=stream))
     wait_for(lambda: seen == ["begun", "ended"])
@@ -342,29 +342,31 @@ def test_nobody_computes_on_for_a_client_that_has_hung_up(bench, served, stream)
         (None, openai.InternalServerError, "no answer within 1 seconds"),
     ],
 )
-def test_a_decoder_that_fails_is_an_error_of_its_own_request(bench, served, fault, error, message):
+def test_a_decoder_that_fails_is_an_error_of_its_own_request(pipeline, served, fault, error, message):
     async def fail(question, session):
         if fault is None:
             await asyncio.sleep(60)
         raise fault
 
-    good, bench.decoder = bench.decoder, slow_decoder(fail)
-    client = served(bench, timeout_seconds=30 if fault else 1)
+    good, pipeline.decoder = pipeline.decoder, slow_decoder(fail)
+    client = served(pipeline, timeout_seconds=30 if fault else 1)
     with pytest.raises(error, match=message) as raised:
         ask(client)
     assert "secret" not in str(raised.value)
     with pytest.raises(openai.APIError, match=message):
         list(ask(client, stream=True))
-    bench.decoder = good
+    pipeline.decoder = good
     assert ask(client).choices[0].message.content == "Cleo Marn"
 
 
 def test_a_checkpoint_answers_many_at_once_as_it_answers_one(tmp_path, tiny_bases, served):
     write_records(tmp_path / "passages.jsonl", PASSAGES)
-    values = {"decoder": "rag", "questions": ["q"], "output_dir": tmp_path / "run", "llm": {"base": str(tiny_bases["tied"])}}
-    bench = InferBench(InferRecipe.model_validate(values | {"retriever": {"passages": tmp_path / "passages.jsonl"}, "max_new_tokens": 6}))
-    bench.load()
-    client = served(bench)
+    values = {"decoder": "rag", "llm": {"base": str(tiny_bases["tied"])}}
+    pipeline = Pipeline(
+        PipelineRecipe.model_validate(values | {"retriever": {"passages": tmp_path / "passages.jsonl"}, "max_new_tokens": 6})
+    )
+    pipeline.load()
+    client = served(pipeline)
     questions = [f"Who made {film}?" for film in FILMS]
     alone = [ask(client, question).choices[0].message.content for question in questions]
     with ThreadPoolExecutor(4) as pool:
@@ -448,9 +450,9 @@ def test_what_cannot_be_served_is_one_line(tmp_path, capsys, arguments, message)
     assert message in capsys.readouterr().err
 
 
-def test_the_reply_is_json_that_any_client_reads(bench, served):
-    bench.llm.token_logprob = float("-inf")
-    client = served(bench)
+def test_the_reply_is_json_that_any_client_reads(pipeline, served):
+    pipeline.llm.token_logprob = float("-inf")
+    client = served(pipeline)
     body = {"model": "rag", "messages": [{"role": "user", "content": "Who made Cedar Falls?"}]}
     text = client._client.post(f"{client.base_url}chat/completions", json=body).text
     assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))

@@ -1,0 +1,132 @@
+"""What is loaded to answer questions: a decoder, its models and its retriever."""
+
+from typing import Any
+
+from infer.fitting import valid_text
+from infer.known_model import warn_of_another_models_labels
+from infer.outcomes import Outcomes, SearchHealth
+from infer.recipe import PipelineRecipe
+from infer.session import Session
+from refinery.contract.choices import choice_question
+from refinery.contract.control_tokens import check_manifest
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
+from refinery.errors import RecipeError
+from refinery.llms.served.capabilities import Need
+from refinery.llms.served.endpoint import ServedModelConfig
+from refinery.retrievers.base import Retriever, build_retriever
+from refinery.runtime import plugins
+
+
+class Pipeline:
+    """A recipe's decoder, checked before anything is loaded, and then its models and retriever.
+
+    It takes one question at a time, as many together as the caller likes; the models batch them.
+    """
+
+    def __init__(self, recipe: PipelineRecipe) -> None:
+        self.recipe = recipe
+        self.decoder = plugins.load("infer.decoders", recipe.decoder)
+        self.options = recipe.decoder_options(recipe.where)
+        # By role of a decoder with sub-models what an endpoint in that role must be able to do.
+        self.roles: dict[str, frozenset[Need]] = self.decoder.role_needs(self.options) if hasattr(self.decoder, "role_needs") else {}
+        self._check_parts()
+        self.llm: Any = None
+        self.sub_models: dict[str, Any] = {}
+        self.retriever: Retriever | None = None
+        self._searches, self._outcomes = SearchHealth(), Outcomes()
+
+    def _check_parts(self) -> None:
+        """Raise RecipeError for a retriever or a model that the decoder needs and the recipe does not name, or names for no role."""
+        recipe, decoder = self.recipe, f"{self.recipe.where}: decoder '{self.recipe.decoder}'"
+        if self.decoder.NEEDS_RETRIEVER and recipe.retriever is None:
+            raise RecipeError(f"{decoder} needs 'retriever' in the recipe.")
+        if unknown := set(recipe.sub_models) - set(self.roles):
+            raise RecipeError(
+                f"{recipe.where}: sub_models: decoder '{recipe.decoder}' has no role '{min(unknown)}'. "
+                f"Roles: {', '.join(self.roles) or 'none'}."
+            )
+        required = self.decoder.required_roles(self.options) if hasattr(self.decoder, "required_roles") else ()
+        if missing := set(required) - {*recipe.sub_models, *recipe.model.adapters}:
+            role = min(missing)
+            raise RecipeError(
+                f"{decoder} needs a model for role '{role}' with these options. "
+                f"Name it by sub_models.{role}, or by adapters.{role} of the model."
+            )
+
+    def load(self) -> None:
+        """Build the retriever and load the models. Raises CheckpointError or LLMError for one that lacks what the decoder needs."""
+        from refinery.llms.build import build_llm, model_family
+
+        if self.recipe.llm and hasattr(self.decoder, "check_family"):
+            self.decoder.check_family(model_family(self.recipe.llm), self.options)
+        if hasattr(self.decoder, "load"):
+            self.decoder.load(self.options)
+        self.retriever = build_retriever(self.recipe.retriever) if self.recipe.retriever else None
+        self.llm = build_llm(self.recipe.model)
+        self.sub_models = {role: build_llm(config) for role, config in self.recipe.sub_models.items()}
+        self._check_models()
+        warn_of_another_models_labels(self.recipe)
+
+    def _check_models(self) -> None:
+        recipe = self.recipe
+        for role, config in recipe.sub_models.items():
+            if isinstance(config, ServedModelConfig):
+                self.sub_models[role].require(f"{recipe.decoder}' in role '{role}", self.roles[role])
+        if recipe.endpoint:
+            self.llm.require(recipe.decoder, self._llm_needs())
+        if tokenizer := recipe.tokenizer:
+            check_manifest(tokenizer, self.llm.tokenizer, needed=getattr(self.decoder, "CONTROL_TOKENS", ()))
+
+    def _llm_needs(self) -> frozenset[Need]:
+        """What the model must be able to do for its own part and for the roles that it plays, bare or by an adapter."""
+        own = self.decoder.llm_needs(self.options) if hasattr(self.decoder, "llm_needs") else frozenset[Need]()
+        others = {*self.recipe.sub_models, *(set(getattr(self.decoder, "ADAPTER_ROLES", ())) - set(self.recipe.model.adapters))}
+        return own.union(*(needs for role, needs in self.roles.items() if role not in others))
+
+    async def answer(self, question: Question) -> Prediction:
+        """Decode one question with its choices. Raises the errors of `refinery.errors`, and whatever a decoder from outside raises."""
+        return await self._decode(self.session(question), question)
+
+    async def outcome(self, question: Question) -> Prediction:
+        """The same, but an error that is the question's own becomes its outcome. Raises the errors that every question would meet."""
+        session = self.session(question)
+        try:
+            prediction = await self._decode(session, question)
+        except Exception as error:
+            ended = session.ended_by(self._outcomes.fault(question.id, error))
+            return ended.model_copy(update={"question": question.text})
+        self._outcomes.answered(prediction)
+        return prediction
+
+    def session(self, question: Question) -> Session:
+        """What the decoder's steps work with for one question: a rollout or a judge takes one too."""
+        recipe = self.recipe
+        asked = valid_text(choice_question(question) if question.choices else question.text)
+        return Session(
+            question=question.model_copy(update={"text": asked}),
+            llm=self.llm,
+            retriever=self.retriever,
+            passages_per_query=recipe.passages_per_query,
+            adapters=frozenset(recipe.model.adapters),
+            sub_models=self.sub_models,
+            max_new_tokens=recipe.max_new_tokens,
+            keep_prompts=recipe.keep_prompts,
+            answer_style=recipe.answer_style,
+            searches=self._searches,
+        )
+
+    async def _decode(self, session: Session, question: Question) -> Prediction:
+        prediction = await self.decoder.decode(session.readable(), session, self.options)
+        return prediction.model_copy(update={"question": question.text})
+
+    async def close(self) -> None:
+        """Close the connections of endpoints."""
+        for llm in self.endpoints().values():
+            await llm.close()
+
+    def endpoints(self) -> dict[str, Any]:
+        """The models behind endpoints: sub-models by their role, the one that answers as `model`."""
+        configs = {"model": self.recipe.model, **self.recipe.sub_models}
+        llms = {"model": self.llm, **self.sub_models}
+        return {role: llm for role, llm in llms.items() if isinstance(configs[role], ServedModelConfig)}
