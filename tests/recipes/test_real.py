@@ -42,7 +42,7 @@ _NOTED = "\x1e"
 # What `run.sh` finds in place of the two programs: they only note what they are called with.
 _STUB = f"""#!/bin/bash
 printf '%s\\0' "${{0##*/}}" "$@" >>"$NOTES"; printf '{_NOTED}' >>"$NOTES"
-[ "$1" = -c ] && echo a/folder
+[ "$1" = -c ] && case "$2" in *bfloat16*) echo float32 ;; *) echo a/folder ;; esac
 [ "$1" = calibrate ] && echo 'options.relevance_threshold=0.25  # on 9 labels'
 exit 0
 """

@@ -24,6 +24,8 @@ _AROUND = " \t\n\"'*`("
 _LEAD = re.compile(r"^[\w ]{0,30}:[\s\"'*`(]*")  # such as `Answer:** `
 _SENTENCE_END = re.compile(r"[.!;\n]")
 _AFTER = re.compile(r"[\n\"'*`).,:;!]")
+_STATED = re.compile(r"^(?:the |this |my )?[\w ]{0,30}\b(?:is|was)\b[\s:\"'*`(]*")  # such as `The answer is "`, `This paragraph is `
+_AFTER_STATED = re.compile(r"[\n\"'*`).,:;!]| to the question\b| because\b")
 
 
 def parse_json_reply(text: str, schema: type[T]) -> T:
@@ -111,16 +113,28 @@ def _bare_list(text: str) -> list[Any]:
 
 
 def _bare_label(text: str, labels: list[str]) -> str | None:
-    """The label that the reply begins with, if need be after `Answer:` or within quotes or asterisks, in a sentence that names no other."""
+    """The label that the reply begins with or states, in a sentence that names no other.
+
+    It may come after `Answer:` or `The answer is`, and within quotes or asterisks. `is not relevant` states the label `irrelevant`.
+    """
     plain = text.lower().strip(_AROUND)
-    for said in (plain, _LEAD.sub("", plain, count=1)):
+    for said, after in ((plain, _AFTER), (_LEAD.sub("", plain, count=1), _AFTER), (_STATED.sub("", plain, count=1), _AFTER_STATED)):
+        negated = said.startswith("not ")
+        said = said.removeprefix("not ").lstrip(_AROUND)
         named = [
-            label for label in labels if said.startswith(label.lower()) and (len(said) == len(label) or _AFTER.match(said[len(label)]))
+            label for label in labels if said.startswith(label.lower()) and (len(said) == len(label) or after.match(said[len(label) :]))
         ]
         if len(named) == 1:
             words = set(re.findall(r"\w+", _SENTENCE_END.split(said, maxsplit=1)[0]))
-            return named[0] if words.isdisjoint(label.lower() for label in labels if label != named[0]) else None
+            if not words.isdisjoint(label.lower() for label in labels if label != named[0]):
+                return None
+            return _opposite(named[0], labels) if negated else named[0]
     return None
+
+
+def _opposite(label: str, labels: list[str]) -> str | None:
+    """`irrelevant` of `relevant`; None where no label is the other with a prefix."""
+    return next((other for other in labels if other != label and other.endswith(label)), None)
 
 
 def reads_as_refusal(text: str) -> bool:

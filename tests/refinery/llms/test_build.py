@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from refinery.errors import CheckpointError
-from refinery.llms.build import ModelConfig, _own_device, build_llm
+from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.engine.huggingface import HuggingFaceLLM
+from refinery.llms.weights.device import own_device
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps", "xpu"])
@@ -20,7 +21,7 @@ def test_a_process_takes_its_own_accelerator(monkeypatch, accelerator, number, d
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: found)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: number)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert _own_device() == device
+    assert own_device() == device
 
 
 def test_an_adapter_of_a_mixtures_experts_is_not_mixed_with_the_base(tmp_path, tiny_tokenizer):

@@ -77,6 +77,10 @@ class Numbers(BaseModel):
         ("**Answer:** **relevant**", "relevant", "words"),
         ("Label: relevant", "relevant", "words"),
         ("Irrelevant: the paragraph is about his son. Relevant would be his own.", "irrelevant", "words"),
+        ("The paragraph is not relevant to the question because it is too long.", "irrelevant", "words"),
+        ("This paragraph is relevant to the question.", "relevant", "words"),
+        ('The label is "irrelevant"', "irrelevant", "words"),
+        ("Not relevant.", "irrelevant", "words"),
     ],
 )
 def test_a_label_is_read_as_a_person_would(reply, label, reading):
@@ -85,7 +89,18 @@ def test_a_label_is_read_as_a_person_would(reply, label, reading):
 
 
 @pytest.mark.parametrize(
-    "reply", ["It may be relevant.", "relevant or irrelevant", "Relevant, or irrelevant.", "Relevance: high", "irrelevantly", "yes"]
+    "reply",
+    [
+        "It may be relevant.",
+        "relevant or irrelevant",
+        "Relevant, or irrelevant.",
+        "Relevance: high",
+        "irrelevantly",
+        "yes",
+        "The paragraph is not irrelevant.",
+        "The paragraph is relevant to the king, and irrelevant to the question.",
+        "The answer is relevant work of the king.",
+    ],
 )
 def test_a_reply_that_names_no_label_first_is_not_read(reply):
     with pytest.raises(ValueError, match="there is no JSON object in it"):

@@ -1,0 +1,48 @@
+"""The device that a process computes on, and whether it computes bfloat16 itself.
+
+A processor without instructions for bfloat16 computes it in software, many times slower than float32, and nothing else says so.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from refinery.runtime.process import local_process_rank
+
+_log = logging.getLogger(__name__)
+
+
+def own_device() -> str:
+    """This process's accelerator: by its number on the machine where a launcher started several (`accelerate launch`)."""
+    import torch
+
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return "cpu"
+    return f"{accelerator.type}:{local_process_rank() % torch.accelerator.device_count()}"
+
+
+def computes_bfloat16(capabilities: Mapping[str, object] | None = None) -> bool:
+    """Whether the processor has instructions for bfloat16 (AVX512-BF16, AMX, Arm's BF16); True where torch cannot tell.
+
+    `capabilities` are torch's names of what a processor can do; None asks it about this one.
+    """
+    import torch
+
+    if capabilities is None:
+        capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    told = {name: bool(has) for name, has in capabilities.items() if "bf16" in name}
+    return any(told.values()) or not told
+
+
+def inference_dtype(dtype: str, device: str) -> str:
+    """A recipe's `dtype` on a device: `auto` is what the weights are stored in, but float32 where that is computed in software."""
+    return "float32" if dtype == "auto" and device == "cpu" and not computes_bfloat16() else dtype
+
+
+def warn_of_slow_bfloat16(dtype: str, device: str, *, key: str) -> None:
+    """Say in one line that a model on this processor would be faster in float32; `key` is the recipe's key for it."""
+    if device == "cpu" and dtype == "bfloat16" and not computes_bfloat16():
+        _log.warning(
+            "this processor has no instructions for bfloat16 and computes it in software, many times slower than float32. Set %s: float32.",
+            key,
+        )
