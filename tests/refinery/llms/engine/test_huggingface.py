@@ -137,17 +137,18 @@ def test_a_sequence_that_cannot_be_held_is_refused_before_anything_runs(tiny_mod
 
 
 class KvMeter:
-    """Counts, before every tenth forward pass, the tokens of all keys and values that are alive: kept ones and the batch's."""
+    """Counts, before every tenth forward pass, the tokens of the engine's keys and values that are alive: kept ones and the batch's."""
 
-    def __init__(self, model):
+    def __init__(self, llm, model):
         self.peak = self.passes = 0
+        self.ledger = llm._kv.tree.ledger
         model.register_forward_pre_hook(self._measure, with_kwargs=True)
 
     def _measure(self, module, arguments, keywords):
         self.passes += 1
         if self.passes % 10:
             return
-        kept = [item for item in gc.get_objects() if isinstance(item, NodeState)]
+        kept = [item for item in gc.get_objects() if isinstance(item, NodeState) and item._ledger is self.ledger]
         buffers = {id(b): b for b in keywords["past_key_values"].layers[0]._buffers}
         batch = [b.shape[0] * b.shape[2] for b in buffers.values()][:1] or [keywords["input_ids"].numel()]
         self.peak = max(self.peak, sum(state.layers[0][0].shape[1] for state in kept) + batch[0])
@@ -155,8 +156,8 @@ class KvMeter:
 
 def test_a_thousand_decoders_stay_within_the_budget(tiny_model, control_tokenizer):
     decoders, budget = 1000, 20_000
-    meter = KvMeter(tiny_model)
     llm = HuggingFaceLLM(tiny_model, control_tokenizer, kv_tokens=budget)
+    meter = KvMeter(llm, tiny_model)
 
     async def decoder(number):
         context = llm.context(f"Question {number}: Who directed Dune?")
