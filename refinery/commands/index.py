@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-import refinery
+from refinery.runtime.shipped import shipped
 
 HELP = "index passages on disk (from JSON Lines, Parquet, DPR's TSV or a folder of texts) for a retriever"
-BM25_RECIPE = Path(refinery.__file__).parent.parent / "recipes" / "retrieval" / "bm25.yaml"
+BM25_RECIPE = shipped("recipes/retrieval/bm25.yaml")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-PROJECT = Path(__file__).parents[2]
-BASE = Path(__file__).parent / "checkpoint"
+from refinery.runtime.shipped import DEMO_CHECKPOINT, shipped
+
+BASE = shipped(DEMO_CHECKPOINT)
 SUB_MODELS = ("self_knowledge", "relevance", "decomposition")
 # Prompt-only methods whose students are trained on their traces.
 DISTILLED = ("re_thinking", "migres")
@@ -94,7 +95,7 @@ def _prompted_jobs(output: Path, port: int) -> list[Job]:
     on_teacher = (f"endpoint.base_url={_url(port)}", _passages(output))
     jobs = []
     for name, decoder in PROMPTED.items():
-        own = (PROJECT / "recipes" / "demo" / "infer" / f"{name}.yaml").exists()
+        own = shipped(f"recipes/demo/infer/{name}.yaml").exists()
         named = () if own else (f"decoder={decoder}", f"name={name}")
         jobs.append(_infer_job(name, output, *named, *on_teacher, recipe="" if own else "infer/prompted"))
     labels = output / "labels" / "self_knowledge" / "train.jsonl"

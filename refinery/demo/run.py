@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from refinery.contract.records import Question, read_records
-from refinery.demo.jobs import PROJECT, SUB_MODELS, Job, core_jobs, method_jobs
+from refinery.demo.jobs import SUB_MODELS, Job, core_jobs, method_jobs
 from refinery.demo.methods import report_methods
 from refinery.demo.world.data import common_share, write_demo_data
 from refinery.errors import RunDirError
 from refinery.runtime.run_dir import environment, write_json
+from refinery.runtime.shipped import shipped
 
 # Each job is one CPU thread: a second thread makes a model this small slower, a second job does not. The last one has both cores.
 _JOBS_AT_ONCE = 2
@@ -72,7 +73,7 @@ async def _run_all(jobs: list[Job], seed: int, port: int, output: Path, resume: 
 async def _run_job(job: Job, output: Path, resume: bool) -> float:
     """One `python -m <stage> <recipe>`; its output goes to logs/. Raises RunDirError with its last line when it fails."""
     stage, name = job.name.split("/")
-    command = [sys.executable, "-m", stage, str(PROJECT / "recipes" / "demo" / f"{job.recipe or job.name}.yaml"), *job.overrides]
+    command = [sys.executable, "-m", stage, str(shipped(f"recipes/demo/{job.recipe or job.name}.yaml")), *job.overrides]
     log = output / "logs" / f"{stage}_{name}.log"
     log.parent.mkdir(exist_ok=True)
     started = time.perf_counter()

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from refinery.errors import RecipeError
 from refinery.runtime.secret_shapes import secrets_in, without_secret
+from refinery.runtime.shipped import found, with_found_paths
 
 # Names that other toolkits, or older versions of the libraries below, use for our keys.
 OLD_NAMES = {
@@ -67,8 +68,11 @@ def secret_error(fault: str, path: str = "") -> PydanticCustomError:
 
 
 def load_recipe(path: str | Path, recipe: type[T], overrides: Sequence[str] = ()) -> T:
-    """Read a recipe file and apply `key=value` overrides (dots reach into parts). Raises RecipeError with one line per fault."""
-    return build_recipe(apply_overrides(read_yaml(path), overrides, where=str(path)), recipe, where=str(path))
+    """Read a recipe file and apply `key=value` overrides (dots reach into parts). Raises RecipeError with one line per fault.
+
+    Paths in it are relative to the working directory, and to what ships where they name a shipped file that is not there.
+    """
+    return build_recipe(with_found_paths(apply_overrides(read_yaml(path), overrides, where=str(path))), recipe, where=str(path))
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
@@ -90,9 +94,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises RecipeError when it is missing, malformed or not a mapping."""
     values: dict[Any, Any] | list[Any] | str | None
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
+        values = yaml.safe_load(found(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror}). Recipes that ship with the project are under recipes/.") from None
+        raise RecipeError(f"{path}: cannot be read ({error.strerror}). `refinery recipes` lists those that ship.") from None
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
     except yaml.YAMLError as error:

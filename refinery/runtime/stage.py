@@ -19,7 +19,7 @@ from refinery.text import PrintableFormatter, printable
 def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False) -> argparse.ArgumentParser:
     """The arguments of a stage; one home for their help texts. `--preview` only where there are rows, a launch where one is planned."""
     parser = argparse.ArgumentParser(prog=f"refinery {stage}", description=description)
-    parser.add_argument("recipe", metavar="RECIPE", help="a YAML recipe; those that ship with the project are under recipes/")
+    parser.add_argument("recipe", metavar="RECIPE", help="a YAML recipe; `refinery recipes` lists those that ship")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the recipe; dots reach into parts")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the first examples, and stop")
     if shows_rows:

@@ -61,9 +61,11 @@ def _load(point: EntryPoint) -> Stage:
 
 
 def _shadow(point: EntryPoint) -> str:
-    """Where the package that was found is, since a user's own folder named `train` hides ours."""
+    """Where what Python found in place of our package is: a user's own folder or file named `train` hides ours."""
     from importlib.util import find_spec
 
     spec = find_spec(point.module.partition(".")[0])
-    found = next(iter(spec.submodule_search_locations or []), None) if spec else None
-    return f" Python finds {found}; if that folder is your own, rename it or run from another folder." if found else ""
+    if spec is None:
+        return ""
+    found = next(iter(spec.submodule_search_locations or []), spec.origin)
+    return f" Python finds {found}; if that is your own, rename it, run from another folder, or set PYTHONSAFEPATH=1."

@@ -17,6 +17,7 @@ from typing import Any
 from refinery.errors import RecipeError
 from refinery.runtime.process import num_processes
 from refinery.runtime.recipe import read_yaml, unknown_key
+from refinery.runtime.shipped import ACCELERATE_CONFIGS, shipped
 from train.support import Sharding
 
 # The nested parts of an accelerate file, by the heading under which `accelerate launch` lists the options that each fills.
@@ -52,8 +53,8 @@ def read_accelerate_config(path: str | Path) -> dict[str, Any]:
 
     Raises RecipeError for an unknown key and for what the launcher would silently do otherwise.
     """
-    shipped = Path(__file__).parents[2] / "accelerate_configs" / f"{path}.yaml"
-    file = shipped if shipped.exists() else Path(path)
+    by_name = shipped(f"{ACCELERATE_CONFIGS}/{path}.yaml")
+    file = by_name if by_name.exists() else Path(path)
     values = read_yaml(file)
     known = known_keys()
     for part in ("", *_PARTS):

@@ -6,8 +6,10 @@ import pytest
 
 from distill.recipe import DistillRecipe
 from infer.recipe import InferRecipe
-from refinery.demo.jobs import PROJECT, core_jobs, method_jobs
+from refinery.demo.jobs import core_jobs, method_jobs
+from refinery.runtime.plugins import available
 from refinery.runtime.recipe import load_recipe
+from refinery.runtime.shipped import shipped
 from train.recipe import TrainRecipe
 
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
@@ -17,7 +19,7 @@ CHECKPOINT_ONLY = {"self_rag"}  # decodes one released checkpoint, which no tiny
 
 
 def recipe_of(job):
-    path = PROJECT / "recipes" / "demo" / f"{job.recipe or job.name}.yaml"
+    path = shipped(f"recipes/demo/{job.recipe or job.name}.yaml")
     return load_recipe(path, STAGES[job.name.partition("/")[0]], list(job.overrides))
 
 
@@ -46,7 +48,7 @@ def test_no_job_trains_on_held_out_questions():
 
 
 def test_all_methods_run_every_decoder():
-    decoders = {path.stem for path in (PROJECT / "infer" / "decoders").glob("*.py")} - {"__init__"}
+    decoders = set(available("infer.decoders"))
     assert {recipe_of(job).decoder for job in JOBS if job.name.startswith("infer/")} == decoders - CHECKPOINT_ONLY
 
 

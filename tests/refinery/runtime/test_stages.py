@@ -1,5 +1,6 @@
 """Stages as the installed package declares them."""
 
+import sys
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -23,12 +24,16 @@ def test_what_is_no_stage_is_one_line(value, fault):
         _load(EntryPoint("x", value, GROUP))
 
 
-def test_a_folder_that_hides_a_stage_is_named(tmp_path, monkeypatch):
-    (tmp_path / "hidden").mkdir()
-    (tmp_path / "hidden" / "__init__.py").write_text("")
+@pytest.mark.parametrize("own", ["hidden/__init__.py", "hidden.py"])
+def test_a_folder_or_file_that_hides_a_stage_is_named(own, tmp_path, monkeypatch):
+    file = tmp_path / own
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(PluginError, match=f"Python finds {tmp_path / 'hidden'}; if that folder is your own, rename it"):
+    named = file.parent if own.endswith("__init__.py") else file
+    with pytest.raises(PluginError, match=f"Python finds {named}; if that is your own, rename it, run from another folder"):
         _load(EntryPoint("hidden", "hidden.stage:STAGE", GROUP))
+    sys.modules.pop("hidden")
 
 
 def test_the_command_says_it_in_one_line(monkeypatch, capsys):

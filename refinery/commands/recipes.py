@@ -1,0 +1,77 @@
+"""`refinery recipes [NAME] [--copy DIR]`."""
+
+import argparse
+import difflib
+import re
+import shutil
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path, PurePath
+
+from refinery.errors import RecipeError, RunDirError
+from refinery.runtime.shipped import RECIPES, shipped, shipped_files
+from refinery.text import printable
+
+HELP = "list, show or copy the recipes and accelerate files that ship"
+# The end of a header's first sentence; "App. A.1" and "Sec. 4.3" end none.
+_SENTENCE_END = re.compile(r"(?<!App)(?<!Sec)\.(?:\s|$)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="a folder to list, such as rq_rag, or a file to print")
+    parser.add_argument("--copy", type=Path, metavar="DIR", help="copy what NAME names, with its data, to the same paths below DIR")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Copy what is named, or print the file of that name, or list what is in it."""
+    files = _named(arguments.name)
+    if arguments.copy is not None:
+        _copy(files, arguments.copy)
+        print(f"{len(files)} files copied. Run them from {printable(str(arguments.copy))}: the paths in them are relative to it.")
+    elif len(files) == 1:
+        print(shipped(files[0]).read_text(encoding="utf-8"), end="")
+    else:
+        print("\n\n".join(_group(folder, list(group)) for folder, group in groupby(filter(_is_listed, files), _folder)))
+
+
+def _named(name: str) -> list[PurePath]:
+    """The shipped files at or below `name`, which may leave `recipes/` out. Raises RecipeError when there are none."""
+    files = shipped_files()
+    starts = (PurePath(name).parts, PurePath(RECIPES, name).parts)
+    chosen = [file for file in files if any(file.parts[: len(start)] == start for start in starts)]
+    if chosen:
+        return chosen
+    folders = sorted({part for file in files for part in (str(_folder(file)), _folder(file).name)})
+    nearest = difflib.get_close_matches(name, folders, n=1)
+    hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
+    raise RecipeError(f"nothing that ships is called '{name}'. {hint}`refinery recipes` lists all of it.")
+
+
+def _folder(file: PurePath) -> PurePath:
+    """`recipes/rq_rag` of `recipes/rq_rag/train/dpo.yaml`."""
+    return PurePath(*file.parts[: min(2, len(file.parts) - 1)])
+
+
+def _is_listed(file: PurePath) -> bool:
+    return file.suffix == ".yaml"
+
+
+def _group(folder: PurePath, files: Sequence[PurePath]) -> str:
+    width = max(len(str(file)) for file in files)
+    return "\n".join([f"{folder}:", *(f"  {file!s:{width}}  {_purpose(shipped(file))}" for file in files)])
+
+
+def _purpose(file: Path) -> str:
+    """The first sentence of a file's header."""
+    with file.open(encoding="utf-8") as lines:
+        return _SENTENCE_END.split(next(lines).lstrip("# ").rstrip(), maxsplit=1)[0]
+
+
+def _copy(files: Sequence[PurePath], folder: Path) -> None:
+    """Copy `files` to their paths below `folder`. Raises RunDirError, before anything is written, where one of them exists."""
+    if taken := [folder / file for file in files if (folder / file).exists()]:
+        raise RunDirError(f"{taken[0]}: exists already. Remove it, or name another folder with --copy.")
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(shipped(file), folder / file)

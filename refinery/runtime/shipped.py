@@ -1,0 +1,58 @@
+"""The files that ship beside the code: recipes with their data, accelerate files, and the demo's checkpoint.
+
+A checkout has `recipes/` and `accelerate_configs/` at its top, an installed package has them inside `refinery`. They are called the same
+in both: `recipes/demo/infer/rq_rag.yaml`.
+"""
+
+import logging
+from functools import cache
+from pathlib import Path, PurePath
+from typing import Any, cast
+
+RECIPES = "recipes"
+ACCELERATE_CONFIGS = "accelerate_configs"
+DEMO_CHECKPOINT = "refinery/demo/checkpoint"
+_SHIPPED = tuple(PurePath(name).parts for name in (RECIPES, ACCELERATE_CONFIGS, DEMO_CHECKPOINT))
+_PACKAGE = Path(__file__).parents[1]
+_log = logging.getLogger(__name__)
+
+
+def shipped(name: str | PurePath) -> Path:
+    """Where the shipped file or folder `name` lies, such as `recipes/retrieval/bm25.yaml`; one that does not ship does not exist."""
+    packaged = _PACKAGE / name
+    return packaged if packaged.exists() else _PACKAGE.parent / name
+
+
+def shipped_files() -> list[PurePath]:
+    """Every recipe with its data and README, and every accelerate file, by the names that `shipped` takes, sorted."""
+    folders = (shipped(name) for name in (RECIPES, ACCELERATE_CONFIGS))
+    files = (file.relative_to(folder.parent) for folder in folders for file in folder.rglob("*") if file.is_file())
+    return sorted(PurePath(file) for file in files if file.parent.name != "__pycache__")
+
+
+def found(path: str | Path) -> Path:
+    """`path`, or the shipped file of that name where the working directory has none; the log says so."""
+    path = Path(path)
+    names_shipped = any(path.parts[: len(prefix)] == prefix for prefix in _SHIPPED) and ".." not in path.parts
+    if not names_shipped or path.exists() or not shipped(path).exists():
+        return path
+    _say_once(path)
+    return shipped(path)
+
+
+def with_found_paths(values: dict[str, Any]) -> dict[str, Any]:
+    """A recipe's values, each path in them as `found` finds it."""
+    return {key: _with_found_path(value) for key, value in values.items()}
+
+
+def _with_found_path(value: Any) -> Any:
+    if isinstance(value, dict):
+        return with_found_paths(cast("dict[str, Any]", value))
+    if isinstance(value, list):
+        return [_with_found_path(inner) for inner in cast("list[Any]", value)]
+    return str(found(value)) if isinstance(value, str) and found(value) != Path(value) else value
+
+
+@cache
+def _say_once(path: Path) -> None:
+    _log.info("%s is not in the working directory: using the one that ships, %s", path, shipped(path))
