@@ -17,8 +17,8 @@ class UnwritableError(RecordError):
     """A row whose trained text the tokenizer cannot write."""
 
 
-class PluginError(RefineryError, ValueError):
-    """A decoder, task, retriever or reader that does not exist."""
+class PluginError(RecipeError):
+    """A part that a recipe names (a decoder, task, retriever, reader, metric, ...) and that is missing, or is not what it should be."""
 
 
 class CheckpointError(RefineryError, ValueError):

@@ -1,26 +1,80 @@
-"""Find a task, decoder, retriever, reader or metric by name: one file of that name, no table to edit.
+"""Parts that are found by name: a file that ships, an installed entry point, or a module of the user's own.
 
-`load("infer.decoders", "rq_rag")` imports `infer/decoders/rq_rag.py`; `my_lab.colbert:ColBert` reaches outside the project.
+    find(RETRIEVERS, "bm25")                  what refinery/retrievers/bm25.py declares
+    find(RETRIEVERS, "colbert")               an entry point of the group `refinery.retrievers`
+    find(RETRIEVERS, "my_lab.colbert")        what my_lab/colbert.py declares: its RETRIEVER, or else its function `build`
+    find(RETRIEVERS, "my_lab.colbert:build")  that very object
+
+Finding a part imports its module, which runs it. So the name comes from the user's recipe or command line only. Where it comes from
+anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds what ships or is installed, and nothing else.
 """
 
 import difflib
 import importlib
+import inspect
 import pkgutil
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from refinery.errors import PluginError
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginKind(Generic[T]):
+    """What a kind of part declares itself as, and where such parts are found."""
+
+    noun: str  # in messages: "retriever"
+    package: str  # its files are the parts that ship; also the group of the entry points
+    declared: type[T]
+    attribute: str  # a module's declared object: "RETRIEVER"
+    function: str  # the function that is enough to declare a part: "build"
+    parameters: tuple[str, ...]  # what that function is called with
+    of_function: Callable[[Callable[..., Any]], T]
+    table: Mapping[str, T] | None = None  # the parts that ship, where a file holds several
+
+    def shipped(self) -> list[str]:
+        """Names of the parts that ship."""
+        return available(self.package) if self.table is None else list(self.table)
+
+    def names(self) -> list[str]:
+        """Names of the parts that ship, and of those that installed packages declare."""
+        return sorted({*self.shipped(), *_entry_points(self.package)})
+
+
+def find(kind: PluginKind[T], name: str) -> T:
+    """The part of a name that the user wrote. Raises PluginError that says what is missing, and where."""
+    if not _is_outside(name) or name in kind.shipped() or name in _entry_points(kind.package):
+        return find_installed(kind, name)
+    return _declared(kind, name, _outside(kind.noun, name, kind.shipped()))
+
+
+def find_installed(kind: PluginKind[T], name: str) -> T:
+    """The part of a name that a file says: one that ships or that an installed package declares. Raises PluginError for any other."""
+    if name in kind.shipped():
+        return kind.table[name] if kind.table else _declared(kind, name, importlib.import_module(f"{kind.package}.{name}"))
+    if point := _entry_points(kind.package).get(name):
+        return _declared(kind, name, _outside(kind.noun, _target(point)))
+    raise _unknown(kind.noun, name, kind.names())
+
 
 def load(package: str, name: str) -> Any:
-    """The module `package.name`, or the object that `module:attribute` names. Raises PluginError naming what exists."""
-    if ":" in name:
-        return _load_outside(name)
-    if name not in available(package):
-        nearest = difflib.get_close_matches(name, available(package), n=1)
-        hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
-        raise PluginError(f"no {_noun(package)} '{name}'.{hint} Available: {', '.join(available(package))}.")
-    return importlib.import_module(f"{package}.{name}")
+    """The module `package.name`, or what an entry point of the group `package` or an outside name leads to. Raises PluginError."""
+    noun, names = _noun(package), available(package)
+    if name in names:
+        return importlib.import_module(f"{package}.{name}")
+    if point := _entry_points(package).get(name):
+        return _outside(noun, _target(point))
+    if _is_outside(name):
+        return _outside(noun, name, names)
+    raise _unknown(noun, name, sorted({*names, *_entry_points(package)}))
 
 
 def available(package: str) -> list[str]:
@@ -29,12 +83,97 @@ def available(package: str) -> list[str]:
     return sorted(found.name for found in pkgutil.iter_modules(module.__path__) if found.name not in ("base", "fake") and not found.ispkg)
 
 
-def _load_outside(name: str) -> Any:
-    module_name, _, attribute = name.partition(":")
+def _declared(kind: PluginKind[T], name: str, found: object) -> T:
+    """What was found, as its kind declares it: the object itself, a module's, or one made of a function."""
+    if isinstance(found, ModuleType):
+        inner = getattr(found, kind.attribute, None) or getattr(found, kind.function, None)
+        if inner is None:
+            raise PluginError(
+                f"{kind.noun} '{name}': {_place(found)} declares neither {kind.attribute} (a {kind.declared.__name__}) "
+                f"nor the function {_call(kind)}."
+            )
+        found = inner
+    if isinstance(found, kind.declared):
+        return found
+    if not callable(found):
+        raise PluginError(
+            f"{kind.noun} '{name}': is a {type(found).__name__}. It should be a {kind.declared.__name__}, or a function {_call(kind)}."
+        )
+    _check_call(kind, name, found)
+    return kind.of_function(found)
+
+
+def _check_call(kind: PluginKind[Any], name: str, function: Callable[..., Any]) -> None:
     try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise PluginError(f"'{name}' cannot be loaded ({error}). It should read module:attribute.") from None
+        inspect.signature(function).bind(*kind.parameters)
+    except TypeError as error:
+        raise PluginError(f"{kind.noun} '{name}': cannot be called as {_call(kind)} ({error}).") from None
+    except ValueError:
+        return  # a builtin that shows no signature
+
+
+def _call(kind: PluginKind[Any]) -> str:
+    return f"{kind.function}({', '.join(kind.parameters)})"
+
+
+def _outside(noun: str, name: str, names: Sequence[str] = ()) -> Any:
+    """The module, or the attribute of one, that a name leads to; `names` are those that the user may have meant."""
+    module_name, colon, attribute = name.partition(":")
+    if not module_name or (colon and not attribute):
+        raise PluginError(f"{noun} '{name}': is neither a module's name nor module:attribute.")
+    module = _import(noun, name, module_name, names)
+    if not colon:
+        return module
+    if not hasattr(module, attribute):
+        raise PluginError(f"{noun} '{name}': {_place(module)} has no '{attribute}'.{_nearest(attribute, dir(module))}")
+    return getattr(module, attribute)
+
+
+def _import(noun: str, name: str, module_name: str, names: Sequence[str]) -> ModuleType:
+    """The module, which may lie in the working directory. What its own code raises is told with its line, not blamed on the name."""
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # last, so that nothing in the folder hides what is installed
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise _broken(noun, name, error) from error
+        raise PluginError(
+            f"{noun} '{name}': there is no module '{error.name}', neither in {here} nor installed.{_nearest(name, names)}"
+        ) from None
+    except Exception as error:  # whatever the user's own code raises
+        raise _broken(noun, name, error) from error
+
+
+def _broken(noun: str, name: str, error: Exception) -> PluginError:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if "importlib" not in frame.filename]
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return PluginError(f"{noun} '{name}': its module cannot be imported ({type(error).__name__}{where}: {error}).")
+
+
+def _unknown(noun: str, name: str, names: Sequence[str]) -> PluginError:
+    return PluginError(f"no {noun} '{name}'.{_nearest(name, names)} Available: {', '.join(names)}.")
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    nearest = difflib.get_close_matches(name, names, n=1)
+    return f" Did you mean '{nearest[0]}'?" if nearest else ""
+
+
+def _is_outside(name: str) -> bool:
+    return ":" in name or "." in name
+
+
+def _place(module: ModuleType) -> str:
+    return module.__file__ or f"module {module.__name__}"
+
+
+def _entry_points(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def _target(point: EntryPoint) -> str:
+    return f"{point.module}:{point.attr}" if point.attr else point.module
 
 
 def _noun(package: str) -> str:
