@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from refinery.errors import RecipeError
+from refinery.reporting.markdown import table
 
 if TYPE_CHECKING:
     from train.recipe import TrainRecipe
@@ -174,5 +175,5 @@ def check_support(recipe: "TrainRecipe", *, launch: Collection[str] | None = Non
 
 def support_table() -> str:
     """The refusals as a Markdown table."""
-    rows = [f"| {refusal.what} | {refusal.why} | {refusal.instead} |" for refusal in REFUSALS]
-    return "\n".join(["| refused | because | use instead |", "|---|---|---|", *rows])
+    rows = [(refusal.what, refusal.why, refusal.instead) for refusal in REFUSALS]
+    return "\n".join(table(("refused", "because", "use instead"), rows))

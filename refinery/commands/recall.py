@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 HELP = "compare retrievers by how many of the questions' supporting passages they find"
 
@@ -43,10 +42,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _table(measured: dict[str, tuple[dict[str, dict[int, float]], float]], ks: list[int]) -> list[str]:
     """Markdown: a line for each dataset and retriever."""
-    rows: list[list[Any]] = [["dataset", "retriever", *(f"recall@{k}" for k in ks), "queries/s"]]
-    rows.append(["---"] * len(rows[0]))
-    datasets = next(iter(measured.values()))[0]
-    for dataset in datasets:
-        for name, (recall, speed) in measured.items():
-            rows.append([dataset, name, *(f"{100 * recall[dataset][k]:.1f}" for k in ks), f"{speed:,.0f}"])
-    return [f"| {' | '.join(row)} |" for row in rows]
+    from refinery.reporting.markdown import table
+
+    rows = [
+        [dataset, name, *(f"{100 * recall[dataset][k]:.1f}" for k in ks), f"{speed:,.0f}"]
+        for dataset in next(iter(measured.values()))[0]
+        for name, (recall, speed) in measured.items()
+    ]
+    return table(["dataset", "retriever", *(f"recall@{k}" for k in ks), "queries/s"], rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from refinery.reporting.markdown import front_matter, json_block, licence_values, share, table, without_secrets
+from refinery.reporting.markdown import front_matter, json_block, licence_values, share, table_block, without_secrets
 
 
 def dataset_card(record: dict[str, Any], metrics: dict[str, Any]) -> str:
@@ -22,9 +22,9 @@ def dataset_card(record: dict[str, Any], metrics: dict[str, Any]) -> str:
         "## Rows",
         f"{asked} questions went in; {metrics['questions_labelled']} were labelled and {metrics['questions_rejected']} rejected.",
         "",
-        *table(("split", "rows"), list(metrics["rows_by_split"].items())),
-        *table(("label", "rows"), list(metrics["guards"]["label_balance"].items())),
-        *table(("rejected because", "questions"), list(metrics["rejected_by_reason"].items())),
+        *table_block(("split", "rows"), list(metrics["rows_by_split"].items())),
+        *table_block(("label", "rows"), list(metrics["guards"]["label_balance"].items())),
+        *table_block(("rejected because", "questions"), list(metrics["rejected_by_reason"].items())),
         "## What may be wrong",
         *_findings(metrics["guards"]),
         "",
@@ -85,7 +85,7 @@ def _models(recipe: dict[str, Any], metrics: dict[str, Any]) -> Iterable[str]:
         yield from (f"## Model asked: target\n- Model: `{recipe['target']['base']}`.", "")
     if metrics.get("prompts"):
         yield "## Prompts"
-        yield from table(("prompt", "SHA-256"), list(metrics["prompts"].items()))
+        yield from table_block(("prompt", "SHA-256"), list(metrics["prompts"].items()))
 
 
 def _cost(spent: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import yaml
 
 from refinery.contract.control_tokens import MANIFEST_FILE
 from refinery.hub.snippets import loop_snippet
-from refinery.reporting.markdown import code_block, front_matter, json_block, table, without_secrets
+from refinery.reporting.markdown import code_block, front_matter, json_block, table_block, without_secrets
 
 DATA_FILE = "data.json"
 _PURPOSE = {
@@ -46,9 +46,9 @@ def model_card(
         *_base(recipe),
         *_prompting(manifest),
         "",
-        *table(("setting", "value"), [(name, recipe[name]) for name in _SETTINGS if recipe.get(name) is not None]),
+        *table_block(("setting", "value"), [(name, recipe[name]) for name in _SETTINGS if recipe.get(name) is not None]),
         "## Results",
-        *table(("measure", "value"), [(name, value) for name, value in metrics.items() if isinstance(value, int | float)]),
+        *table_block(("measure", "value"), [(name, value) for name, value in metrics.items() if isinstance(value, int | float)]),
         "## Data",
         *_data(data),
         *_tokens(manifest.get("control_tokens", [])),
@@ -95,7 +95,7 @@ def _prompting(manifest: dict[str, Any]) -> Iterable[str]:
 def _data(data: dict[str, Any]) -> Iterable[str]:
     """The files with hashes and counts, then for each run that made some of them its teacher, prompts and counts."""
     files = data.get("files", [])
-    yield from table(("file", "rows", "BLAKE2b"), [(f"`{file['path']}`", file["rows"], f"`{file['fingerprint']}`") for file in files])
+    yield from table_block(("file", "rows", "BLAKE2b"), [(f"`{file['path']}`", file["rows"], f"`{file['fingerprint']}`") for file in files])
     for file in files:
         made_by = file.get("made_by")
         if not made_by:
@@ -106,8 +106,8 @@ def _data(data: dict[str, Any]) -> Iterable[str]:
         counts = f"{made_by['questions']} questions, {made_by['questions_labelled']} labelled, {made_by['questions_rejected']} rejected"
         yield f"`{file['path']}` was made by `refinery distill` (task `{made_by['task']}`, {counts}). Models asked: {asked or 'none'}."
         yield ""
-        yield from table(("teacher's prompt", "SHA-256"), list(made_by["prompts"].items()))
-    yield from table(("prompt that this model reads", "SHA-256"), list(data.get("prompts", {}).items()))
+        yield from table_block(("teacher's prompt", "SHA-256"), list(made_by["prompts"].items()))
+    yield from table_block(("prompt that this model reads", "SHA-256"), list(data.get("prompts", {}).items()))
 
 
 def _tokens(tokens: Sequence[dict[str, Any]]) -> Iterable[str]:
@@ -115,7 +115,7 @@ def _tokens(tokens: Sequence[dict[str, Any]]) -> Iterable[str]:
         yield "## Control tokens"
         yield "What the model writes is trained; what the environment writes is put there by the loop. Take ids from the tokenizer."
         yield ""
-        yield from table(("token", "id", "role", "writer"), [(f"`{t['token']}`", t["id"], t["role"], t["writer"]) for t in tokens])
+        yield from table_block(("token", "id", "role", "writer"), [(f"`{t['token']}`", t["id"], t["role"], t["writer"]) for t in tokens])
 
 
 def _outputs(shown: Sequence[tuple[str, str]]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""The pieces that both cards are written with."""
+"""Markdown: the tables of every command, and the pieces that both cards are written with."""
 
 import json
 import re
@@ -25,12 +25,20 @@ def licence_values(licence: str | None) -> dict[str, str]:
     return {"license": name} if name in _HUB_LICENCES else {"license": "other", "license_name": name}
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, numbers: bool = False) -> list[str]:
+    """The lines of a table whose cells are Markdown; `numbers` aligns all columns but the first to the right."""
+    rule = ["---:" if numbers and column else "---" for column in range(len(head))]
+    return [_row(head), f"|{'|'.join(rule)}|", *map(_row, rows)]
+
+
+def table_block(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     """A table and an empty line; nothing where there are no rows."""
-    if not rows:
-        return []
-    lines = [head, ["---"] * len(head), *([_cell(value) for value in row] for row in rows)]
-    return [*("| " + " | ".join(map(str, line)) + " |" for line in lines), ""]
+    return [*table(head, rows), ""] if rows else []
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is: no tags, no escapes."""
+    return text.replace("\\", "\\\\").replace("<", "&lt;")
 
 
 def json_block(values: object) -> list[str]:
@@ -52,6 +60,10 @@ def share(part: int, whole: int) -> str:
 def without_secrets(text: str) -> str:
     """The text with no user, password or query in any address: each may be a key."""
     return re.sub(r"(https?://)[^/\s\"'@]*@", r"\1", re.sub(r"(https?://[^\s\"'?]*)\?[^\s\"']*", r"\1", text))
+
+
+def _row(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _cell(value: Any) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from refinery.reporting.markdown import plain, table
 from refinery.text import printable
 
 TableFormat = Literal["terminal", "markdown", "csv", "latex"]
@@ -32,7 +33,8 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], table_for
     if table_format == "csv":
         return _csv(header, rows)
     if table_format == "markdown":
-        return _markdown(header, rows)
+        lines = table(list(map(plain, header)), [list(map(plain, row)) for row in rows], numbers=True)
+        return "".join(f"{line}\n" for line in lines)
     if table_format == "latex":
         return _latex(header, rows)
     return _terminal(header, rows)
@@ -42,17 +44,6 @@ def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows([header, *rows])
     return written.getvalue()
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [_markdown_row(header), "|" + "|".join("---" if i == 0 else "---:" for i in range(len(header))) + "|"]
-    return "\n".join([*lines, *map(_markdown_row, rows)]) + "\n"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return (
-        "| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ") for cell in cells) + " |"
-    )
 
 
 def _latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -66,13 +57,13 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 
 def _terminal(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    table = Table()
+    shown = Table()
     for number, name in enumerate(header):
-        table.add_column(Text(name), justify="left" if number == 0 else "right", overflow="fold")
+        shown.add_column(Text(name), justify="left" if number == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        shown.add_row(*(Text(cell) for cell in row))
     screen = Console()
     console = Console(file=io.StringIO(), width=screen.width if screen.is_terminal else _PIPE_WIDTH)
     with console.capture() as captured:
-        console.print(table)
+        console.print(shown)
     return captured.get()

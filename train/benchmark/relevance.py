@@ -21,6 +21,7 @@ from typing import Any
 from refinery.contract.plain_text import plain_text_tokenizer
 from refinery.contract.records import RelevanceLabel, read_records, write_records
 from refinery.metrics.classification import accuracy, auc, label_f1
+from refinery.reporting.markdown import table
 from refinery.runtime.stage import guarded
 
 _SPLITS = {"train": 7, "validation": 1, "test": 2}
@@ -140,11 +141,12 @@ def _table(arguments: argparse.Namespace) -> None:
         "BM25 score": bm25_scores([*train, *test]),
         "cosine, untrained encoder": cosine_scores([*train, *test], arguments.encoder),
     }
-    print("| judge | threshold | accuracy | F1 | AUC |\n|---|---|---|---|---|")
-    for name, scores in scored.items():
-        print(_row(name, scores[len(train) :], test, best_threshold(scores[: len(train)], _relevant(train))))
+    rows = [
+        _row(name, scores[len(train) :], test, best_threshold(scores[: len(train)], _relevant(train))) for name, scores in scored.items()
+    ]
     for threshold in (0.5, best_threshold(shares[: len(validation)], _relevant(validation))):
-        print(_row("trained encoder", shares[len(validation) :], test, threshold))
+        rows.append(_row("trained encoder", shares[len(validation) :], test, threshold))
+    print("\n".join(table(("judge", "threshold", "accuracy", "F1", "AUC"), rows)))
 
 
 def _relevant(records: Sequence[RelevanceLabel]) -> list[bool]:
@@ -159,12 +161,12 @@ def _trained_shares(records: Sequence[RelevanceLabel], run: Path) -> list[float]
     return relevance_shares(build_llm(ModelConfig(base=str(run))), records)
 
 
-def _row(name: str, scores: Sequence[float], records: Sequence[RelevanceLabel], threshold: float) -> str:
+def _row(name: str, scores: Sequence[float], records: Sequence[RelevanceLabel], threshold: float) -> list[str]:
     gold = [record.label for record in records]
     predicted = ["relevant" if score >= threshold else "irrelevant" for score in scores]
     area = auc(scores, _relevant(records))
     f1 = label_f1(predicted, gold, positive="relevant")
-    return f"| {name} | {threshold:.3f} | {accuracy(predicted, gold):.3f} | {f1:.3f} | {area:.3f} |"
+    return [name, *(f"{value:.3f}" for value in (threshold, accuracy(predicted, gold), f1, area))]
 
 
 if __name__ == "__main__":
