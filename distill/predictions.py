@@ -9,7 +9,7 @@ from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Question, parse_record
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import RunDirError
-from refinery.runtime.run_dir import read_run
+from refinery.runtime.run_dir import RunDir, read_run
 
 
 class Predictions:
@@ -18,7 +18,7 @@ class Predictions:
     def __init__(self, runs: Sequence[Path]) -> None:
         self._places: dict[str, list[tuple[Path, int]]] = {}
         for run in runs:
-            if read_run(run)["stage"] != "infer" or not (run / "metrics.json").exists():
+            if read_run(run)["stage"] != "infer" or not RunDir(run).finished:
                 raise RunDirError(f"{run}: is not a finished infer run. Name the output_dir of one that has come to its end.")
             self._index(run / PREDICTIONS_FILE)
 

@@ -11,7 +11,7 @@ from refinery.hub.reproduce import EXAMPLES_FILE, NUM_EXAMPLES
 from refinery.llms.weights.hub_files import whole_revision
 from refinery.prompts.render import rendered_prompts
 from refinery.runtime.fingerprint import file_fingerprint
-from refinery.runtime.run_dir import Fingerprints, write_json
+from refinery.runtime.run_dir import Fingerprints, RunDir, read_metrics, read_run, write_json
 from train.recipe import TrainRecipe
 
 
@@ -38,9 +38,9 @@ def _data_file(path: Path) -> dict[str, Any]:
 
 def _made_by(folder: Path) -> dict[str, Any] | None:
     """The finished distill run that the folder is, in what matters to a model trained on it."""
-    if not (folder / "run.json").exists() or not (folder / "metrics.json").exists():
+    if not (folder / "run.json").exists() or not RunDir(folder).finished:
         return None
-    record, metrics = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("run.json", "metrics.json"))
+    record, metrics = read_run(folder), read_metrics(folder)
     if record["stage"] != "distill":
         return None
     asked = {role: sorted(metrics[role]["models"]) for role in ("teacher", "target_endpoint") if metrics.get(role)}

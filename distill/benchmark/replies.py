@@ -3,13 +3,13 @@
 python -m distill.benchmark.replies runs/real/teacher/*/
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from refinery.reporting.markdown import table
+from refinery.runtime.run_dir import RunDir, read_metrics
 from refinery.runtime.stage import guarded
 
 _HEAD = ("task", "rows", "labelled", "rejected", "reasons", "calls", "replies read")
@@ -17,12 +17,12 @@ _HEAD = ("task", "rows", "labelled", "rejected", "reasons", "calls", "replies re
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table of the runs named; returns the exit code."""
-    runs = [Path(run) for run in (sys.argv[1:] if argv is None else argv) if (Path(run) / "metrics.json").exists()]
+    runs = [Path(run) for run in (sys.argv[1:] if argv is None else argv) if RunDir(Path(run)).finished]
     return guarded(lambda: print("\n".join(table(_HEAD, [_line(run) for run in runs]))), traceback=False)
 
 
 def _line(run: Path) -> list[Any]:
-    metrics = json.loads((run / "metrics.json").read_bytes())
+    metrics = read_metrics(run)
     teacher = metrics["teacher"]
     labelled, rejected = metrics["questions_labelled"] + metrics["questions_without_rows"], metrics["questions_rejected"]
     return [

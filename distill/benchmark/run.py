@@ -27,7 +27,7 @@ from distill.teacher.teacher import RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
-from refinery.runtime.run_dir import write_json
+from refinery.runtime.run_dir import read_metrics, write_json
 
 _LATENCY = 0.2
 _WORDS = "the a of in was is film city born country director year first capital who where when which".split()
@@ -115,7 +115,7 @@ class _Bench:
         """Rows without a label beyond those whose prompt was answered with 400."""
         with endpoint(Settings(latency_seconds=_LATENCY, refused_share=0.013)) as url:
             _run([sys.executable, "-m", "distill", str(self.recipe("refused", rows, url, calls=64))])
-            metrics = json.loads((self.folder / "refused" / "metrics.json").read_text())
+            metrics = read_metrics(self.folder / "refused")
             return rows - metrics["questions_labelled"] - stats(url)["refused"]
 
     def replay(self, rows: int) -> float:

@@ -13,7 +13,7 @@ from distill.output.parquet import join_parquet
 from refinery.contract.split_name import is_split
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
-from refinery.runtime.run_dir import RunDir, environment, read_run, write_json
+from refinery.runtime.run_dir import RunDir, environment, read_metrics, read_run, write_json
 
 # What may differ between the shards of one recipe: which part they are, and where each machine keeps its files.
 _OF_ONE_SHARD = ("shard", "output_dir", "store")
@@ -56,13 +56,12 @@ def _finished_shard(run: Path) -> dict[str, Any]:
     record = read_run(run)
     if record["stage"] != "distill" or not record["recipe"].get("shard"):
         raise RunDirError(f"{run}: is not a shard of a distill run. Shards are made with `shard=i/n`.")
-    if not RunDir(run).finished:
-        raise RunDirError(f"{run}: is unfinished. Go on with it by --resume.")
+    read_metrics(run)
     return record
 
 
 def _metrics(run: Path) -> dict[str, Any]:
-    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_metrics(run)
     if strange := [split for split in metrics["rows_by_split"] if not is_split(split)]:
         raise RunDirError(f"{run / 'metrics.json'}: rows_by_split names {strange[0]!r}, which is no split. Run that shard again.")
     return metrics

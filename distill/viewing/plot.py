@@ -1,17 +1,16 @@
 """What distill runs have to plot: what they cost, how their labels balance, and what became of their questions."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from refinery.errors import RunDirError
 from refinery.reporting.figures import Panel, draw_bars, draw_shares
+from refinery.runtime.run_dir import read_metrics
 
 
 def panels(paths: Sequence[Path]) -> list[Panel]:
     """The panels that these runs have. Raises RunDirError for an unfinished one."""
-    runs = {path.name: _metrics(path) for path in paths}
+    runs = {path.name: read_metrics(path) for path in paths}
     found = [Panel("outcomes", "What became of the questions", lambda axes: draw_shares(axes, _outcomes(runs), label="share of questions"))]
     if balance := {name: _probs(run["guards"]["label_balance"]) for name, run in runs.items() if run["guards"]["label_balance"]}:
         found.append(Panel("labels", "Label balance", lambda axes: draw_shares(axes, balance, label="share of labels")))
@@ -20,12 +19,6 @@ def panels(paths: Sequence[Path]) -> list[Panel]:
     if costs := {name: {"cost": _exact(cost)} for name, run in runs.items() if (cost := _spent(run).get("cost_usd")) is not None}:
         found.append(Panel("cost", "Teacher cost", lambda axes: draw_bars(axes, costs, label="US dollars")))
     return found
-
-
-def _metrics(path: Path) -> dict[str, Any]:
-    if not (path / "metrics.json").exists():
-        raise RunDirError(f"{path}: is unfinished. Go on with it by --resume.")
-    return json.loads((path / "metrics.json").read_text(encoding="utf-8"))
 
 
 def _outcomes(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:

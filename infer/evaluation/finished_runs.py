@@ -1,6 +1,5 @@
 """Finished infer runs as they lie on disk."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import RunDirError
 from refinery.questions.base import read_questions
 from refinery.runtime.recipe import build_recipe
-from refinery.runtime.run_dir import read_run
+from refinery.runtime.run_dir import read_metrics, read_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,7 @@ def open_stored(path: Path) -> StoredRun:
     record = read_run(path)
     if record["stage"] != "infer":
         raise RunDirError(f"{path}: is a {record['stage']} run. Name the output_dir of an infer run.")
-    if not (path / "metrics.json").exists():
-        raise RunDirError(f"{path}: is unfinished. Go on with it by --resume.")
-    metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_metrics(path)
     if "questions_hash" not in metrics:
         raise RunDirError(f"{path}: was made by an older version, which did not note what its numbers depend on. Run it again.")
     return StoredRun(path, build_recipe(record["recipe"], InferRecipe, where=str(path / "run.json")), metrics)

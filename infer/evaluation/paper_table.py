@@ -12,6 +12,7 @@ from refinery.errors import RunDirError
 from refinery.metrics.registry import find_metric
 from refinery.reporting.tables import TableFormat, render_table
 from refinery.runtime.recipe import Recipe, load_recipe
+from refinery.runtime.run_dir import RunDir
 from refinery.text import printable
 
 _NOT_RUN = "-"
@@ -84,7 +85,7 @@ def _cells(row: Row, table: PaperTable, runs: Path, missing: list[Path]) -> list
         if column.mean_of or row.run is None:
             continue
         folder = runs / row.run.format(column=column.slug or column.name.lower())
-        if not (folder / "metrics.json").exists():
+        if not RunDir(folder).finished:
             missing.append(folder)
             continue
         ours[column.name], shown[column.name] = _measured(folder, row, column)

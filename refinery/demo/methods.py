@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from refinery.runtime.run_dir import write_json
+from refinery.runtime.run_dir import read_metrics, write_json
 
 METHODS_FILE = "methods.json"
 
@@ -26,7 +26,7 @@ def report_methods(output: Path, runs: Sequence[Path]) -> None:
 def _rows(run: Path) -> dict[str, dict[str, float]]:
     """By system EM and F1 in percent of all and of multi-hop questions, and what a question cost."""
     rows: dict[str, dict[str, float]] = {}
-    for system, scores in json.loads((run / "metrics.json").read_text(encoding="utf-8"))["results"].items():
+    for system, scores in read_metrics(run)["results"].items():
         every, hops, cost = scores["all"], scores["multi_hop"], scores["cost_per_question"]
         rows[system] = {
             "em": every["em"],

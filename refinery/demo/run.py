@@ -16,7 +16,7 @@ from refinery.demo.jobs import SUB_MODELS, Job, core_jobs, method_jobs
 from refinery.demo.methods import report_methods
 from refinery.demo.world.data import common_share, write_demo_data
 from refinery.errors import RunDirError
-from refinery.runtime.run_dir import environment, write_json
+from refinery.runtime.run_dir import environment, read_metrics, write_json
 from refinery.runtime.shipped import shipped
 
 # Each job is one CPU thread: a second thread makes a model this small slower, a second job does not. The last one has both cores.
@@ -130,19 +130,15 @@ def _collect(output: Path, questions: list[Question]) -> dict[str, Any]:
 
     results: dict[str, Any] = {}
     for decoder in ("direct", "rag", "ra_isf_paper", "ra_isf", "rq_rag"):
-        results |= _metrics(output / "infer" / decoder)["results"]
+        results |= read_metrics(output / "infer" / decoder)["results"]
     fields = ("accuracy", "f1", "validation_rows")
     return {
         "results": results,
         "questions": len(questions),
         "common_share": round(common_share(questions), 4),
-        "sub_models": {task: {field: _metrics(output / "models" / task)[field] for field in fields} for task in SUB_MODELS},
-        "labels": {task: _metrics(output / "labels" / task) for task in (*SUB_MODELS, "refinement")},
+        "sub_models": {task: {field: read_metrics(output / "models" / task)[field] for field in fields} for task in SUB_MODELS},
+        "labels": {task: read_metrics(output / "labels" / task) for task in (*SUB_MODELS, "refinement")},
     }
-
-
-def _metrics(run: Path) -> dict[str, Any]:
-    return json.loads((run / "metrics.json").read_text(encoding="utf-8"))
 
 
 def _print(metrics: dict[str, Any], output: Path, *, example: str) -> None:

@@ -20,7 +20,7 @@ from refinery.hub.dataset_card import dataset_card
 from refinery.hub.model_card import DATA_FILE, model_card
 from refinery.hub.reproduce import EXAMPLES_FILE, outputs, read_examples
 from refinery.reporting.markdown import without_secrets
-from refinery.runtime.run_dir import read_run
+from refinery.runtime.run_dir import read_metrics, read_run
 
 # What is pushed, by name: a checkpoint holds safetensors only, and a run's checkpoints, ledgers and stores stay behind.
 _OF_A_MODEL = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "history.jsonl", EXAMPLES_FILE)
@@ -165,9 +165,7 @@ def _read_finished(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     record = read_run(run)
     if record["stage"] not in ("train", "distill"):
         raise RunDirError(f"{run}: is not a train or distill run; nothing to push.")
-    if not (run / "metrics.json").exists():
-        raise RunDirError(f"{run}: is unfinished. Finish it with --resume, then push.")
-    return record, json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    return record, read_metrics(run)
 
 
 def _files(run: Path, patterns: tuple[str, ...]) -> dict[str, File]:

@@ -1,6 +1,5 @@
 """Look at a run: its results, and the traces of its questions."""
 
-import json
 from pathlib import Path
 
 from rich.console import Console
@@ -9,16 +8,14 @@ from refinery.contract.records import read_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import RunDirError
 from refinery.reporting.results import print_trace, results_table
-from refinery.runtime.run_dir import read_run
+from refinery.runtime.run_dir import read_metrics, read_run
 
 
 def print_run(run: Path, *, question: str | None, limit: int) -> None:
     """Print `metrics.json`, and for an infer run the traces of `question` or of the first `limit` questions."""
     read_run(run)
     console = Console()
-    if not (run / "metrics.json").exists():
-        raise RunDirError(f"{run}: is unfinished. Go on with it by --resume.")
-    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_metrics(run)
     if "results" not in metrics:
         console.print_json(data=metrics, ensure_ascii=True)
         return

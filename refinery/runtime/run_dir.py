@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 # What the results depend on besides the recipe, by name: a fingerprint of its content, or None where nobody can know it.
 Fingerprints = Mapping[str, str | None]
 
-_LOCK, _PENDING = "run.lock", "run.json.pending"
+_METRICS, _LOCK, _PENDING = "metrics.json", "run.lock", "run.json.pending"
 _LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "openai", "bm25s")
 
 
@@ -42,7 +42,7 @@ class RunDir:
     @property
     def finished(self) -> bool:
         """Whether an earlier run here came to its end."""
-        return (self / "metrics.json").exists()
+        return (self / _METRICS).exists()
 
     def begin(self) -> None:
         """Give `run.json` its name: from here on there is something worth keeping, and a second start needs --resume. May be repeated."""
@@ -52,7 +52,7 @@ class RunDir:
     def write_metrics(self, metrics: dict[str, Any]) -> None:
         """Write `metrics.json`, which marks the run as whole."""
         self.begin()
-        write_json(self / "metrics.json", metrics)
+        write_json(self / _METRICS, metrics)
 
     def write_failures(self, failures: list[dict[str, Any]]) -> None:
         """Write `failures.jsonl`: one row per failure, with what failed and why."""
@@ -123,7 +123,7 @@ def check_run(
     if changed:
         raise RunDirError(f"{output_dir}: was begun with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
     check_fingerprints(output_dir, record.get("fingerprints", {}), fingerprints or {})
-    return json.loads((run / "metrics.json").read_text(encoding="utf-8")) if run.finished else None
+    return read_metrics(output_dir) if run.finished else None
 
 
 def check_fingerprints(output_dir: Path, earlier: Fingerprints, now: Fingerprints) -> None:
@@ -147,7 +147,7 @@ def open_run(
         raise RunDirError(f"{output_dir}: cannot be made a run directory ({error.strerror}). Choose another output_dir.") from None
     run = RunDir(output_dir)
     if not same_recipe:
-        (run / "metrics.json").unlink(missing_ok=True)  # of a run with another recipe or other rows, which this one goes over
+        (run / _METRICS).unlink(missing_ok=True)  # of a run with another recipe or other rows, which this one goes over
     is_begun = (run / "run.json").exists()
     earlier: Fingerprints = read_run(output_dir).get("fingerprints", {}) if is_begun and same_recipe else {}
     known = {name: found for name, found in (fingerprints or {}).items() if found is not None}
@@ -163,6 +163,14 @@ def read_run(output_dir: str | Path) -> dict[str, Any]:
     path = Path(output_dir) / "run.json"
     if not path.exists():
         raise RunDirError(f"{output_dir}: holds no run.json. Name the output_dir of a run.")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_metrics(output_dir: str | Path) -> dict[str, Any]:
+    """The `metrics.json` of a run that has come to its end. Raises RunDirError for one that has not."""
+    path = Path(output_dir) / _METRICS
+    if not path.exists():
+        raise RunDirError(f"{output_dir}: is unfinished. Resume it with --resume.")
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -225,12 +225,12 @@ def test_a_push_can_be_looked_at_first(refinery, tmp_path):
 @pytest.mark.parametrize("arguments", [["--dry-run"], []])
 def test_an_unfinished_run_is_not_pushed(refinery, tmp_path, arguments):
     code, _, error = refinery("push", train_run(tmp_path / "run"), "--to", "me/mine", *arguments)
-    assert (code, error) == (2, f"error: {tmp_path}/run: is unfinished. Finish it with --resume, then push.\n")
+    assert (code, error) == (2, f"error: {tmp_path}/run: is unfinished. Resume it with --resume.\n")
 
 
 def test_an_unfinished_run_is_not_viewed(refinery, tmp_path):
     code, _, error = refinery("view", train_run(tmp_path / "run"))
-    assert (code, error) == (2, f"error: {tmp_path}/run: is unfinished. Go on with it by --resume.\n")
+    assert (code, error) == (2, f"error: {tmp_path}/run: is unfinished. Resume it with --resume.\n")
 
 
 def test_a_train_runs_metrics_are_viewed(refinery, tmp_path):

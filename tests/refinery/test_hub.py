@@ -213,5 +213,5 @@ def test_an_output_that_differs_is_named():
 
 def test_a_run_without_metrics_is_not_pushed(tmp_path):
     (written(tmp_path) / "metrics.json").unlink()
-    with pytest.raises(RunDirError, match="is unfinished. Finish it with --resume, then push"):
+    with pytest.raises(RunDirError, match="is unfinished. Resume it with --resume."):
         card(tmp_path, "me/mine")

@@ -98,7 +98,7 @@ def test_other_questions_than_those_answered_are_refused(plain_run, change):
 
 def test_an_unfinished_run_is_refused(plain_run):
     (plain_run / "metrics.json").unlink()
-    with pytest.raises(RunDirError, match="is unfinished. Go on with it by --resume."):
+    with pytest.raises(RunDirError, match="is unfinished. Resume it with --resume."):
         rescore(plain_run)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from refinery.errors import RunDirError
 from refinery.runtime.recipe import Recipe
-from refinery.runtime.run_dir import locked_run, open_run, read_run, write_json
+from refinery.runtime.run_dir import locked_run, open_run, read_metrics, read_run, write_json
 
 
 class ExampleRecipe(Recipe):
@@ -31,6 +31,13 @@ def test_a_run_is_whole_once_its_metrics_are_written(tmp_path):
     assert not run.finished
     run.write_metrics({"exact_match": 0.5})
     assert open_run(ExampleRecipe(), tmp_path, stage="train", resume=True).finished
+    assert read_metrics(tmp_path) == {"exact_match": 0.5}
+
+
+def test_an_unfinished_run_has_no_metrics(tmp_path):
+    open_run(ExampleRecipe(), tmp_path, stage="train", resume=False).begin()
+    with pytest.raises(RunDirError, match=r"is unfinished. Resume it with --resume."):
+        read_metrics(tmp_path)
 
 
 def test_resuming_with_another_recipe_is_refused(tmp_path):
