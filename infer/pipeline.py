@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from infer.decoders.base import load_decoder
 from infer.fitting import valid_text
 from infer.known_model import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
@@ -15,7 +16,6 @@ from refinery.errors import RecipeError
 from refinery.llms.served.capabilities import Need
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import Retriever, build_retriever
-from refinery.runtime import plugins
 
 
 class Pipeline:
@@ -26,10 +26,9 @@ class Pipeline:
 
     def __init__(self, recipe: PipelineRecipe) -> None:
         self.recipe = recipe
-        self.decoder = plugins.load("infer.decoders", recipe.decoder)
+        self.decoder = load_decoder(recipe.decoder)
         self.options = recipe.decoder_options(recipe.where)
-        # By role of a decoder with sub-models what an endpoint in that role must be able to do.
-        self.roles: dict[str, frozenset[Need]] = self.decoder.role_needs(self.options) if hasattr(self.decoder, "role_needs") else {}
+        self.roles = self.decoder.roles(self.options)
         self._check_parts()
         self.llm: Any = None
         self.sub_models: dict[str, Any] = {}
@@ -39,15 +38,15 @@ class Pipeline:
     def _check_parts(self) -> None:
         """Raise RecipeError for a retriever or a model that the decoder needs and the recipe does not name, or names for no role."""
         recipe, decoder = self.recipe, f"{self.recipe.where}: decoder '{self.recipe.decoder}'"
-        if self.decoder.NEEDS_RETRIEVER and recipe.retriever is None:
+        if self.decoder.needs_retriever and recipe.retriever is None:
             raise RecipeError(f"{decoder} needs 'retriever' in the recipe.")
         if unknown := set(recipe.sub_models) - set(self.roles):
             raise RecipeError(
                 f"{recipe.where}: sub_models: decoder '{recipe.decoder}' has no role '{min(unknown)}'. "
                 f"Roles: {', '.join(self.roles) or 'none'}."
             )
-        required = self.decoder.required_roles(self.options) if hasattr(self.decoder, "required_roles") else ()
-        if missing := set(required) - {*recipe.sub_models, *recipe.model.adapters}:
+        required = {name for name, role in self.roles.items() if role.required}
+        if missing := required - {*recipe.sub_models, *recipe.model.adapters}:
             role = min(missing)
             raise RecipeError(
                 f"{decoder} needs a model for role '{role}' with these options. "
@@ -58,10 +57,9 @@ class Pipeline:
         """Build the retriever and load the models. Raises CheckpointError or LLMError for one that lacks what the decoder needs."""
         from refinery.llms.build import build_llm, model_family
 
-        if self.recipe.llm and hasattr(self.decoder, "check_family"):
+        if self.recipe.llm:
             self.decoder.check_family(model_family(self.recipe.llm), self.options)
-        if hasattr(self.decoder, "load"):
-            self.decoder.load(self.options)
+        self.decoder.load(self.options)
         self.retriever = build_retriever(self.recipe.retriever) if self.recipe.retriever else None
         self.llm = build_llm(self.recipe.model)
         self.sub_models = {role: build_llm(config) for role, config in self.recipe.sub_models.items()}
@@ -72,17 +70,21 @@ class Pipeline:
         recipe = self.recipe
         for role, config in recipe.sub_models.items():
             if isinstance(config, ServedModelConfig):
-                self.sub_models[role].require(f"{recipe.decoder}' in role '{role}", self.roles[role])
+                self.sub_models[role].require(f"{recipe.decoder}' in role '{role}", self.roles[role].needs)
         if recipe.endpoint:
             self.llm.require(recipe.decoder, self._llm_needs())
         if tokenizer := recipe.tokenizer:
-            check_manifest(tokenizer, self.llm.tokenizer, needed=getattr(self.decoder, "CONTROL_TOKENS", ()))
+            check_manifest(tokenizer, self.llm.tokenizer, needed=self.decoder.control_tokens)
 
     def _llm_needs(self) -> frozenset[Need]:
         """What the model must be able to do for its own part and for the roles that it plays, bare or by an adapter."""
-        own = self.decoder.llm_needs(self.options) if hasattr(self.decoder, "llm_needs") else frozenset[Need]()
-        others = {*self.recipe.sub_models, *(set(getattr(self.decoder, "ADAPTER_ROLES", ())) - set(self.recipe.model.adapters))}
-        return own.union(*(needs for role, needs in self.roles.items() if role not in others))
+        own, adapters = self.decoder.llm_needs(self.options), self.recipe.model.adapters
+        played = [
+            role.needs
+            for name, role in self.roles.items()
+            if name not in self.recipe.sub_models and (role.played_by_model or name in adapters)
+        ]
+        return own.union(*played)
 
     async def answer(self, question: Question) -> Prediction:
         """Decode one question with its choices. Raises the errors of `refinery.errors`, and whatever a decoder from outside raises."""

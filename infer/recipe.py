@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from infer.decoders.base import load_decoder
+from infer.session import AnswerStyle
 from refinery.llms.build import ModelConfig, Role
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import RetrieverConfig
-from refinery.runtime import plugins
 from refinery.runtime.recipe import Recipe, apply_overrides, build_recipe, read_yaml
-
-AnswerStyle = Literal["paper", "short"]
 
 
 class PipelineRecipe(Recipe):
@@ -65,7 +64,7 @@ class PipelineRecipe(Recipe):
 
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""
-        return build_recipe(self.options, plugins.load("infer.decoders", self.decoder).Options, where=where, part="options")
+        return build_recipe(self.options, load_decoder(self.decoder).options, where=where, part="options")
 
 
 class InferRecipe(PipelineRecipe):

@@ -4,11 +4,10 @@ import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, token_counter, valid_text
 from infer.outcomes import SearchHealth
-from infer.recipe import AnswerStyle
 from refinery.contract.chat_template import frame_tokens
 from refinery.contract.records import Passage, Question, Trajectory
 from refinery.contract.segments import Segment
@@ -18,6 +17,7 @@ from refinery.llms.base import LLM, Context, Generation, Usage
 from refinery.prompts.render import Prompt, render_prompt
 from refinery.retrievers.base import Hit, Retriever
 
+AnswerStyle = Literal["paper", "short"]
 # Of a model's context, a question may take one in so many; what most prompts say besides question and passages is no longer than this.
 _QUESTION_SHARE = 4
 _PROMPT_TOKENS = 128

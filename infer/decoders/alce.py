@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.condense import condense
@@ -22,8 +23,6 @@ from infer.steps.sentences import split_sentences
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = True
 
 Shown = list[tuple[int, str, str]]  # number, title, text
 _CITATION = re.compile(r"\[(\d+)\]")
@@ -93,3 +92,6 @@ async def _citation_recall(reply: str, shown: Shown, session: Session, options: 
         cited = " ".join(texts.get(int(number), "") for number in _CITATION.findall(sentence)).strip()
         borne_out += bool(cited) and (await scorer.score(_CITATION.sub("", sentence), [Passage(id="", text=cited)]))[0] > 0
     return borne_out / len(sentences) if sentences else 0.0
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.least_to_most import two_parts
 from infer.steps.reasoning import concluded, reason
@@ -14,8 +15,6 @@ from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import Prompt, render_prompt
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = True
 
 
 class Options(Recipe):
@@ -37,3 +36,6 @@ async def _prompt(question: str, session: Session, options: Options) -> Prompt:
         parts = await two_parts(question, session, max_new_tokens=options.max_note_tokens)
         return render_prompt("chain_of_note_rq_rag", question=question, parts=parts)
     return render_prompt("chain_of_note", question=question, passages=await session.search(question))
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True)

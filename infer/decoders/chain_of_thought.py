@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.least_to_most import two_parts
@@ -14,8 +15,6 @@ from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = False  # one in the recipe is searched once with the question
 
 
 class Options(Recipe):
@@ -45,3 +44,6 @@ async def _prompt(question: str, session: Session, options: Options) -> tuple[st
     if options.prompt == "rq_rag":
         return "chain_of_thought_rq_rag", {"parts": await two_parts(question, session, max_new_tokens=options.max_reasoning_tokens)}
     return "chain_of_thought", {"passages": await session.search(question) if session.retriever else []}
+
+
+DECODER = Decoder(decode, Options)  # a retriever in the recipe is searched once with the question

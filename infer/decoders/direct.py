@@ -1,13 +1,12 @@
 """Answer closed-book, without retrieval: the first baseline of both papers."""
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.reasoning import answered
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = False
 
 
 class Options(Recipe):
@@ -18,3 +17,6 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     """One call to the base model."""
     prompt = render_prompt("answer_direct", question=question.text)
     return session.prediction(await answered("answer_direct", prompt, question.text, session))
+
+
+DECODER = Decoder(decode, Options)

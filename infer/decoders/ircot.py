@@ -5,6 +5,7 @@ Bounds are those of the authors' code (StonyBrookNLP/ircot): 15 paragraphs in th
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.demonstrations import Examples, reason_with
@@ -13,8 +14,6 @@ from infer.steps.sentences import split_sentences
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = True
 
 
 class Options(Recipe):
@@ -75,3 +74,6 @@ def _joined(passages: list[Passage], found: list[Passage], most: int) -> list[Pa
     """With what is new among `found`, in the order of finding."""
     known = {passage.id for passage in passages}
     return [*passages, *(passage for passage in found if passage.id not in known)][:most]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True)

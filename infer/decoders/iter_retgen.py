@@ -2,14 +2,13 @@
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = True
 
 
 class Options(Recipe):
@@ -36,3 +35,6 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
             max_new_tokens=options.max_reasoning_tokens,
         )
     return session.prediction(concluded(written, question.text, session, depth=options.iterations - 1))
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True)

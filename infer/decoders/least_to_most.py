@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.least_to_most import simpler_questions
@@ -10,8 +11,6 @@ from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.sub_models import fill_references
-
-NEEDS_RETRIEVER = False  # RA-ISF's Table 1 runs it without; one in the recipe is searched with each part
 
 
 class Options(Recipe):
@@ -45,3 +44,6 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
         )
         solved.append((part, concluded(reply, part, session, depth=depth)))
     return session.prediction(solved[-1][1])
+
+
+DECODER = Decoder(decode, Options)  # RA-ISF's Table 1 runs it without a retriever; one in the recipe is searched with each part

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
 from infer.fitting import count_shortened
 from infer.session import Session
 from infer.steps.ask import ask_json, ask_student, record_fault, reply_to
@@ -21,7 +22,6 @@ from infer.steps.reasoning import UNKNOWN
 from infer.steps.scorers import CrossEncoderScorer, LexicalScorer, PromptedEntailment, Scorer, nli_judge, relevance_judge
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
-from refinery.llms.served.capabilities import Need
 from refinery.llms.served.json_reply import reads_as_refusal
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.base import Hit
@@ -33,7 +33,6 @@ from refinery.text import normalize_answer
 T = TypeVar("T", LeafReply, MainReply, QueriesReply)
 Module = Literal["leaf", "main", "queries"]
 
-NEEDS_RETRIEVER = True
 MOST_QUERIES = 3  # Sec. 3.2: "no more than three new distinct sub-queries"
 _RERANKER, _ENTAILMENT = "reranker", "entailment"  # roles
 _ENTAILED_FROM = 0.5  # of two labels the likelier one, as a greedy reply would be
@@ -87,19 +86,15 @@ class Options(Recipe):
         return threshold
 
 
-def role_needs(options: Options) -> dict[str, frozenset[Need]]:
-    """By role what an endpoint that plays it must be able to do: every module only writes, a judge's labels are read."""
-    needs: dict[str, frozenset[Need]] = dict.fromkeys(get_args(Module), frozenset())
+def roles(options: Options) -> dict[str, SubModelRole]:
+    """Every module only writes; a judge's labels are read, which takes a model that was trained for it."""
+    judge = SubModelRole(READS_LABELS, required=True)
+    found: dict[str, SubModelRole] = dict.fromkeys(get_args(Module), SubModelRole())
     if options.reranker == "judge":
-        needs[_RERANKER] = frozenset({"label_logprobs"})
+        found[_RERANKER] = judge
     if options.entailment != "none":
-        needs[_ENTAILMENT] = frozenset() if options.entailment == "llm" else frozenset({"label_logprobs"})
-    return needs
-
-
-def required_roles(options: Options) -> tuple[str, ...]:
-    """Roles whose labels are read, which takes a model that was trained for it."""
-    return tuple(role for role, needs in role_needs(options).items() if needs)
+        found[_ENTAILMENT] = SubModelRole() if options.entailment == "llm" else judge
+    return found
 
 
 def load(options: Options) -> None:
@@ -259,3 +254,6 @@ class Modules:
         if module in options.students:
             return await ask_student(module, student_prompt(f"migres_{module}", **values), schema, question, self.session, **limits)
         return await ask_json(module, render_prompt(f"migres_{module}", **values), schema, question, self.session, **limits)
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles, load=load)

@@ -2,14 +2,13 @@
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.reasoning import concluded, reason
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = False  # re-thinking's Table 4 retrieves first; the method itself does not
 
 
 class Options(Recipe):
@@ -24,3 +23,6 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     prompt = render_prompt("plan_and_solve", question=question.text, passages=passages)
     solution = await reason("plan_and_solve", prompt, question.text, session, max_new_tokens=options.max_reasoning_tokens)
     return session.prediction(concluded(solution, question.text, session))
+
+
+DECODER = Decoder(decode, Options)  # re-thinking's Table 4 retrieves first; the method itself does not

@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
 from infer.session import Session
 from infer.steps.ask import read_label, reply_to
 from infer.steps.reasoning import reason, spoken
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
-from refinery.llms.served.capabilities import Need
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.sub_models import (
@@ -31,7 +31,6 @@ from refinery.tasks.sub_models import (
     relevance_prompt,
 )
 
-NEEDS_RETRIEVER = True
 UNKNOWN_ANSWER = "Unknow"
 _LIST_TOKENS = 256  # of a reply that names relevant paragraphs; App. D's are shorter
 T = TypeVar("T")
@@ -63,13 +62,13 @@ class Options(Recipe):
     no_decomposition: bool = Field(False, description="ablation: never decompose")
 
 
-def role_needs(options: Options) -> dict[str, frozenset[Need]]:
-    """By role what an endpoint that plays it must be able to do; the model that answers needs nothing."""
-    read, written = frozenset[Need]({"label_logprobs"}), frozenset[Need]()
+def roles(options: Options) -> dict[str, SubModelRole]:
+    """A judge's label is read unless an ablation or the listwise prompt does without; the decomposer writes."""
+    writes, reads = SubModelRole(), SubModelRole(READS_LABELS)
     return {
-        "self_knowledge": written if options.no_self_knowledge else read,
-        "relevance": written if options.no_passage_relevance or options.relevance == "listwise" else read,
-        "decomposition": written,
+        "self_knowledge": writes if options.no_self_knowledge else reads,
+        "relevance": writes if options.no_passage_relevance or options.relevance == "listwise" else reads,
+        "decomposition": writes,
     }
 
 
@@ -220,3 +219,6 @@ async def _unresolved(question: str, passages: list[Passage], depth: int, solver
 def _same(value: Any) -> Any:
     """Questions that differ in case or white space are the same question."""
     return " ".join(value.casefold().split()) if isinstance(value, str) else None
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles)

@@ -1,13 +1,12 @@
 """Retrieve once with the question, answer from all passages: the vanilla RAG baseline of both papers."""
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.reasoning import answered
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = True
 
 
 class Options(Recipe):
@@ -19,3 +18,6 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     passages = await session.search(question.text)
     prompt = render_prompt("answer_with_passages", question=question.text, passages=passages)
     return session.prediction(await answered("answer_with_passages", prompt, question.text, session))
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True)

@@ -10,17 +10,16 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder, SubModelRole
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.reasoning import UNKNOWN, reason
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
-from refinery.llms.served.capabilities import Need
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.replies import student_prompt
 
-NEEDS_RETRIEVER = True
 Stage = Literal["relevance", "thinking", "query", "answer"]
 
 _REMOVED = re.compile(r"knowledge\W*(\d+)\W+remove\b", re.IGNORECASE)
@@ -46,9 +45,9 @@ class Options(Recipe):
     no_reinforcing: bool = Field(False, description="ablation: w/o missing knowledge reinforcing")
 
 
-def role_needs(options: Options) -> dict[str, frozenset[Need]]:
-    """By role what an endpoint that plays it must be able to do; every stage only writes."""
-    return dict.fromkeys(get_args(Stage), frozenset[Need]())
+def roles(options: Options) -> dict[str, SubModelRole]:
+    """Every stage only writes."""
+    return dict.fromkeys(get_args(Stage), SubModelRole())
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +133,6 @@ async def _write(stage: Stage, session: Session, options: Options, *, max_new_to
     render = student_prompt if stage in options.students else render_prompt
     prompt = render(f"re_thinking_{stage}", **values)
     return await reason(stage, prompt, values["query"], session, max_new_tokens=max_new_tokens)
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles)

@@ -4,6 +4,7 @@ import re
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.demonstrations import Examples, reason_with
@@ -11,8 +12,6 @@ from infer.steps.reasoning import completed
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = True
 
 _ACTION = re.compile(r"^(?P<before>.*?)\b(?P<name>search|finish)\[(?P<argument>[^\]\n]*)\]?", re.IGNORECASE | re.DOTALL)
 
@@ -69,3 +68,6 @@ def _opened(said: str) -> str:
     if action is None:
         return said.partition("]")[0]
     return action["argument"] if action["name"].lower() == "finish" else ""
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True)

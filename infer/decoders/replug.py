@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.reasoning import UNKNOWN, answered, reason, spoken
 from refinery.contract.chat_template import reply_text
@@ -20,8 +21,6 @@ from refinery.llms.served.capabilities import Need
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
-
-NEEDS_RETRIEVER = True
 
 
 class Options(Recipe):
@@ -63,3 +62,6 @@ async def _probability(answer: str, prompts: Sequence[str], weights: list[float]
     reply = Segment(reply_text(f" {answer}", session.llm.tokenizer), "answer")  # type: ignore[attr-defined]
     scored = await asyncio.gather(*(session.context(prompt).score([reply]) for prompt in prompts))
     return sum(weight * math.exp(sum(logprobs)) for weight, logprobs in zip(weights, scored, strict=True)) / sum(weights)
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, llm_needs=llm_needs)

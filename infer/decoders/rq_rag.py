@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.path_judge import judged
@@ -26,10 +27,7 @@ from refinery.llms.weights.families import FamilyName
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 
-NEEDS_RETRIEVER = True
-CONTROL_TOKENS = RQ_RAG
 SELECTOR = "selection"
-ADAPTER_ROLES = (SELECTOR,)  # the bare model does not play it
 SearchAction = Literal["rewrite", "decompose", "disambiguate"]
 NO_QUERY = "dummy"  # what inference.py searches for where no query has ended yet
 
@@ -59,14 +57,9 @@ class Options(Recipe):
     query_temperature: float = Field(0.0, description="RQ-RAG's script passes 1.0 to queries, greedy unless the checkpoint samples", ge=0)
 
 
-def role_needs(options: Options) -> dict[str, frozenset[Need]]:
-    """By role what an endpoint that plays it must be able to do: a selector's label is read."""
-    return {SELECTOR: frozenset[Need]({"label_logprobs"})}
-
-
-def required_roles(options: Options) -> tuple[str, ...]:
-    """The roles that the recipe must name a model or an adapter for."""
-    return (SELECTOR,) if options.selection == LEARNED else ()
+def roles(options: Options) -> dict[str, SubModelRole]:
+    """A selector's label is read; the bare model is none."""
+    return {SELECTOR: SubModelRole(READS_LABELS, required=options.selection == LEARNED, played_by_model=False)}
 
 
 def llm_needs(options: Options) -> frozenset[Need]:
@@ -222,3 +215,6 @@ def _blank_tokens(generation: Generation, session: Session) -> int:
 
 def _tokenizer(session: Session) -> Any:
     return session.llm.tokenizer  # type: ignore[attr-defined]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, control_tokens=RQ_RAG, roles=roles, llm_needs=llm_needs, check_family=check_family)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.demonstrations import Examples
@@ -16,8 +17,6 @@ from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = True
 
 _FOLLOW_UP = re.compile(r"^(?P<before>.*?)\bfollow[- ]?up:[ \t]*(?P<query>[^\n]+)", re.IGNORECASE | re.DOTALL)
 # An intermediate answer may say "so the answer is no", as one of RQ-RAG's Table 9 does.
@@ -55,3 +54,6 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
             record_fault(session, question.text, "repeated", query, depth=depth)
         queries.add(query)
         steps.append((asked[0], await session.search(query, depth=depth)))
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True)

@@ -2,14 +2,13 @@
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.reasoning import concluded, reason
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = False  # re-thinking's Table 4 retrieves first; the method itself does not
 
 
 class Options(Recipe):
@@ -32,3 +31,6 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
         # An improvement that says nothing leaves the answer as it was.
         answer = await reason("improve", prompt, question.text, session, depth=depth, max_new_tokens=limit) or answer
     return session.prediction(concluded(answer, question.text, session))
+
+
+DECODER = Decoder(decode, Options)  # re-thinking's Table 4 retrieves first; the method itself does not

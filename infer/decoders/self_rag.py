@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault, reply_fault
 from infer.steps.reasoning import UNKNOWN
@@ -24,9 +25,6 @@ from refinery.llms.served.capabilities import Need
 from refinery.llms.softmax import softmax
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
-
-NEEDS_RETRIEVER = True
-CONTROL_TOKENS = SELF_RAG
 
 _TOKENS = {token.role: token.token for token in SELF_RAG}
 # What each token of a kind is worth in its kind's score (App. A.3); of the first kind it is the share of [Relevant] alone.
@@ -150,3 +148,6 @@ def _note(reply: Generation, question: str, session: Session, **values: Any) -> 
     session.record("answer", question, depth=0, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs, **values)
     if (fault := reply_fault(reply)) is not None:
         record_fault(session, question, fault[0], f"answer: {fault[1]}", depth=0)
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, control_tokens=SELF_RAG, llm_needs=llm_needs)

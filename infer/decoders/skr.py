@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from infer.decoders.base import NO_NEEDS, READS_LABELS, Decoder
 from infer.session import Session
 from infer.steps.ask import read_label
 from infer.steps.reasoning import answered
@@ -19,8 +20,6 @@ from refinery.llms.served.capabilities import Need
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.sub_models import KNOW, UNKNOW, knowledge_prompt
-
-NEEDS_RETRIEVER = True
 
 
 class Options(Recipe):
@@ -42,7 +41,7 @@ class Options(Recipe):
 
 def llm_needs(options: Options) -> frozenset[Need]:
     """What an endpoint must be able to do."""
-    return frozenset({"label_logprobs"}) if options.judge == "trained" else frozenset()
+    return READS_LABELS if options.judge == "trained" else NO_NEEDS
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
@@ -77,3 +76,6 @@ def _labelled(path: Path) -> tuple[Any, list[str]]:
 
     rows = read_records(path, KnowledgeLabel)
     return Bm25([Passage(id=str(number), text=row.question) for number, row in enumerate(rows)]), [row.label for row in rows]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, llm_needs=llm_needs)

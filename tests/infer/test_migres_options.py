@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from migres_script import FILM, LYON, NEVER, OTHER, PERSON, WHOLE, Model, asked, extract, line, prompts, solve, titles
 
-from infer.decoders.migres import Options, decode, required_roles, role_needs
+from infer.decoders.migres import Options, decode, roles
 from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError
@@ -94,8 +94,9 @@ def test_a_judge_with_another_rerankers_threshold_is_refused(threshold):
 )
 def test_a_role_is_asked_for_what_the_options_make_of_it(options, needs, required):
     modules = dict.fromkeys(("leaf", "main", "queries"), frozenset())
-    assert role_needs(Options(**options)) == modules | needs
-    assert required_roles(Options(**options)) == required
+    found = roles(Options(**options))
+    assert {name: role.needs for name, role in found.items()} == modules | needs
+    assert tuple(name for name, role in found.items() if role.required) == required
 
 
 def test_a_threshold_above_every_score_leaves_no_passage():

@@ -24,16 +24,16 @@ PASSAGES = [Passage(id=str(i), title=f"film {i}", text=f"film {i} is a film dire
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], passages=PASSAGES[:3]) for i in range(6)]
 DECODERS = """
 from infer.decoders import direct
+from infer.decoders.base import Decoder
 
 broken = set()
 
-class Broken:
-    NEEDS_RETRIEVER, Options = False, direct.Options
+async def decode(question, session, options):
+    if question.id in broken:
+        raise KeyError("passages")
+    return await direct.decode(question, session, options)
 
-    async def decode(question, tools, options):
-        if question.id in broken:
-            raise KeyError("passages")
-        return await direct.decode(question, tools, options)
+Broken = Decoder(decode, direct.Options)
 """
 
 

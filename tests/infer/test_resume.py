@@ -149,17 +149,17 @@ def test_a_run_that_lacked_only_its_scores_asks_nothing_and_keeps_prompts_and_ti
 
 STOPPING_DECODER = """
 from infer.decoders import rag
+from infer.decoders.base import Decoder
 from refinery.llms.served.endpoint import UnusableEndpoint
 
 stop_at = {"q5"}
 
-class Stopping:
-    NEEDS_RETRIEVER, Options = True, rag.Options
+async def decode(question, session, options):
+    if question.id in stop_at:
+        raise UnusableEndpoint("the machine went away")
+    return await rag.decode(question, session, options)
 
-    async def decode(question, tools, options):
-        if question.id in stop_at:
-            raise UnusableEndpoint("the machine went away")
-        return await rag.decode(question, tools, options)
+Stopping = Decoder(decode, rag.Options, needs_retriever=True)
 """
 
 

@@ -190,7 +190,7 @@ def test_adapters_without_a_tokenizer_are_refused_with_the_recipe(answer, capsys
 
 
 CALLS = [
-    (r"\bread_label\(", '"label_logprobs"'),
+    (r"\bread_label\(", "READS_LABELS"),
     (r"(?<!scorer)(?<!judge)\.score\(", 'scores"'),
 ]  # `scores`, or `token_scores` for one token
 
@@ -201,4 +201,4 @@ def test_a_decoder_says_what_it_needs_of_a_model(call, need):
     sources = {name: inspect.getsource(load("infer.decoders", name)) for name in available("infer.decoders")}
     reading = {name for name, source in sources.items() if re.search(call, source)}
     assert reading
-    assert reading <= {name for name, source in sources.items() if re.search(r"def (llm|role)_needs\(", source) and need in source}
+    assert reading <= {name for name, source in sources.items() if re.search(r"\b(roles|llm_needs)=", source) and need in source}

@@ -11,13 +11,13 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import openai
 import pytest
 import uvicorn
 import yaml
 
+from infer.decoders.base import Decoder
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.serve import build_app
@@ -27,6 +27,7 @@ from refinery.errors import LLMError, RecordError
 from refinery.llms.fake import FakeLLM
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.bm25 import Bm25
+from refinery.runtime.recipe import Recipe
 from refinery.runtime.serving import Guard
 
 FILMS = {"Amber Road": "Ada Quist", "Birch Hollow": "Ben Orlow", "Cedar Falls": "Cleo Marn", "Dune Harbour": "Dan Ferrow"}
@@ -76,7 +77,7 @@ def slow_decoder(answer):
     async def decode(question, session, options):
         return session.prediction(await answer(question, session) or "done")
 
-    return SimpleNamespace(decode=decode)
+    return Decoder(decode, Recipe)
 
 
 def test_an_answer_comes_with_its_trace_and_what_it_cost(pipeline, served):
@@ -377,7 +378,7 @@ def test_a_checkpoint_answers_many_at_once_as_it_answers_one(tmp_path, tiny_base
 SLOW = """
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
+from infer.decoders.base import Decoder
 from refinery.runtime.recipe import Recipe
 
 async def decode(question, tools, options):
@@ -385,7 +386,7 @@ async def decode(question, tools, options):
     await asyncio.sleep(1.5)
     return tools.prediction("late " + question.text)
 
-decoder = SimpleNamespace(decode=decode, Options=Recipe, NEEDS_RETRIEVER=False)
+decoder = Decoder(decode, Recipe)
 """
 
 

@@ -12,8 +12,7 @@ import torch
 import yaml
 from transformers import TrainerCallback
 
-from infer.decoders.rq_rag import CONTROL_TOKENS
-from refinery.contract.control_tokens import check_manifest
+from refinery.contract.control_tokens import RQ_RAG, check_manifest
 from refinery.contract.records import KnowledgeLabel, Passage, Step, Trajectory, write_records
 from refinery.llms.weights.checkpoint import load_base, load_checkpoint, load_with_adapters
 from train.families.causal import build_trainer
@@ -124,7 +123,7 @@ def test_the_control_tokens_rows_are_trained_on_both_sides(trained, token):
 def test_a_checkpoint_loaded_on_the_unextended_base_is_the_trained_model(trained):
     recipe, rows, model, _ = trained
     loaded, tokenizer = load_checkpoint(str(recipe.output_dir))
-    check_manifest(recipe.output_dir, tokenizer, needed=CONTROL_TOKENS)
+    check_manifest(recipe.output_dir, tokenizer, needed=RQ_RAG)
     assert_close(logits(loaded, rows), logits(model, rows))
 
 

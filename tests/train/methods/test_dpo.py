@@ -9,8 +9,7 @@ from autograd_bytes import kept_by_autograd
 from family_rows import HOSTILE, ROWS, recipe_values
 
 from infer.__main__ import main as infer
-from infer.decoders.rq_rag import CONTROL_TOKENS
-from refinery.contract.control_tokens import check_manifest
+from refinery.contract.control_tokens import RQ_RAG, check_manifest
 from refinery.contract.records import write_records
 from refinery.contract.segments import IGNORED_LABEL
 from refinery.errors import RecipeError
@@ -102,7 +101,7 @@ def test_a_run_learns_the_pairs_and_its_adapter_is_what_was_trained(recipe, base
     assert (metrics["accuracy"], metrics["rows"]) == (1.0, len(ROWS["preference"]))
     assert not (trained.output_dir / "ref").exists()
     model, tokenizer = load_checkpoint(str(trained.output_dir))
-    check_manifest(trained.output_dir, tokenizer, needed=CONTROL_TOKENS)
+    check_manifest(trained.output_dir, tokenizer, needed=RQ_RAG)
     original, _ = load_base(trained.base)
     assert torch.equal(model.get_input_embeddings().weight[:1856], original.get_input_embeddings().weight)
 

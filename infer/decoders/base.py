@@ -1,0 +1,72 @@
+"""What a decoder declares, and how it is found by its name.
+
+A file of this folder, or a module of your own, holds one:
+
+    DECODER = Decoder(decode, Options, needs_retriever=True)
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from infer.session import Session
+from refinery.contract.control_tokens import ControlToken
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
+from refinery.errors import PluginError
+from refinery.llms.served.capabilities import Need
+from refinery.llms.weights.families import FamilyName
+from refinery.runtime import plugins
+from refinery.runtime.recipe import Recipe
+
+NO_NEEDS = frozenset[Need]()
+READS_LABELS = frozenset[Need]({"label_logprobs"})
+OptionsT = TypeVar("OptionsT", bound=Recipe)
+
+
+@dataclass(frozen=True, slots=True)
+class SubModelRole:
+    """A role that a sub-model, an adapter or the model itself plays.
+
+    `needs` is what an endpoint in the role must be able to do. A `required` role must be named in the recipe. Where a role that is not
+    `played_by_model` is not named, nothing plays it.
+    """
+
+    needs: frozenset[Need] = NO_NEEDS
+    required: bool = False
+    played_by_model: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder(Generic[OptionsT]):
+    """One method: what it does with a question, its switches, and what it needs; whatever depends on the switches is given them.
+
+    `decode` is for one question; the engine batches across questions. `check_family` raises RecipeError for a model that the switches do
+    not fit; `load` loads what the method needs besides the recipe's models.
+    """
+
+    decode: Callable[[Question, Session, OptionsT], Awaitable[Prediction]]
+    options: type[OptionsT]
+    needs_retriever: bool = False
+    control_tokens: tuple[ControlToken, ...] = ()
+    roles: Callable[[OptionsT], Mapping[str, SubModelRole]] = lambda options: {}
+    llm_needs: Callable[[OptionsT], frozenset[Need]] = lambda options: NO_NEEDS
+    check_family: Callable[[FamilyName, OptionsT], None] = lambda family, options: None
+    load: Callable[[OptionsT], None] = lambda options: None
+
+    def __post_init__(self) -> None:
+        if not callable(self.decode):
+            raise PluginError(f"Decoder: 'decode' is {self.decode!r}, and not `async def decode(question, session, options)`.")
+        if not (isinstance(self.options, type) and issubclass(self.options, Recipe)):
+            raise PluginError(f"Decoder: 'options' is {self.options!r}, and not a class with the base refinery.runtime.recipe.Recipe.")
+
+
+def load_decoder(name: str) -> Decoder[Any]:
+    """The decoder of this name: a file of this folder, or `module:attribute`. Raises PluginError for one that declares none."""
+    found = plugins.load("infer.decoders", name)
+    declared = getattr(found, "DECODER", None) if isinstance(found, ModuleType) else found
+    if not isinstance(declared, Decoder):
+        lacking = "has no DECODER" if declared is None else f"is of type {type(declared).__name__}, and not a Decoder"
+        raise PluginError(f"decoder '{name}': {lacking}. Declare one: DECODER = Decoder(decode, Options), from infer.decoders.base.")
+    return declared
