@@ -42,7 +42,7 @@ class LabelContext:
         assert self.retriever is not None
         k = k or self.recipe.passages_per_query
         # A retriever without a revision searches what the question brings; nothing outside can change under it.
-        revision = getattr(self.retriever, "revision", None) if self.store else None
+        revision = self.retriever.revision if self.store else None
         if revision is None or self.store is None:
             return [hit.passage for hit in await self._hits(query, question, k)]
         key = search_key(revision, query, k)

@@ -94,7 +94,7 @@ def corpus_hash(recipe: InferRecipe, questions: Sequence[Question], retriever: R
         return passages_hash(read_passages(config.passages))
     if config.name == "candidates":
         return text_fingerprint(sorted(p.model_dump_json() for question in questions for p in question.passages or []))
-    return getattr(retriever, "corpus_hash", None)
+    return retriever.corpus_hash if retriever else None
 
 
 def _model(recipe: InferRecipe) -> dict[str, Any]:

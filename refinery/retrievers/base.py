@@ -1,9 +1,24 @@
-"""The retriever protocol, its configuration, and how a corpus is read into memory."""
+"""The retriever protocol, its configuration, and how a corpus is read into memory.
 
-from collections.abc import Sequence
+A back-end is one file with a function `build`; `name: my_lab.colbert` in a recipe finds it outside this project too:
+
+    class Options(Recipe):
+        url: str
+
+    class ColBert(Retriever):
+        async def search(self, query, *, k, question=None):
+            ...
+
+    def build(config: RetrieverConfig, options: Options) -> ColBert:
+        return ColBert(options.url)
+
+One that is indexed by `refinery index`, or that searches other retrievers, declares `RETRIEVER = RetrieverPlugin(...)` as well.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pydantic import Field, model_validator
 
@@ -11,7 +26,8 @@ from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
 from refinery.passages.sources import iter_passages
 from refinery.runtime import plugins
-from refinery.runtime.recipe import Recipe, apply_overrides, build_recipe, load_recipe
+from refinery.runtime.plugins import PluginKind
+from refinery.runtime.recipe import NoOptions, Recipe, apply_overrides, build_recipe, load_recipe, options_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +39,14 @@ class Hit:
 
 
 class Retriever(Protocol):
-    """Finds passages for a query.
+    """Finds passages for a query. A subclass sets of the two fields those that it knows.
 
-    One that searches the same for every question also has `revision`, a text that changes with anything its hits depend on: searches
-    are kept by it. One over a corpus has `corpus_hash`, the same for every retriever over that corpus.
+    `revision` is a text that changes with anything its hits depend on: searches are kept by it. It is None where hits depend on the
+    question, or on something that has no revision. `corpus_hash` is the same for every retriever over one corpus.
     """
+
+    revision: str | None = None
+    corpus_hash: str | None = None
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
         """The `k` best hits; `question` is the one asked, for retrievers that search its own candidate passages.
@@ -40,7 +59,7 @@ class Retriever(Protocol):
 class RetrieverConfig(Recipe):
     """Which retriever searches which corpus."""
 
-    name: str = Field("bm25", description="a file of refinery/retrievers, or module:attribute")
+    name: str = Field("bm25", description="a file of refinery/retrievers, an entry point of that group, or a module of your own")
     passages: Path | None = Field(None, description="JSON Lines, Parquet, DPR's TSV or a folder of texts, searched in memory")
     index: Path | None = Field(None, description="a folder that `refinery index` made, in place of `passages`")
     options: dict[str, Any] = Field(default={}, description="the retriever's own switches")
@@ -58,13 +77,58 @@ class RetrieverConfig(Recipe):
         return self
 
 
+class IndexOptions(Recipe):
+    """Base of the options of a retriever that keeps an index; those in `SEARCH_ONLY` may differ from what it was built with."""
+
+    SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """How `refinery index` writes what a retriever searches; the retriever opens it where `config.index` names the folder.
+
+    `build_index(passages, folder, options)` goes on where an earlier call stopped. `estimate_bytes(num_passages, sample, options)` is
+    the (memory, disk) that this takes.
+    """
+
+    build_index: Callable[[Sequence[Passage], Path, Any], None]
+    estimate_bytes: Callable[[int, Sequence[Passage], Any], tuple[int, int]]
+
+
+def _no_parts(options: Any) -> Sequence[RetrieverConfig]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieverPlugin:
+    """What a retriever's file declares as `RETRIEVER`.
+
+    `build(config, options)` makes the retriever. `parts(options)` names the retrievers inside this one, whose corpora it searches.
+    """
+
+    build: Callable[[RetrieverConfig, Any], Retriever]
+    options: type[Recipe] = NoOptions
+    indexing: Indexing | None = None
+    parts: Callable[[Any], Sequence[RetrieverConfig]] = _no_parts
+
+
+def _of_function(build: Callable[..., Any]) -> RetrieverPlugin:
+    return RetrieverPlugin(build, options_type(build))
+
+
+RETRIEVERS = PluginKind("retriever", "refinery.retrievers", RetrieverPlugin, "RETRIEVER", "build", ("config", "options"), _of_function)
+
+
 def load_retriever_config(path: Path, overrides: Sequence[str] = ()) -> RetrieverConfig:
     """The configuration in a retriever's recipe, or that of an index folder. Raises RecipeError with one line per fault."""
     if not path.is_dir():
         return load_recipe(path, RetrieverConfig, overrides)
     from refinery.retrievers.index.manifest import read_manifest
 
-    values = apply_overrides({"name": read_manifest(path).name, "index": str(path)}, overrides, where=str(path))
+    name = read_manifest(path).name
+    if not any(override.startswith("name=") for override in overrides):
+        plugins.find_installed(RETRIEVERS, name)  # a folder that came from elsewhere chooses no code to run
+    values = apply_overrides({"name": name, "index": str(path)}, overrides, where=str(path))
     return build_recipe(values, RetrieverConfig, where=str(path))
 
 
@@ -73,12 +137,13 @@ def build_retriever(config: RetrieverConfig) -> Retriever:
 
     Raises RecordError when the corpus cannot be read, RetrievalError for an index that is not what it was, RecipeError for an option.
     """
-    from refinery.retrievers.index.manifest import self_test
+    from refinery.retrievers.index.manifest import IndexedRetriever, self_test
     from refinery.retrievers.search.cache import CachedRetriever
 
-    retriever = plugins.load("refinery.retrievers", config.name).build(config, retriever_options(config))
+    where = f"retriever '{config.name}'"
+    retriever = plugins.checked(plugins.find(RETRIEVERS, config.name).build(config, retriever_options(config)), Retriever, where)
     if config.index:
-        self_test(config.index, retriever)
+        self_test(config.index, plugins.checked(retriever, IndexedRetriever, where))
     return CachedRetriever(retriever, config.cache)
 
 
@@ -89,12 +154,12 @@ def retriever_options(config: RetrieverConfig) -> Any:
     """
     from refinery.retrievers.index.manifest import check_name, read_manifest
 
-    plugin, values = plugins.load("refinery.retrievers", config.name), config.options
+    plugin, values = plugins.find(RETRIEVERS, config.name), config.options
     if config.index:
         manifest = read_manifest(config.index)
         check_name(config.index, manifest, config.name)
         values = manifest.options | values
-    return build_recipe(values, plugin.Options, where=f"retriever {config.name}", part="options")
+    return build_recipe(values, plugin.options, where=f"retriever {config.name}", part="options")
 
 
 def read_passages(path: Path, *, words_per_passage: int = 100) -> Sequence[Passage]:

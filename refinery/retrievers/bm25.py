@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import bm25s
 import numpy as np
@@ -18,12 +18,11 @@ from pydantic import Field
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RecordError, RetrievalError
 from refinery.passages.corpus import corpus_hash, searched_text
-from refinery.retrievers.base import Hit, RetrieverConfig, corpus_in_memory
+from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.postings import build_postings
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
-from refinery.runtime.recipe import Recipe
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it builds, at a level of its own
 
@@ -36,10 +35,8 @@ _TOKENIZER_FILE = "tokenizer.json"
 _PASSAGES_PER_PART = 20_000  # tokenized at once: what bounds the memory of a build
 
 
-class Options(Recipe):
+class Options(IndexOptions):
     """BM25's parameters, and what is done to words; all of them are part of an index."""
-
-    SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset()
 
     k1: float = Field(default=0.9, description="pyserini's, the papers' BM25 baselines", ge=0)
     b: float = Field(default=0.4, description="pyserini's", ge=0, le=1)
@@ -47,7 +44,7 @@ class Options(Recipe):
     stopwords: str | None = Field(default="en", description="the language whose stop words bm25s leaves out, or null")
 
 
-class Bm25:
+class Bm25(Retriever):
     """BM25 with pyserini's k1 = 0.9 and b = 0.4 by default, the setting of the papers' BM25 baselines."""
 
     def __init__(self, passages: Sequence[Passage], options: Options | None = None) -> None:
@@ -155,3 +152,6 @@ def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Option
     vocabulary = len(set().union(*words)) * (num_passages / len(words)) ** 0.5
     part = min(num_passages, _PASSAGES_PER_PART) * pairs / num_passages
     return round(part * 120 + vocabulary * 250 + num_passages * 24), round(pairs * 28)
+
+
+RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes))

@@ -9,7 +9,7 @@ from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
 from refinery.passages.corpus import searched_text
 from refinery.retrievers import bm25
-from refinery.retrievers.base import Hit, RetrieverConfig
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 from refinery.retrievers.search.okapi import okapi_scores
 from refinery.runtime.batching import Batcher, in_thread
@@ -38,7 +38,7 @@ class Options(Recipe):
         return encoder
 
 
-class Candidates:
+class Candidates(Retriever):
     """Ranks the passages that the question brings. What is made of them is kept for the question's next search."""
 
     def __init__(self, options: Options | None = None) -> None:
@@ -100,3 +100,6 @@ def _best(passages: list[Passage], scores: list[float], k: int) -> list[Hit]:
 def build(config: RetrieverConfig, options: Options) -> Candidates:
     """Over no corpus; the questions bring their passages."""
     return Candidates(options)
+
+
+RETRIEVER = RetrieverPlugin(build, Options)

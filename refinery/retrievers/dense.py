@@ -12,18 +12,17 @@ from pydantic import Field
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError
 from refinery.passages.corpus import batches, corpus_hash, searched_text
-from refinery.retrievers.base import Hit, RetrieverConfig, corpus_in_memory
+from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
-from refinery.runtime.recipe import Recipe
 
 _MOST_QUERIES = 256  # encoded and searched at once
 _ENCODED_AT_ONCE = 2_048
 
 
-class Options(Recipe):
+class Options(IndexOptions):
     """The encoder, and the index of its vectors."""
 
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset({"search_parameters", "encoder"})
@@ -33,7 +32,7 @@ class Options(Recipe):
     search_parameters: str | None = Field(None, description="faiss's own, such as nprobe=64 (IVF, the default) or efSearch=128 (HNSW)")
 
 
-class Dense:
+class Dense(Retriever):
     """Searches the vectors of a corpus."""
 
     def __init__(self, passages: Sequence[Passage], vectors: Any, options: Options, corpus: str) -> None:
@@ -92,6 +91,9 @@ def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Option
     dimensions = load_encoder(options.encoder).passages([searched_text(sample[0])]).shape[1]
     memory, disk = _vectors_module().bytes_per_vector(options.faiss, dimensions)
     return num_passages * memory + (1 << 28), num_passages * disk
+
+
+RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes))
 
 
 def _vectors_module() -> Any:

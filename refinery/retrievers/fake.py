@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from refinery.contract.records import Passage, Question
-from refinery.retrievers.base import Hit
+from refinery.retrievers.base import Hit, Retriever
 
 
 @dataclass(slots=True)
-class FakeRetriever:
+class FakeRetriever(Retriever):
     """A `Retriever` that finds `script(query)`, best first. `calls` remembers the queries, in order."""
 
     script: Callable[[str], Sequence[Passage]]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
-from refinery.retrievers.base import Hit, RetrieverConfig
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.runtime.batching import Batcher
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.recipe import Recipe
@@ -43,7 +43,7 @@ class _Reply(BaseModel):
     result: list[list[_Scored]]
 
 
-class Http:
+class Http(Retriever):
     """Sends queries that are asked for together in one request."""
 
     def __init__(self, options: Options) -> None:
@@ -103,3 +103,6 @@ def _hit(scored: _Scored) -> Hit:
 def build(config: RetrieverConfig, options: Options) -> Http:
     """Over whatever the server searches."""
     return Http(options)
+
+
+RETRIEVER = RetrieverPlugin(build, Options)

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import Field
 
 from refinery.contract.records import Passage, Question
-from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, build_retriever
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin, build_retriever
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.recipe import Recipe
 
@@ -20,14 +19,15 @@ class Options(Recipe):
     constant: int = Field(60, description="the k of reciprocal rank fusion; 60 in its paper", ge=0)
 
 
-class Hybrid:
+class Hybrid(Retriever):
     """A passage's score is the sum, over the retrievers that found it, of 1 / (constant + its position)."""
 
     def __init__(self, retrievers: Sequence[Retriever], options: Options) -> None:
         self._retrievers, self._options = retrievers, options
-        revisions: list[Any] = [getattr(retriever, "revision", None) for retriever in retrievers]
-        self.revision = None if None in revisions else text_fingerprint(["hybrid", *revisions, f"{options.pool} {options.constant}"])
-        hashes = {getattr(retriever, "corpus_hash", None) for retriever in retrievers}
+        revisions = [retriever.revision for retriever in retrievers if retriever.revision is not None]
+        known = len(revisions) == len(retrievers)
+        self.revision = text_fingerprint(["hybrid", *revisions, f"{options.pool} {options.constant}"]) if known else None
+        hashes = {retriever.corpus_hash for retriever in retrievers}
         self.corpus_hash = hashes.pop() if len(hashes) == 1 else None
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
@@ -47,6 +47,9 @@ class Hybrid:
 def build(config: RetrieverConfig, options: Options) -> Hybrid:
     """Over the retrievers that the options name; a part without a corpus searches the one that `passages` names."""
     return Hybrid([build_retriever(part_of(config, part)) for part in options.of], options)
+
+
+RETRIEVER = RetrieverPlugin(build, Options, parts=lambda options: options.of)
 
 
 def part_of(config: RetrieverConfig, part: RetrieverConfig) -> RetrieverConfig:

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from refinery.contract.records import Question
 from refinery.passages.corpus import searched_text
-from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, build_retriever
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin, build_retriever
 from refinery.retrievers.hybrid import part_of
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
 from refinery.runtime.fingerprint import text_fingerprint
@@ -17,16 +17,15 @@ class Options(CrossEncoderConfig):
     pool: int = Field(50, description="hits reranked for each query (MIGRES Table 11)", ge=1)
 
 
-class Rerank:
+class Rerank(Retriever):
     """Scores are the cross-encoder's logits; of two that it scores alike, the other retriever's order holds."""
 
     def __init__(self, retriever: Retriever, options: Options) -> None:
         self._retriever, self._pool = retriever, options.pool
         self._cross_encoder = load_cross_encoder(options)
-        revision = getattr(retriever, "revision", None)
         judged = options.model_dump_json(exclude={"over"})
-        self.revision = None if revision is None else text_fingerprint(["rerank", revision, judged])
-        self.corpus_hash = getattr(retriever, "corpus_hash", None)
+        self.revision = None if retriever.revision is None else text_fingerprint(["rerank", retriever.revision, judged])
+        self.corpus_hash = retriever.corpus_hash
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
         """The `k` hits of the pool that the cross-encoder scores highest."""
@@ -41,3 +40,6 @@ class Rerank:
 def build(config: RetrieverConfig, options: Options) -> Rerank:
     """Over the retriever that the options name."""
     return Rerank(build_retriever(part_of(config, options.over)), options)
+
+
+RETRIEVER = RetrieverPlugin(build, Options, parts=lambda options: [options.over])

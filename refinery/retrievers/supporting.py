@@ -7,8 +7,9 @@ from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
 from refinery.passages.corpus import Corpus, corpus_hash
 from refinery.passages.sources import iter_passages
-from refinery.retrievers.base import RetrieverConfig, retriever_options
+from refinery.retrievers.base import RETRIEVERS, RetrieverConfig, retriever_options
 from refinery.retrievers.hybrid import part_of
+from refinery.runtime import plugins
 
 
 def check_supporting(questions: Iterable[Question], config: RetrieverConfig | None) -> None:
@@ -47,5 +48,5 @@ def _corpora(config: RetrieverConfig) -> Iterator[tuple[Path, Sequence[Passage] 
         yield config.index, Corpus(config.index)
         return
     options = retriever_options(config)
-    for part in getattr(options, "of", None) or filter(None, [getattr(options, "over", None)]):
+    for part in plugins.find(RETRIEVERS, config.name).parts(options):
         yield from _corpora(part_of(config, part))

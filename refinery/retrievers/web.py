@@ -11,7 +11,7 @@ from pydantic import Field
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RetrievalError
-from refinery.retrievers.base import Hit, RetrieverConfig
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.recipe import Recipe
@@ -33,7 +33,7 @@ class Options(Recipe):
     timeout_seconds: int = Field(10, ge=1)
 
 
-class Web:
+class Web(Retriever):
     """Searches one at a time. The n-th hit scores 1 / n; its passage's id is the page's address."""
 
     def __init__(self, options: Options, find: Find | None = None) -> None:
@@ -88,3 +88,6 @@ def _ddgs(options: Options) -> Find:
 def build(config: RetrieverConfig, options: Options) -> Web:
     """Over the web."""
     return Web(options)
+
+
+RETRIEVER = RetrieverPlugin(build, Options)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from refinery.errors import PluginError
 
@@ -62,7 +62,20 @@ def find_installed(kind: PluginKind[T], name: str) -> T:
         return kind.table[name] if kind.table else _declared(kind, name, importlib.import_module(f"{kind.package}.{name}"))
     if point := _entry_points(kind.package).get(name):
         return _declared(kind, name, _outside(kind.noun, _target(point)))
+    if _is_outside(name):
+        raise PluginError(f"{kind.noun} '{name}' is not installed, and a file cannot name a module to run. Name it in a recipe.")
     raise _unknown(kind.noun, name, kind.names())
+
+
+def checked(found: object, protocol: type[T], where: str) -> T:
+    """The object, once it has every member of a protocol. Raises PluginError that opens with `where` and names those it lacks."""
+    members = {*vars(protocol), *inspect.get_annotations(protocol)}
+    missing = sorted(name for name in members if not name.startswith("_") and not hasattr(found, name))
+    if missing:
+        raise PluginError(
+            f"{where}: a {type(found).__name__} has no {', '.join(missing)}. It should be a {protocol.__module__}.{protocol.__name__}."
+        )
+    return cast(T, found)
 
 
 def load(package: str, name: str) -> Any:

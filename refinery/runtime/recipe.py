@@ -3,15 +3,15 @@
 import difflib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from refinery.errors import RecipeError
+from refinery.errors import PluginError, RecipeError
 from refinery.runtime.secret_shapes import secrets_in, without_secret
 from refinery.runtime.shipped import found, with_found_paths
 
@@ -59,6 +59,10 @@ class Recipe(BaseModel):
         """Raise RecipeError for what only the recipe's plugins can judge; `where` opens the message."""
 
 
+class NoOptions(Recipe):
+    """The options of a part that has none."""
+
+
 T = TypeVar("T", bound=Recipe)
 
 
@@ -88,6 +92,21 @@ def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: s
         return recipe.model_validate(values).read_from(where)
     except ValidationError as error:
         raise RecipeError("\n".join(f"{where}: {_explain(fault, recipe, part)}" for fault in error.errors())) from None
+
+
+def options_type(function: Callable[..., Any]) -> type[Recipe]:
+    """The Recipe that a plugin's function takes as `options`, by its annotation; NoOptions where it has none.
+
+    Raises PluginError for another annotation, or for one that cannot be resolved.
+    """
+    where = f"{function.__module__}:{function.__qualname__}"
+    try:
+        hint = get_type_hints(function.__init__ if isinstance(function, type) else function).get("options", NoOptions)
+    except NameError as error:
+        raise PluginError(f"{where}: its annotations cannot be resolved ({error}). Import what they name at the module's top.") from None
+    if isinstance(hint, type) and issubclass(hint, Recipe):
+        return hint
+    raise PluginError(f"{where}: `options` is annotated {hint}, which is not a Recipe. Annotate it with a subclass of Recipe.")
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
-from refinery.retrievers.base import Hit
+from refinery.retrievers.base import Hit, Retriever
 
 QUESTION = Question(id="q", text="Where is Lyon?")
 
 
-class Counting:
+class Counting(Retriever):
     """A retriever that counts its searches."""
 
     def __init__(self, revision=None):

@@ -16,8 +16,8 @@ from refinery.errors import RecipeError, RetrievalError, RunDirError
 from refinery.passages.corpus import Corpus, Written, write_corpus
 from refinery.passages.decontaminate import contamination_check
 from refinery.passages.sources import estimate_count, iter_passages, source_bytes
-from refinery.retrievers.base import RetrieverConfig, retriever_options
-from refinery.retrievers.index.manifest import MANIFEST_FILE, Manifest, make_checks, read_manifest, sampled_checksum
+from refinery.retrievers.base import RETRIEVERS, RetrieverConfig, RetrieverPlugin, retriever_options
+from refinery.retrievers.index.manifest import MANIFEST_FILE, IndexedRetriever, Manifest, make_checks, read_manifest, sampled_checksum
 from refinery.runtime import plugins
 from refinery.runtime.fingerprint import text_fingerprint
 
@@ -45,8 +45,8 @@ def build_index(
     Raises RecipeError for a retriever that keeps no index, RunDirError for a folder in use, RecordError for passages that cannot be read,
     RetrievalError where there is not enough disk or memory.
     """
-    plugin = plugins.load("refinery.retrievers", config.name)
-    if not hasattr(plugin, "build_index"):
+    plugin = plugins.find(RETRIEVERS, config.name)
+    if (indexing := plugin.indexing) is None:
         raise RecipeError(
             f"retriever {config.name}: keeps no index of its own. Index for bm25 or dense, and name the index in its options."
         )
@@ -63,9 +63,9 @@ def build_index(
         return finished
     total = estimate_count(source)
     if sample:
-        _check_room(folder, plugin.estimate_bytes(total, sample, options), source_bytes(source), total)
+        _check_room(folder, indexing.estimate_bytes(total, sample, options), source_bytes(source), total)
     written = _written_corpus(source, folder, total, questions or [])
-    plugin.build_index(Corpus(folder), folder, options)
+    indexing.build_index(Corpus(folder), folder, options)
     return _finish(folder, plan, written, plugin, config)
 
 
@@ -108,7 +108,7 @@ def _written_corpus(source: Path, folder: Path, total: int, questions: Sequence[
     return Written.model_validate_json(marker.read_text(encoding="utf-8"))
 
 
-def _finish(folder: Path, plan: _Plan, written: Written, plugin: Any, config: RetrieverConfig) -> Manifest:
+def _finish(folder: Path, plan: _Plan, written: Written, plugin: RetrieverPlugin, config: RetrieverConfig) -> Manifest:
     """Write the manifest, open the index by it, and note what the index finds."""
     manifest = Manifest(
         name=plan.name,
@@ -120,7 +120,7 @@ def _finish(folder: Path, plan: _Plan, written: Written, plugin: Any, config: Re
     )
     write_records(folder / MANIFEST_FILE, [manifest])
     opened = config.model_copy(update={"passages": None, "index": folder})
-    retriever = plugin.build(opened, retriever_options(opened))
+    retriever = plugins.checked(plugin.build(opened, retriever_options(opened)), IndexedRetriever, f"retriever '{config.name}'")
     manifest = manifest.model_copy(update={"checks": make_checks(Corpus(folder), retriever)})
     write_records(folder / MANIFEST_FILE, [manifest])
     for name in _WORKING_FILES:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from refinery.contract.records import Passage, Record
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
-from refinery.retrievers.base import Hit
+from refinery.retrievers.base import Hit, IndexOptions, Retriever
 
 MANIFEST_FILE = "index.json"
 _CHECKS, _CHECKED_HITS = 8, 3
@@ -41,7 +41,7 @@ class Manifest(Record):
     checks: list[Check]
 
 
-class IndexedRetriever(Protocol):
+class IndexedRetriever(Retriever, Protocol):
     """A retriever over an index folder: it can be searched without an event loop."""
 
     def search_all(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
@@ -59,7 +59,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise RetrievalError(f"{folder / MANIFEST_FILE}: is not the manifest of an index. Build the index again.") from None
 
 
-def open_index(folder: Path, name: str, options: Any) -> tuple[Corpus, Manifest]:
+def open_index(folder: Path, name: str, options: IndexOptions) -> tuple[Corpus, Manifest]:
     """The passages and the manifest of an index, once its files and options are as they were when it was built.
 
     Raises RetrievalError when they are not; options that only say how to search may differ.

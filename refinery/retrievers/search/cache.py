@@ -22,7 +22,7 @@ def search_key(revision: str, query: str, k: int) -> bytes:
     return hashlib.blake2b(json.dumps(["search", revision, query, k]).encode(), digest_size=16).digest()
 
 
-class CachedRetriever:
+class CachedRetriever(Retriever):
     """A retriever, and what it has found.
 
     A search that fails is an error for each that waits for it, and is made anew when it is next asked for. Raises RecipeError for a
@@ -31,8 +31,7 @@ class CachedRetriever:
 
     def __init__(self, retriever: Retriever, cache: Path | None = None) -> None:
         self.retriever = retriever
-        self.revision: str | None = getattr(retriever, "revision", None)
-        self.corpus_hash: str | None = getattr(retriever, "corpus_hash", None)
+        self.revision, self.corpus_hash = retriever.revision, retriever.corpus_hash
         self._found: dict[_Key, list[Hit]] = {}
         self._under_way: SingleFlight[_Key, list[Hit]] = SingleFlight()
         if cache and self.revision is None:

@@ -48,8 +48,7 @@ def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None)
         return web.json_response({"result": [[_rendered(hit, scores=asked.return_scores) for hit in hits] for hits in found]})
 
     async def health(request: web.Request) -> web.Response:
-        known = {name: getattr(retriever, name, None) for name in ("revision", "corpus_hash")}
-        return web.json_response({"status": "ok", **known})
+        return web.json_response({"status": "ok", "revision": retriever.revision, "corpus_hash": retriever.corpus_hash})
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:

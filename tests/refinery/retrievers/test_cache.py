@@ -4,11 +4,11 @@ import pytest
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RetrievalError
-from refinery.retrievers.base import Hit
+from refinery.retrievers.base import Hit, Retriever
 from refinery.retrievers.search.cache import CachedRetriever, search_key
 
 
-class Slow:
+class Slow(Retriever):
     """A retriever that waits until it is let go, and counts what it is asked."""
 
     def __init__(self, revision="corpus", fail=0):

@@ -2,7 +2,7 @@ import pytest
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RetrievalError
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import Retriever, RetrieverConfig, build_retriever
 from refinery.retrievers.fake import FakeRetriever
 from refinery.retrievers.hybrid import Hybrid, Options
 
@@ -36,7 +36,7 @@ def test_parts_search_the_corpus_of_the_whole(tmp_path, search, passages):
 
 
 def test_a_part_that_fails_fails_the_search(search):
-    class Broken:
+    class Broken(Retriever):
         async def search(self, query, *, k, question=None):
             raise RetrievalError("down")
 
