@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -11,15 +12,29 @@ Result = TypeVar("Result")
 _SETTLE_TURNS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """In place of a result: the item belongs to the next batch, before new items, and after those postponed to a lower `place`."""
+
+    place: int
+
+
 class Batcher(Generic[Item, Result]):
     """Calls `run` with the items that wait, one batch of at most `max_batch` at a time, and gives each its result, or raises
     the error that is there in its place.
 
-    A batch begins when a few turns of the event loop have brought no further item: those who ask at once are served at once.
+    A batch begins when `settle_turns` turns of the event loop have brought no further item: those who ask at once are served at once.
+    An item whose caller has given up by then is left out.
     """
 
-    def __init__(self, run: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]], *, max_batch: int | None = None) -> None:
-        self._run, self._max_batch = run, max_batch
+    def __init__(
+        self,
+        run: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception | Postponed]]],
+        *,
+        max_batch: int | None = None,
+        settle_turns: int = _SETTLE_TURNS,
+    ) -> None:
+        self._run, self._max_batch, self._settle_turns = run, max_batch, settle_turns
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._server: asyncio.Task[None] | None = None
 
@@ -35,28 +50,35 @@ class Batcher(Generic[Item, Result]):
     async def _serve(self) -> None:
         while self._waiting:
             await self._settled()
+            self._waiting = [(item, future) for item, future in self._waiting if not future.done()]
             size = self._max_batch or len(self._waiting)
             batch, self._waiting = self._waiting[:size], self._waiting[size:]
-            try:
-                results = await self._run([item for item, _ in batch])
-            except Exception as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
+            if batch:
+                self._waiting = await self._served(batch) + self._waiting
+
+    async def _served(self, batch: Sequence[tuple[Item, asyncio.Future[Result]]]) -> list[tuple[Item, asyncio.Future[Result]]]:
+        """Run one batch, and tell those who wait. Returns what is postponed."""
+        try:
+            results: Sequence[Result | Exception | Postponed] = await self._run([item for item, _ in batch])
+        except Exception as error:
+            results = [error] * len(batch)
+        postponed: list[tuple[int, tuple[Item, asyncio.Future[Result]]]] = []
+        for (item, future), result in zip(batch, results, strict=True):
+            if future.done():  # one that gave up has cancelled its own
                 continue
-            for (_, future), result in zip(batch, results, strict=True):
-                if future.done():  # one that gave up has cancelled its own
-                    continue
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
+            if isinstance(result, Postponed):
+                postponed.append((result.place, (item, future)))
+            elif isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+        return [waiting for _, waiting in sorted(postponed, key=lambda found: found[0])]
 
     async def _settled(self) -> None:
         seen = -1
         while seen != len(self._waiting):
             seen = len(self._waiting)
-            for _ in range(_SETTLE_TURNS):
+            for _ in range(self._settle_turns):
                 await asyncio.sleep(0)
 
 

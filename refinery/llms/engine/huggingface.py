@@ -1,6 +1,6 @@
 """The Hugging Face engine: thousands of contexts wait, one micro-batch serves them, adapters mix in it.
 
-A request joins a queue; when no further request arrives (every live decoder waits for something), as many requests as the budget
+Requests wait in a batcher; when no further request arrives (every live decoder waits for something), as many requests as the budget
 allows are served as one micro-batch, the longest contexts first: these are nearest to their end, and what has ended needs no memory.
 Prefix sharing is in `prefix_tree.py`, batching proper in `kv.py` and `decoding.py`, loading in `checkpoint.py`.
 """
@@ -8,7 +8,6 @@ Prefix sharing is in `prefix_tree.py`, batching proper in `kv.py` and `decoding.
 import asyncio
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from refinery.llms.engine.request import Request
 from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written
 from refinery.llms.weights.decoder_support import context_limit
+from refinery.runtime.batching import Batcher, Postponed, in_thread
 
 logger = logging.getLogger(__name__)
 _SETTLE_TURNS = 10
@@ -45,11 +45,8 @@ class HuggingFaceLLM:
         # Llama 3's instruct models end a turn by other tokens than their tokenizer's end of sequence.
         self.end_ids = end_ids(tokenizer) | _listed(getattr(model, "generation_config", None))
         self.context_limit: int | None = context_limit(self._kv.config)
-        self._queue: list[Request] = []
         self._most: int | None = None  # requests of a batch, once memory has not sufficed for more
-        self._server: asyncio.Task[None] | None = None
-        # One thread of its own: torch keeps one OpenMP pool per calling thread.
-        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._batches: Batcher[Request, Any] = Batcher(in_thread(self._process), settle_turns=_SETTLE_TURNS)
 
     @property
     def counters(self) -> Counters:
@@ -76,14 +73,10 @@ class HuggingFaceLLM:
 
     async def submit(self, context: "HuggingFaceContext", adapter: Adapter, **wanted: Any) -> Any:
         """Wait for what a request asks. Raises LLMError for a context that the model, or the budget, cannot hold."""
-        loop = asyncio.get_running_loop()
-        request = Request(context, adapter, loop.create_future(), **wanted)
+        request = Request(context, adapter, **wanted)
         self._check_length(request)
-        self._queue.append(request)
         context.usage.calls += 1
-        if self._server is None or self._server.done():
-            self._server = loop.create_task(self._serve())
-        return await request.future
+        return await self._batches(request)
 
     def _check_length(self, request: Request) -> None:
         if self.context_limit is not None and request.length > self.context_limit:
@@ -97,32 +90,14 @@ class HuggingFaceLLM:
                 "kept and once in the batch. Raise it, or give fewer passages."
             )
 
-    async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._queue:
-            await self._settled()
-            waiting, self._queue = self._queue, []
-            waiting = [request for request in waiting if not request.future.done()]  # a decoder that gave up has cancelled its own
-            served, later = await loop.run_in_executor(self._thread, self._process, waiting)
-            for request, outcome in served:
-                if request.future.done():
-                    continue
-                if isinstance(outcome, Exception):
-                    request.future.set_exception(outcome)
-                else:
-                    request.future.set_result(outcome)
-            self._queue = later + self._queue
+    def _process(self, waiting: Sequence[Request]) -> list[Any]:
+        """Serve one micro-batch on the engine's thread, and postpone the requests that have no room in it."""
+        served, later = self._serve(waiting)
+        outcomes = dict(served) | {request: Postponed(place) for place, request in enumerate(later)}
+        return [outcomes[request] for request in waiting]
 
-    async def _settled(self) -> None:
-        """Return once a few turns of the event loop have brought no further request."""
-        seen = -1
-        while seen != len(self._queue):
-            seen = len(self._queue)
-            for _ in range(_SETTLE_TURNS):
-                await asyncio.sleep(0)
-
-    def _process(self, waiting: Sequence[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
-        """Serve one micro-batch on the engine's thread. Returns what came of its requests, and the requests that must wait."""
+    def _serve(self, waiting: Sequence[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
+        """What came of the requests of one micro-batch, and the requests that must wait."""
         # Reads first: what follows from them may join the others in writing, and writing many takes little longer than writing one.
         reading = [request for request in waiting if not request.max_new_tokens]
         writing = [request for request in waiting if request.max_new_tokens]

@@ -1,9 +1,8 @@
 """A request to the Hugging Face engine: one decoder's wish, served with others in a micro-batch."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refinery.llms.engine.decoding import Branch
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
@@ -22,7 +21,6 @@ class Request:
 
     context: "HuggingFaceContext"
     adapter: Adapter
-    future: asyncio.Future[Any]
     targets: tuple[int, ...] = ()
     after: "HuggingFaceContext | None" = None
     max_new_tokens: int = 0

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from refinery.runtime.batching import Batcher, chunks, in_thread
+from refinery.runtime.batching import Batcher, Postponed, chunks, in_thread
 
 
 def test_requests_made_at_once_share_a_batch():
@@ -52,6 +52,44 @@ def test_an_error_reaches_everyone_in_the_batch_and_the_next_batch_goes_on():
     failed, after = asyncio.run(ask())
     assert [str(error) for error in failed] == ["no zero", "no zero"]
     assert after == 2
+
+
+def test_what_is_postponed_comes_before_new_items_in_the_order_of_its_places():
+    batches: list[list[str]] = []
+    later = []
+
+    async def run(batch):
+        batches.append(list(batch))
+        if len(batches) > 1:
+            return batch
+        later.append(asyncio.ensure_future(ask_for("new")))
+        await asyncio.sleep(0)
+        return ["done", Postponed(1), Postponed(0)]
+
+    async def ask():
+        return await asyncio.gather(*map(ask_for, "abc"))
+
+    ask_for = Batcher(run)
+    assert asyncio.run(ask()) == ["done", "b", "c"]
+    assert batches == [["a", "b", "c"], ["c", "b", "new"]]
+
+
+def test_an_item_whose_caller_has_given_up_is_left_out():
+    batches: list[list[str]] = []
+
+    async def run(batch):
+        batches.append(list(batch))
+        return batch
+
+    async def ask():
+        ask_for = Batcher(run)
+        gone, other = (asyncio.ensure_future(ask_for(item)) for item in "ab")
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await other
+
+    assert asyncio.run(ask()) == "b"
+    assert batches == [["b"]]
 
 
 @pytest.mark.parametrize(("budget", "groups"), [(1, [[1], [2], [0]]), (8, [[1, 2], [0]]), (100, [[1, 2, 0]])])
