@@ -12,7 +12,6 @@ import time
 from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import build_retriever
 from refinery.retrievers.supporting import check_supporting
 from refinery.runtime import plugins
-from refinery.runtime.fingerprint import file_fingerprint
+from refinery.runtime.fingerprint import file_fingerprint, id_number
 from refinery.runtime.run_dir import check_run, locked_run, open_run, read_run, write_json
 
 # A full disk, a quota, a limit on files, a folder that takes none.
@@ -123,7 +122,7 @@ def iter_rows(task: Any, recipe: DistillRecipe) -> Iterator[Any]:
     rows = task.rows(recipe) if hasattr(task, "rows") else iter_questions(recipe.questions, reader=recipe.reader)
     rows = islice(rows, recipe.limit)
     number, count = recipe.shard_of
-    return (row for row in rows if count == 1 or _hash(row.id) % count == number)
+    return (row for row in rows if count == 1 or id_number(row.id) % count == number)
 
 
 def count_rows(task: Any, recipe: DistillRecipe) -> int:
@@ -132,14 +131,14 @@ def count_rows(task: Any, recipe: DistillRecipe) -> int:
 
     ids, written = array("Q"), []
     for row in iter_rows(task, recipe):
-        ids.append(_hash(row.id))
+        ids.append(id_number(row.id))
         if getattr(row, "supporting_hash", None):
             written.append(row)
     check_supporting(written, recipe.retriever)
     hashes = np.frombuffer(ids, dtype=np.uint64) if ids else np.empty(0)
     hashes.sort()  # in place
     repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
-    again = next(row.id for row in iter_rows(task, recipe) if _hash(row.id) in repeated) if repeated else None
+    again = next(row.id for row in iter_rows(task, recipe) if id_number(row.id) in repeated) if repeated else None
     check_ids(recipe.questions or [recipe.output_dir], len(ids), again)
     return len(ids)
 
@@ -227,7 +226,3 @@ def _tokenizer(recipe: DistillRecipe) -> Any:
 
 def _corpus(recipe: DistillRecipe) -> list[Path]:
     return recipe.retriever.corpus_files if recipe.retriever else []
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -1,12 +1,12 @@
 """What keeps a trajectory out of the training data (RQ-RAG App. A.2, B.4), and which rows keep the dataset's own answer (Sec. 4.4)."""
 
-import hashlib
 import re
 from collections.abc import Sequence
 
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Question, Step
 from refinery.metrics.squad import exact_match
+from refinery.runtime.fingerprint import sha256
 
 # What a teacher writes in place of an answer. "recommended answer" and "original answer" talk about the task, as the authors found.
 _REFUSAL = re.compile(
@@ -52,5 +52,5 @@ def original_answer(question: Question) -> str:
 
 def keeps_original(question_id: str, retention: float) -> bool:
     """Whether this row is in the share that keeps the dataset's answer: a draw fixed by its id, so that 0.25 is a part of 0.5."""
-    draw = int.from_bytes(hashlib.sha256(question_id.encode()).digest()[:8]) / 2**64
+    draw = int.from_bytes(sha256(question_id.encode())[:8]) / 2**64
     return draw < retention

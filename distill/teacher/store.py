@@ -8,7 +8,6 @@ to the log and waits for no disk; a writer thread gained nothing in `refinery be
 
 import asyncio
 import fcntl
-import hashlib
 import json
 import logging
 import sqlite3
@@ -18,6 +17,7 @@ from typing import Any, TextIO
 from pydantic_core import from_json
 
 from refinery.errors import RunDirError
+from refinery.runtime.fingerprint import checksum, store_key
 
 _Item = tuple[str, tuple[Any, ...], asyncio.Future[None]]
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 def effect_key(*parts: Any) -> bytes:
     """16 bytes that name an effect by everything that can change it."""
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).digest()
+    return store_key(json.dumps(parts, sort_keys=True).encode())
 
 
 class ReplyStore:
@@ -80,7 +80,7 @@ class ReplyStore:
             raise self._unusable(error) from None
 
     def _intact(self, key: bytes, value: Any, digest: Any) -> Any | None:
-        if isinstance(value, bytes) and _digest(key, value) == digest:
+        if isinstance(value, bytes) and checksum(key + value) == digest:
             return from_json(value)
         self._num_damaged += 1
         return None
@@ -88,7 +88,7 @@ class ReplyStore:
     async def put(self, key: bytes, value: Any) -> None:
         """Keep a value; it is on disk when this returns."""
         text = json.dumps(value).encode()
-        await self._run("INSERT OR REPLACE INTO effects VALUES (?, ?, ?)", (key, text, _digest(key, text)))
+        await self._run("INSERT OR REPLACE INTO effects VALUES (?, ?, ?)", (key, text, checksum(key + text)))
 
     def costs(self, job: str) -> dict[str, int | None] | None:
         """What a job has spent by endpoint; None where nobody knows: a damaged record, or the job of a store that kept no costs."""
@@ -100,7 +100,7 @@ class ReplyStore:
     def put_costs(self, job: str, costs: dict[str, int | None]) -> asyncio.Future[None]:
         """Keep what a job has spent, together with all that is put in this turn of the event loop; it need not be awaited."""
         text = json.dumps(costs).encode()
-        return self._queue("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", (job.encode(), text, _digest(job.encode(), text)))
+        return self._queue("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", (job.encode(), text, checksum(job.encode() + text)))
 
     def batches(self) -> dict[str, list[str]]:
         """Batch jobs that were sent and not collected: their ids, and the keys (hex) they hold."""
@@ -161,10 +161,6 @@ class ReplyStore:
         if getattr(error, "sqlite_errorname", "") in _DAMAGED:
             remedy = f"The file is damaged: `sqlite3 {self.path} .recover | sqlite3 NEW` saves what can be read; name NEW as `store`."
         return RunDirError(f"{self.path}: cannot be used as a store ({error}). {remedy}")
-
-
-def _digest(key: bytes, value: bytes) -> bytes:
-    return hashlib.blake2b(key + value, digest_size=8).digest()
 
 
 def _locked(path: Path) -> TextIO:

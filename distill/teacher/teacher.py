@@ -5,7 +5,6 @@ asked for once more with the error shown. What is still no answer then rejects t
 """
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from refinery.errors import LLMError
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.json_reply import read_reply, reads_as_refusal
 from refinery.prompts.render import render_prompt
+from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight
 
 T = TypeVar("T", bound=BaseModel)
@@ -210,11 +210,9 @@ def _provider(config: EndpointConfig) -> str:
 
 
 def _key(frame: bytes, messages: tuple[tuple[str, str], ...], rollout: int) -> bytes:
-    digest = hashlib.blake2b(frame, digest_size=16)
-    for role, content in messages:
-        text = content.encode("utf-8", "surrogatepass")
-        digest.update(b"%s:%d:%d:%s" % (role.encode(), rollout, len(text), text))  # with lengths, so that no two requests run together
-    return digest.digest()
+    texts = [(role.encode(), content.encode("utf-8", "surrogatepass")) for role, content in messages]
+    # With lengths, so that no two requests run together.
+    return store_key(frame + b"".join(b"%s:%d:%d:%s" % (role, rollout, len(text), text) for role, text in texts))
 
 
 @cache

@@ -4,7 +4,6 @@ Who pushes is decided by the hub's own client (its environment variables or its 
 """
 
 import fnmatch
-import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from refinery.hub.dataset_card import dataset_card
 from refinery.hub.model_card import DATA_FILE, model_card
 from refinery.hub.reproduce import EXAMPLES_FILE, outputs, read_examples
 from refinery.reporting.markdown import without_secrets
+from refinery.runtime.fingerprint import sha256
 from refinery.runtime.run_dir import read_metrics, read_run
 
 # What is pushed, by name: a checkpoint holds safetensors only, and a run's checkpoints, ledgers and stores stay behind.
@@ -194,13 +194,6 @@ def _downloaded(repository: str, commit: str, files: Mapping[str, File], *, kind
             snapshot_download(repository, repo_type=kind, revision=commit, local_dir=temporary)
         for name, file in files.items():
             copy = Path(temporary) / name
-            if not copy.exists() or _digest(copy) != _digest(file):
+            if not copy.exists() or sha256(copy) != sha256(file):
                 raise HubError(f"{repository}: '{name}' is not what was pushed (commit {commit}). Push again.")
         yield Path(temporary)
-
-
-def _digest(file: File) -> str:
-    if isinstance(file, bytes):
-        return hashlib.sha256(file).hexdigest()
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -3,7 +3,6 @@
 21 million passages take as much memory as the ones that are looked at.
 """
 
-import hashlib
 import mmap
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any, overload
 
 from refinery.contract.records import Passage, Record
 from refinery.errors import RecordError
+from refinery.runtime.fingerprint import id_number, running_fingerprint
 from refinery.runtime.progress import Progress
 
 _LINES, _OFFSETS = "passages.jsonl", "passages.offsets.npy"
@@ -57,7 +57,7 @@ def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop:
     import numpy as np
 
     offsets, ids = array("Q", [0]), array("Q")
-    digest, dropped = hashlib.blake2b(digest_size=8), 0
+    digest, dropped = running_fingerprint(), 0
     with (folder / _LINES).open("wb") as file, Progress("read passages", total=total) as progress:
         for passage in passages:
             progress.advance()
@@ -68,7 +68,7 @@ def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop:
             digest.update(line)
             file.write(line + b"\n")
             offsets.append(offsets[-1] + len(line) + 1)
-            ids.append(_id_hash(passage.id))
+            ids.append(id_number(passage.id))
     if not ids:
         raise RecordError(f"{folder}: no passages to index ({dropped} were dropped). Check the source.")
     np.save(folder / _OFFSETS, np.frombuffer(offsets, dtype=np.uint64))
@@ -78,7 +78,7 @@ def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop:
 
 def corpus_hash(passages: Iterable[Passage]) -> str:
     """16 hex digits that change with any passage, its place, or what is searched of it."""
-    digest = hashlib.blake2b(digest_size=8)
+    digest = running_fingerprint()
     for passage in passages:
         digest.update(passage.model_dump_json().encode())
     return digest.hexdigest()
@@ -111,9 +111,5 @@ def _check_unique(folder: Path, hashes: Any) -> None:
         return
     repeated, seen = set(values[counts > 1].tolist()), {}
     for number, passage in enumerate(Corpus(folder), 1):
-        if _id_hash(passage.id) in repeated and seen.setdefault(passage.id, number) != number:
+        if id_number(passage.id) in repeated and seen.setdefault(passage.id, number) != number:
             raise RecordError(f"{folder / _LINES}:{number}: passage id '{passage.id}' is used twice. Ids must be unique.")
-
-
-def _id_hash(passage_id: str) -> int:
-    return int.from_bytes(hashlib.blake2b(passage_id.encode(), digest_size=8).digest(), "big")

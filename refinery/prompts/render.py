@@ -4,13 +4,14 @@ A prompt is called by its file's name alone, which is the only one of its name i
 teacher reads, `student/` what models are trained on, `decoders/` what the methods ask any model.
 """
 
-import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from jinja2.meta import find_referenced_templates
+
+from refinery.runtime.fingerprint import short_sha256
 
 _FOLDERS = tuple(Path(__file__).parent / name for name in ("teacher", "student", "decoders"))
 # Autoescape is for HTML; a prompt is plain text, and outside text in it is encoded with control-token parsing off.
@@ -66,7 +67,7 @@ def _template(name: str) -> Template:
 @cache
 def prompt_hash(name: str) -> str:
     """First 12 hex digits of the SHA-256 of the prompt file, followed by the files that it includes or imports."""
-    return hashlib.sha256(_source(f"{name}.jinja")).hexdigest()[:12]
+    return short_sha256(_source(f"{name}.jinja"))
 
 
 def prompt_source(name: str) -> str:

@@ -1,7 +1,6 @@
 """Recipes: one strict YAML file per run, with `key=value` overrides from the command line."""
 
 import difflib
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_
 from pydantic_core import PydanticCustomError
 
 from refinery.errors import PluginError, RecipeError
+from refinery.runtime.fingerprint import short_sha256
 from refinery.runtime.secret_shapes import secrets_in, without_secret
 from refinery.runtime.shipped import found, with_found_paths
 
@@ -128,7 +128,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 def recipe_hash(recipe: Recipe) -> str:
     """First 12 hex digits of the SHA-256 of the resolved recipe."""
-    return hashlib.sha256(json.dumps(recipe.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:12]
+    return short_sha256(json.dumps(recipe.model_dump(mode="json"), sort_keys=True).encode())
 
 
 def _apply_override(values: dict[str, Any], override: str, *, where: str) -> None:

@@ -6,7 +6,6 @@ tokens) is refused with a line that says which kind of model has them. A label i
 
 import asyncio
 import dataclasses
-import hashlib
 import json
 import logging
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from refinery.llms.served.chat_labels import TOP_LOGPROBS, LabelReply, label_pro
 from refinery.llms.served.context_limit import ByteTokens
 from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.openai import EndpointClient
+from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight
 
 logger = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ class GenerationRequest(ChatRequest):
     def of(cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...]) -> "GenerationRequest":
         """The request, under a key that only an equal one has."""
         content = json.dumps([messages, max_new_tokens, temperature, stop])
-        key = hashlib.blake2b(content.encode(), digest_size=16).digest()
+        key = store_key(content.encode())
         return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
 
     def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class LabelRequest(GenerationRequest):
     def of(cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...]) -> "LabelRequest":
         """The request, under a key of its own."""
         content = json.dumps(["label", messages, max_new_tokens, temperature])
-        key = hashlib.blake2b(content.encode(), digest_size=16).digest()
+        key = store_key(content.encode())
         return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
 
     def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:

@@ -6,7 +6,6 @@ script by their hashes and nothing else: what a passage or a teacher says cannot
 
 import base64
 import gzip
-import hashlib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from refinery.errors import RunDirError
 from refinery.reporting.pages.content import Detail, Row, Run
+from refinery.runtime.fingerprint import sha256
 from refinery.runtime.progress import Progress
 
 _ROWS_PER_PACK = 50
@@ -66,7 +66,7 @@ def _template() -> Any:
 
 def _hash_of(text: str) -> str:
     """As a content security policy names an inline style or script."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return "sha256-" + base64.b64encode(sha256(text.encode())).decode()
 
 
 def _packed(name: str, value: Any) -> str:

@@ -1,6 +1,5 @@
 """What an index folder says about itself, and the check that it is still so."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from refinery.contract.records import Passage, Record
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
 from refinery.retrievers.base import Hit, IndexOptions, Retriever
+from refinery.runtime.fingerprint import running_fingerprint
 
 MANIFEST_FILE = "index.json"
 _CHECKS, _CHECKED_HITS = 8, 3
@@ -90,7 +90,7 @@ def check_name(folder: Path, manifest: Manifest, name: str) -> None:
 def sampled_checksum(path: Path) -> str:
     """Of a file's length and of 64 blocks of 64 KiB spread over it: all of a file up to 4 MiB, and quick for any."""
     size = path.stat().st_size
-    digest = hashlib.blake2b(str(size).encode(), digest_size=8)
+    digest = running_fingerprint(str(size).encode())
     with path.open("rb") as file:
         for number in range(_BLOCKS):
             file.seek(max(number * _BLOCK, number * (size - _BLOCK) // (_BLOCKS - 1)) if size > _BLOCK * _BLOCKS else number * _BLOCK)

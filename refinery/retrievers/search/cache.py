@@ -1,6 +1,5 @@
 """Equal searches are run once: those under way are waited for, those done are remembered, and a file keeps them between runs."""
 
-import hashlib
 import json
 import sqlite3
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RetrievalError
 from refinery.retrievers.base import Hit, Retriever
+from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight
 
 _MOST_REMEMBERED = 10_000
@@ -19,7 +19,7 @@ _Key = tuple[str, int, str | None]
 
 def search_key(revision: str, query: str, k: int) -> bytes:
     """16 bytes that name a search by everything its hits depend on; `revision` is the retriever's."""
-    return hashlib.blake2b(json.dumps(["search", revision, query, k]).encode(), digest_size=16).digest()
+    return store_key(json.dumps(["search", revision, query, k]).encode())
 
 
 class CachedRetriever(Retriever):
