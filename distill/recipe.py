@@ -58,9 +58,13 @@ class DistillRecipe(Recipe):
         return int(number), int(count)
 
     def check(self, where: str) -> None:
-        """The task's options."""
+        """The task's options, and the reader."""
         self.task_options(where)
+        with self.at("reader"):
+            plugins.load("refinery.questions", self.reader)
 
     def task_options(self, where: str | None = None) -> Any:
         """The task's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown task."""
-        return build_recipe(self.options, plugins.load("distill.tasks", self.task).Options, where=where or self.where, part="options")
+        with self.at("task"):
+            task = plugins.load("distill.tasks", self.task)
+        return build_recipe(self.options, task.Options, where=where or self.where, part="options")

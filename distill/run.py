@@ -25,7 +25,7 @@ from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
 from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow, Teacher, keep_in
-from refinery.errors import RecipeError, RunDirError
+from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.openai import EndpointClient
@@ -109,11 +109,12 @@ def _tell_moved_endpoints(recipe: DistillRecipe) -> None:
 
 def load_task(recipe: DistillRecipe) -> Any:
     """The task's module, once the recipe has every part that it needs."""
-    task = plugins.load("distill.tasks", recipe.task)
+    with recipe.at("task"):
+        task = plugins.load("distill.tasks", recipe.task)
     needs = (*(() if hasattr(task, "rows") else ("questions",)), *task.needs(recipe.task_options()))
     missing = [need for need in needs if getattr(recipe, need) in (None, []) and not (need == "target" and recipe.target_endpoint)]
     if missing:
-        raise RecipeError(f"{recipe.where}: task '{recipe.task}' needs '{missing[0]}' in the recipe.")
+        raise recipe.fault(missing[0], f"is missing, and task '{recipe.task}' needs it.")
     return task
 
 

@@ -12,7 +12,6 @@ from refinery.contract.choices import choice_question
 from refinery.contract.control_tokens import check_manifest
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
-from refinery.errors import RecipeError
 from refinery.llms.served.capabilities import Need
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import Retriever, build_retriever
@@ -26,7 +25,8 @@ class Pipeline:
 
     def __init__(self, recipe: PipelineRecipe) -> None:
         self.recipe = recipe
-        self.decoder = load_decoder(recipe.decoder)
+        with recipe.at("decoder"):
+            self.decoder = load_decoder(recipe.decoder)
         self.options = recipe.decoder_options(recipe.where)
         self.roles = self.decoder.roles(self.options)
         self._check_parts()
@@ -37,20 +37,17 @@ class Pipeline:
 
     def _check_parts(self) -> None:
         """Raise RecipeError for a retriever or a model that the decoder needs and the recipe does not name, or names for no role."""
-        recipe, decoder = self.recipe, f"{self.recipe.where}: decoder '{self.recipe.decoder}'"
+        recipe, decoder = self.recipe, f"decoder '{self.recipe.decoder}'"
         if self.decoder.needs_retriever and recipe.retriever is None:
-            raise RecipeError(f"{decoder} needs 'retriever' in the recipe.")
+            raise recipe.fault("retriever", f"is missing, and {decoder} needs it.")
         if unknown := set(recipe.sub_models) - set(self.roles):
-            raise RecipeError(
-                f"{recipe.where}: sub_models: decoder '{recipe.decoder}' has no role '{min(unknown)}'. "
-                f"Roles: {', '.join(self.roles) or 'none'}."
-            )
+            raise recipe.fault(f"sub_models.{min(unknown)}", f"{decoder} has no such role. Roles: {', '.join(self.roles) or 'none'}.")
         required = {name for name, role in self.roles.items() if role.required}
         if missing := required - {*recipe.sub_models, *recipe.model.adapters}:
             role = min(missing)
-            raise RecipeError(
-                f"{decoder} needs a model for role '{role}' with these options. "
-                f"Name it by sub_models.{role}, or by adapters.{role} of the model."
+            model = "llm" if recipe.llm else "endpoint"
+            raise recipe.fault(
+                f"sub_models.{role}", f"is missing, and {decoder} needs it with these options. Or set {model}.adapters.{role}."
             )
 
     def load(self) -> None:

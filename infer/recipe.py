@@ -11,7 +11,8 @@ from infer.session import AnswerStyle
 from refinery.llms.build import ModelConfig, Role
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import RetrieverConfig
-from refinery.runtime.recipe import Recipe, apply_overrides, build_recipe, read_yaml
+from refinery.runtime import plugins
+from refinery.runtime.recipe import Recipe, build_recipe, read_values
 
 
 class PipelineRecipe(Recipe):
@@ -64,7 +65,9 @@ class PipelineRecipe(Recipe):
 
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""
-        return build_recipe(self.options, load_decoder(self.decoder).options, where=where, part="options")
+        with self.at("decoder"):
+            decoder = load_decoder(self.decoder)
+        return build_recipe(self.options, decoder.options, where=where, part="options")
 
 
 class InferRecipe(PipelineRecipe):
@@ -75,13 +78,19 @@ class InferRecipe(PipelineRecipe):
     output_dir: Path
     limit: int | None = Field(None, description="answer only the first questions", ge=1)
 
+    def check(self, where: str) -> None:
+        """The decoder's options, and the reader."""
+        super().check(where)
+        with self.at("reader"):
+            plugins.load("refinery.questions", self.reader)
+
 
 RUN_KEYS = frozenset(InferRecipe.model_fields.keys() - PipelineRecipe.model_fields.keys())
 
 
 def load_pipeline_recipe(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
     """The pipeline of a recipe file. The keys of a run (`questions`, `output_dir`) may be there and are not read."""
-    return pipeline_recipe(apply_overrides(read_yaml(path), overrides, where=str(path)), where=str(path))
+    return pipeline_recipe(read_values(path, overrides), where=str(path))
 
 
 def pipeline_recipe(values: Mapping[str, Any], *, where: str) -> PipelineRecipe:

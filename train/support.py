@@ -170,7 +170,8 @@ def check_support(recipe: "TrainRecipe", *, launch: Collection[str] | None = Non
     for refusal in REFUSALS:
         at_stake = not refusal.under if launch is None else not set(launch).isdisjoint(refusal.under)
         if at_stake and refusal.applies(recipe):
-            raise RecipeError(f"{refusal.what}: refused, because {refusal.why}. Use {refusal.instead}.".replace("`", ""))
+            message = f"{refusal.what}: refused, because {refusal.why}. Use {refusal.instead}.".replace("`", "")
+            raise RecipeError(message if launch is None else f"{recipe.where}: {message}")  # whoever reads a recipe names its file
 
 
 def support_table() -> str:

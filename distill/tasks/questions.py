@@ -17,7 +17,6 @@ from distill.recipe import DistillRecipe
 from distill.steps.linked_passages import linked_pairs
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Question, write_records
-from refinery.errors import RecipeError
 from refinery.metrics.squad import token_f1
 from refinery.passages.corpus import corpus_hash
 from refinery.prompts.render import render_prompt
@@ -95,7 +94,7 @@ def _passages(recipe: DistillRecipe, options: Options) -> Sequence[Passage]:
     if options.documents:
         return read_passages(options.documents, words_per_passage=options.words_per_passage)
     if recipe.retriever is None or recipe.retriever.passages is None:
-        raise RecipeError("task 'questions' needs passages to ask about: set options.documents or retriever.passages.")
+        raise options.fault("documents", "task 'questions' needs passages to ask about. Set it, or retriever.passages.")
     return read_passages(recipe.retriever.passages)
 
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field
 from distill.label_context import LabelContext
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import KnowledgeLabel, Question
-from refinery.errors import RecipeError
 from refinery.metrics.squad import exact_match, token_f1
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
@@ -85,7 +84,7 @@ async def _closed_book_answers(question: Question, context: LabelContext, asked:
     temperature = recipe.target_endpoint.temperature if recipe.target_endpoint else options.temperature
     if options.samples > 1 and temperature == 0:
         key = "target_endpoint.temperature" if recipe.target_endpoint else "options.temperature"
-        raise RecipeError(f"options.samples is {options.samples}, but greedy answers are all the same. Set {key} above 0, or samples to 1.")
+        raise options.fault("samples", f"{options.samples} greedy answers are all the same. Set {key} above 0, or samples to 1.")
     prompt = render_prompt(_prompt_name(context), question=question.text)
     if recipe.target_endpoint:
         return await asyncio.gather(*(context.target.text(prompt, asked, rollout=rollout) for rollout in range(options.samples)))

@@ -15,11 +15,11 @@ from typing import Literal
 from pydantic import Field
 
 from distill.label_context import LabelContext
+from distill.recipe import DistillRecipe
 from distill.steps.tree_paths import AnswerMetric, likeliest
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, PromptCompletion, Question, Step, Trajectory
 from refinery.contract.trace import Prediction, TraceStep
-from refinery.errors import RecipeError
 from refinery.llms.served.json_reply import parse_json_reply
 from refinery.metrics.registry import score_all
 from refinery.runtime.recipe import Recipe
@@ -78,7 +78,7 @@ def _right_answers(prediction: Prediction, question: Question, options: Options)
 
 def _exchanges(prediction: Prediction, question: Question, context: LabelContext) -> Iterator[PromptCompletion]:
     """A row per call, while its group is not full."""
-    first, calls = _calls(prediction)
+    first, calls = _calls(prediction, context.recipe)
     found = _found(first)
     for step, after in calls:
         wanted = context.options.steps is None or step.name in context.options.steps
@@ -96,14 +96,14 @@ def _exchanges(prediction: Prediction, question: Question, context: LabelContext
             )
 
 
-def _calls(prediction: Prediction) -> tuple[list[TraceStep], list[tuple[TraceStep, list[TraceStep]]]]:
+def _calls(prediction: Prediction, recipe: DistillRecipe) -> tuple[list[TraceStep], list[tuple[TraceStep, list[TraceStep]]]]:
     """What the trace notes before the first call, and every call with what it notes until the next one.
 
     Raises RecipeError where no call kept its prompt.
     """
     starts = [number for number, step in enumerate(prediction.trace) if step.prompt is not None and step.name != _CHECK]
     if not starts:
-        raise RecipeError("key 'runs': the traces hold no prompts. Decode with `keep_prompts: true`, by a decoder that prompts.")
+        raise recipe.fault("runs", "the traces hold no prompts. Decode with `keep_prompts: true`, by a decoder that prompts.")
     ends = [*starts[1:], len(prediction.trace)]
     calls = [(prediction.trace[start], prediction.trace[start + 1 : end]) for start, end in zip(starts, ends, strict=True)]
     return prediction.trace[: starts[0]], calls

@@ -124,13 +124,14 @@ class Budget:
         """Raises RecipeError for a cap that cannot be held."""
         if self.price is None:
             raise RecipeError(
-                f"max_cost_usd: nobody knows what '{self.config.model}' costs. Set teacher.price, or install the extra `prices`: pip "
-                "install 'rag-refinery[prices]'."
+                f"{self.config.where}: max_cost_usd: no price is known for '{self.config.model}'. Set {self.config.key_of('price')}, or "
+                "install the extra `prices`: pip install 'rag-refinery[prices]'."
             )
         if None in self._spending.spent.values():
             raise RecipeError(
-                "max_cost_usd: earlier attempts of this run paid at unknown prices, so what is left of the cap is unknown. Name this run's "
-                "effects.sqlite as `store` and another output_dir: that run pays only for what is new, and all it pays counts."
+                f"{self.config.where}: max_cost_usd: earlier attempts of this run paid at unknown prices, so what is left of the cap is "
+                "unknown. Name this run's effects.sqlite as `store` and another output_dir: that run pays only for what is new, and all it "
+                "pays counts."
             )
 
     @property

@@ -20,7 +20,6 @@ from refinery.contract.formats import END, FormatName, action_segment, evidence_
 from refinery.contract.records import Passage, Question, Reading, Step, Trajectory
 from refinery.contract.segments import Segment, control_token_id
 from refinery.contract.trace import Prediction
-from refinery.errors import RecipeError
 from refinery.llms.base import Context, Generation
 from refinery.llms.served.capabilities import Need
 from refinery.llms.weights.families import FamilyName
@@ -71,9 +70,9 @@ def llm_needs(options: Options) -> frozenset[Need]:
 def check_family(family: FamilyName, options: Options) -> None:
     """Raise RecipeError where the authors' definitions meet a model that reads the prompt and the evidence and cannot score them."""
     if options.fidelity == "official" and family == "seq2seq":
-        raise RecipeError(
-            "fidelity: official scores the prompt and the evidence, which an encoder-decoder (T5) reads and never writes. "
-            "Use fidelity: paper."
+        raise options.fault(
+            "fidelity",
+            "official scores the prompt and the evidence, which an encoder-decoder (T5) reads and never writes. Set it to paper.",
         )
 
 

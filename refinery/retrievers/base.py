@@ -141,10 +141,18 @@ def build_retriever(config: RetrieverConfig) -> Retriever:
     from refinery.retrievers.search.cache import CachedRetriever
 
     where = f"retriever '{config.name}'"
-    retriever = plugins.checked(plugins.find(RETRIEVERS, config.name).build(config, retriever_options(config)), Retriever, where)
+    retriever = plugins.checked(load_plugin(config).build(config, retriever_options(config)), Retriever, where)
     if config.index:
         self_test(config.index, plugins.checked(retriever, IndexedRetriever, where))
+    if config.cache and retriever.revision is None:
+        raise config.fault("cache", f"{config.name} does not say what it searches, or it depends on the question. Leave it out.")
     return CachedRetriever(retriever, config.cache)
+
+
+def load_plugin(config: RetrieverConfig) -> RetrieverPlugin:
+    """What the configuration's `name` names. Raises PluginError."""
+    with config.at("name"):
+        return plugins.find(RETRIEVERS, config.name)
 
 
 def retriever_options(config: RetrieverConfig) -> Any:
@@ -154,12 +162,12 @@ def retriever_options(config: RetrieverConfig) -> Any:
     """
     from refinery.retrievers.index.manifest import check_name, read_manifest
 
-    plugin, values = plugins.find(RETRIEVERS, config.name), config.options
+    plugin, values = load_plugin(config), config.options
     if config.index:
         manifest = read_manifest(config.index)
         check_name(config.index, manifest, config.name)
         values = manifest.options | values
-    return build_recipe(values, plugin.options, where=f"retriever {config.name}", part="options")
+    return build_recipe(values, plugin.options, where=config.where, part=config.key_of("options"))
 
 
 def read_passages(path: Path, *, words_per_passage: int = 100) -> Sequence[Passage]:
@@ -176,7 +184,7 @@ def read_passages(path: Path, *, words_per_passage: int = 100) -> Sequence[Passa
 
 
 def corpus_in_memory(config: RetrieverConfig) -> Sequence[Passage]:
-    """The passages of a configuration without an index. Raises RecordError when it names none."""
+    """The passages of a configuration without an index. Raises RecipeError when it names none."""
     if config.passages is None:
-        raise RecordError(f"retriever {config.name}: the corpus is empty. Set retriever.passages to a passages.jsonl, or retriever.index.")
+        raise config.fault("passages", f"is missing, and so is `index`. {config.name} searches the corpus that one of them names.")
     return read_passages(config.passages)

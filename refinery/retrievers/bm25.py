@@ -16,7 +16,7 @@ from bm25s.tokenization import Tokenizer as BM25sTokenizer
 from pydantic import Field
 
 from refinery.contract.records import Passage, Question
-from refinery.errors import RecipeError, RecordError, RetrievalError
+from refinery.errors import RecordError, RetrievalError
 from refinery.passages.corpus import corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
@@ -104,11 +104,11 @@ class Tokenizer:
         import Stemmer
 
         if options.stemmer and options.stemmer not in Stemmer.algorithms():
-            raise RecipeError(f"retriever bm25: no stemmer '{options.stemmer}'. Available: {', '.join(Stemmer.algorithms())}.")
+            raise options.fault("stemmer", f"there is none called '{options.stemmer}'. Available: {', '.join(Stemmer.algorithms())}.")
         try:
             self._stopwords = frozenset(BM25sTokenizer(stopwords=options.stopwords or []).stopwords)
         except ValueError as error:
-            raise RecipeError(f"retriever bm25: stopwords: {str(error).splitlines()[0]}") from None
+            raise options.fault("stopwords", str(error).splitlines()[0]) from None
         self._stem = Stemmer.Stemmer(options.stemmer).stemWords if options.stemmer else list
 
     def __call__(self, texts: list[str]) -> list[list[str]]:

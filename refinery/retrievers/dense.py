@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from refinery.contract.records import Passage, Question
-from refinery.errors import RecipeError
 from refinery.passages.corpus import batches, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
@@ -60,7 +59,7 @@ class Dense(Retriever):
 
 def build(config: RetrieverConfig, options: Options) -> Dense:
     """Over the configuration's index, or its passages, encoded now and kept in memory."""
-    vectors = _vectors_module()
+    vectors = _vectors_module(options)
     if config.index:
         passages, manifest = open_index(config.index, "dense", options)
         opened = vectors.open_vectors(config.index, options.faiss, options.search_parameters)
@@ -83,22 +82,22 @@ def build(config: RetrieverConfig, options: Options) -> Dense:
 
 def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> None:
     """Write the vectors of `passages` into `folder`, going on where an earlier call stopped."""
-    _vectors_module().build_vectors(passages, folder, load_encoder(options.encoder).passages, options.faiss)
+    _vectors_module(options).build_vectors(passages, folder, load_encoder(options.encoder).passages, options.faiss)
 
 
 def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
     """(memory, disk) that `build_index` takes, the encoder's own memory aside."""
     dimensions = load_encoder(options.encoder).passages([searched_text(sample[0])]).shape[1]
-    memory, disk = _vectors_module().bytes_per_vector(options.faiss, dimensions)
+    memory, disk = _vectors_module(options).bytes_per_vector(options.faiss, dimensions)
     return num_passages * memory + (1 << 28), num_passages * disk
 
 
 RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes))
 
 
-def _vectors_module() -> Any:
+def _vectors_module(options: Options) -> Any:
     try:
         from refinery.retrievers.index import vectors
     except ImportError:
-        raise RecipeError('retriever dense: needs the extra: pip install "rag-refinery[dense]".') from None
+        raise options.fault("faiss", 'vectors need the extra. Install it: pip install "rag-refinery[dense]"') from None
     return vectors

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from refinery.contract.records import Passage, Question
-from refinery.errors import RecipeError, RetrievalError
+from refinery.errors import RetrievalError
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
@@ -81,7 +81,7 @@ def _ddgs(options: Options) -> Find:
     try:
         from ddgs import DDGS
     except ImportError:
-        raise RecipeError('retriever web: needs the extra: pip install "rag-refinery[web]".') from None
+        raise options.fault("backend", 'web search needs the extra. Install it: pip install "rag-refinery[web]"') from None
     return lambda query, k: DDGS(timeout=options.timeout_seconds).text(query, region=options.region, backend=options.backend, max_results=k)
 
 

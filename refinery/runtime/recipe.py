@@ -2,9 +2,10 @@
 
 import difflib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_type_hints
+from typing import Any, Self, TypeVar, cast, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_validator
@@ -37,16 +38,39 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
     _source: str = PrivateAttr("recipe")
+    _key: str = PrivateAttr("")
+
+    def __eq__(self, other: object) -> bool:
+        """Parts with the same values are equal wherever they were read."""
+        return type(self) is type(other) and self.__dict__ == other.__dict__
 
     @property
     def where(self) -> str:
         """What opens a message about this recipe: the path of its file, where it was read from one."""
         return self._source
 
-    def read_from(self, where: str) -> Self:
-        """This recipe, with what opens messages about it."""
-        self._source = where
+    def read_from(self, where: str, key: str = "") -> Self:
+        """This recipe, or the part of one that `key` holds, with what opens messages about it and about each part of it."""
+        self._source, self._key = where, key
+        for name in type(self).model_fields:
+            _tell_parts(getattr(self, name), where, _join(key, name))
         return self
+
+    def key_of(self, name: str) -> str:
+        """The whole key of this part's `name`, such as `retriever.options.stemmer`."""
+        return _join(self._key, name)
+
+    def fault(self, name: str, message: str) -> RecipeError:
+        """The error for what is wrong with the value of key `name`: it says the recipe's file and the whole key."""
+        return RecipeError(f"{self.where}: {self.key_of(name)}: {message}")
+
+    @contextmanager
+    def at(self, name: str) -> Iterator[None]:
+        """Within it a PluginError says the recipe's file and the key that names the plugin."""
+        try:
+            yield
+        except PluginError as error:
+            raise PluginError(f"{self.where}: {self.key_of(name)}: {error}") from None
 
     @model_validator(mode="before")
     @classmethod
@@ -72,11 +96,16 @@ def secret_error(fault: str, path: str = "") -> PydanticCustomError:
 
 
 def load_recipe(path: str | Path, recipe: type[T], overrides: Sequence[str] = ()) -> T:
-    """Read a recipe file and apply `key=value` overrides (dots reach into parts). Raises RecipeError with one line per fault.
+    """Read a recipe file and apply `key=value` overrides (dots reach into parts). Raises RecipeError with one line per fault."""
+    return build_recipe(read_values(path, overrides), recipe, where=str(path))
+
+
+def read_values(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """A recipe file's values with the overrides put in.
 
     Paths in it are relative to the working directory, and to what ships where they name a shipped file that is not there.
     """
-    return build_recipe(with_found_paths(apply_overrides(read_yaml(path), overrides, where=str(path))), recipe, where=str(path))
+    return with_found_paths(apply_overrides(read_yaml(path), overrides, where=str(path)))
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
@@ -89,7 +118,7 @@ def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: 
 def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: str = "") -> T:
     """Validate `values` as a recipe, or as the `part` of one that this key holds; `where` opens each error message."""
     try:
-        return recipe.model_validate(values).read_from(where)
+        return recipe.model_validate(values).read_from(where, part)
     except ValidationError as error:
         raise RecipeError("\n".join(f"{where}: {_explain(fault, recipe, part)}" for fault in error.errors())) from None
 
@@ -150,18 +179,34 @@ def _apply_override(values: dict[str, Any], override: str, *, where: str) -> Non
         ) from None
 
 
+def _tell_parts(value: Any, where: str, key: str) -> None:
+    """Tell every part in a recipe's value where it was read, and under which key."""
+    if isinstance(value, Recipe):
+        value.read_from(where, key)
+    elif isinstance(value, dict):
+        for name, inner in cast("dict[str, Any]", value).items():
+            _tell_parts(inner, where, _join(key, name))
+    elif isinstance(value, list):
+        for number, inner in enumerate(cast("list[Any]", value)):
+            _tell_parts(inner, where, _join(key, str(number)))
+
+
+def _join(*parts: str) -> str:
+    return ".".join(filter(None, parts))
+
+
 def _explain(fault: Any, recipe: type[Recipe], part: str) -> str:
     location = [str(step) for step in fault["loc"]]
-    key = ".".join(filter(None, (part, *location)))
+    key = _join(part, *location)
     if fault["type"] == "extra_forbidden":
         return unknown_key(key, _known_keys(recipe, location[:-1]))
     if fault["type"] == "missing":
-        return f"key '{key}' is required."
+        return f"{key}: is missing, and has no default."
     if fault["type"] == "secret":
-        return f"key '{'.'.join(filter(None, (key, fault['ctx']['path'])))}' {fault['ctx']['fault']}"
+        return f"{_join(key, fault['ctx']['path'])}: {fault['ctx']['fault']}"
     if fault["type"] == "value_error" and not location:  # of the recipe or part as a whole: the message says which keys
         return ": ".join(filter(None, (part, str(fault["ctx"]["error"]))))
-    return f"key '{key}': {fault['msg']} (got {fault['input']!r})."
+    return f"{key}: {fault['msg'].removeprefix('Value error, ')} (got {fault['input']!r})."
 
 
 def unknown_key(key: str, known: Sequence[str]) -> str:

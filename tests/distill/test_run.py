@@ -196,7 +196,7 @@ def test_a_finished_run_resumed_pays_nothing(recipe, tmp_path):
         ("x", {"tsk": "relevance"}, "tsk: unknown key. Did you mean 'task'?"),
         ("x", {"task": "relevence"}, "no task 'relevence'. Did you mean 'relevance'? Available: answers, decomposition,"),
         ("x", {"reader": "jsnl"}, "no reader 'jsnl'. Did you mean 'jsonl'?"),
-        ("x", {"task": "self_knowledge"}, "task 'self_knowledge' needs 'target' in the recipe."),
+        ("x", {"task": "self_knowledge"}, "target: is missing, and task 'self_knowledge' needs it."),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(recipe, tmp_path, capsys, content, values, message):

@@ -248,7 +248,7 @@ def test_learned_selection_without_a_selector_is_one_line(answer, checkpoint, ca
     code, folder = answer("answers", llm={"base": checkpoint})
     assert code == 2
     said = capsys.readouterr().err
-    assert "decoder 'rq_rag' needs a model for role 'selection' with these options. Name it by sub_models.selection, or by adapters" in said
+    assert "sub_models.selection: is missing, and decoder 'rq_rag' needs it with these options. Or set llm.adapters.selection." in said
     assert not folder.exists()
 
 

@@ -111,10 +111,13 @@ JUDGE = {"reranker": "judge", "relevance_threshold": 0.5}
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"options": JUDGE}, "decoder 'migres' needs a model for role 'reranker' with these options. Name it by sub_models.reranker"),
-        ({"options": {"entailment": "nli"}}, "needs a model for role 'entailment' with these options. Name it by sub_models.entailment"),
-        ({"options": {"entailment": "judge"}}, "needs a model for role 'entailment' with these options"),
-        ({"options": {}, "sub_models": {"reranker": {"base": "x"}}}, "has no role 'reranker'. Roles: leaf, main, queries."),
+        ({"options": JUDGE}, "sub_models.reranker: is missing, and decoder 'migres' needs it with these options."),
+        ({"options": {"entailment": "nli"}}, "sub_models.entailment: is missing, and decoder 'migres' needs it"),
+        ({"options": {"entailment": "judge"}}, "sub_models.entailment: is missing"),
+        (
+            {"options": {}, "sub_models": {"reranker": {"base": "x"}}},
+            "sub_models.reranker: decoder 'migres' has no such role. Roles: leaf, main",
+        ),
         ({"options": {"reranker": "judge"}}, "such as 0.5 (got 4.0)"),
         ({"options": {"reranker": "cross_encoder", "cross_encoder": {"model": "no/such"}}}, "cross-encoder 'no/such': cannot be loaded"),
     ],

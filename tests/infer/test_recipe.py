@@ -18,7 +18,7 @@ def test_the_model_is_on_this_machine_or_behind_an_endpoint(values, config):
 
 @pytest.mark.parametrize("values", [{}, LLM | ENDPOINT, {"llm": None, "endpoint": None}], ids=["neither", "both", "neither, written out"])
 def test_exactly_one_of_the_two_is_named(values):
-    with pytest.raises(RecipeError, match="^r: key 'endpoint': .*name the model by `llm` .* or by `endpoint` .*, one of the two") as raised:
+    with pytest.raises(RecipeError, match="^r: endpoint: .*name the model by `llm` .* or by `endpoint` .*, one of the two") as raised:
         build_recipe(REST | values, InferRecipe, where="r")
     assert "\n" not in str(raised.value)
 
@@ -26,7 +26,7 @@ def test_exactly_one_of_the_two_is_named(values):
 def test_a_model_that_is_itself_wrong_is_one_line():
     with pytest.raises(RecipeError) as raised:
         build_recipe(REST | {"llm": {"base": 3}}, InferRecipe, where="r")
-    assert str(raised.value) == "r: key 'llm.base': Input should be a valid string (got 3)."
+    assert str(raised.value) == "r: llm.base: Input should be a valid string (got 3)."
 
 
 def test_a_recipe_comes_back_from_its_own_dump():

@@ -92,8 +92,8 @@ def test_how_many_questions_are_in_flight_changes_no_answer(recipe, tmp_path):
     [
         ({"decoder": "rq_rga"}, "no decoder 'rq_rga'. Did you mean 'rq_rag'? Available: "),
         ({"decoder": "ra_isf", "options": {"max_dept": 3}}, "options.max_dept: unknown key. Did you mean 'max_depth'?"),
-        ({"decoder": "ra_isf", "options": {"max_depth": -1}}, "key 'options.max_depth': Input should be greater than or equal to 0"),
-        ({"retriever": None}, "decoder 'rag' needs 'retriever' in the recipe."),
+        ({"decoder": "ra_isf", "options": {"max_depth": -1}}, "options.max_depth: Input should be greater than or equal to 0"),
+        ({"retriever": None}, "retriever: is missing, and decoder 'rag' needs it."),
         ({"questions": ["absent.jsonl"]}, "absent.jsonl: cannot be read (No such file or directory)."),
         ({"llm": {"bas": "x"}}, "llm.bas: unknown key. Did you mean 'base'?"),
         ({"top_k": 5}, "top_k: unknown key. It is called 'passages_per_query' here."),

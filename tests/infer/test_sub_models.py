@@ -50,11 +50,11 @@ def test_a_role_reads_its_labels_from_its_own_checkpoint(recipe, tmp_path, tiny_
     [
         (
             {"sub_models": {"judge": {"base": "x"}}},
-            "sub_models: decoder 'ra_isf' has no role 'judge'. Roles: self_knowledge, relevance, decomposition.",
+            "sub_models.judge: decoder 'ra_isf' has no such role. Roles: self_knowledge, relevance, decomposition.",
         ),
         (
             {"sub_models": {"relevance": {"base": "x"}}, "decoder": "rag", "options": {}},
-            "decoder 'rag' has no role 'relevance'. Roles: none.",
+            "sub_models.relevance: decoder 'rag' has no such role. Roles: none.",
         ),
     ],
 )

@@ -4,7 +4,6 @@ from importlib.util import find_spec
 from typing import Any
 
 from refinery.contract.segments import EncodedRow
-from refinery.errors import RecipeError
 from train.families.adapter import keep_trained_in_float32
 from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
@@ -55,6 +54,6 @@ def _prepare_layers(model: Any, recipe: TrainRecipe, *, joined: bool) -> None:
         model.set_attn_implementation(register())
     if recipe.kernels:
         if find_spec("kernels") is None or not torch.cuda.is_available():
-            raise RecipeError("key 'kernels': they need a CUDA GPU and the package `kernels`. Install it, or set kernels: false.")
+            raise recipe.fault("kernels", "they need a CUDA GPU and the package `kernels`. Install it, or set it to false.")
         model.train()  # kernels are chosen for the mode that the model is in
         model.set_use_kernels(True)

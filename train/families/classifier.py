@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refinery.errors import RecipeError
 from refinery.llms.engine.classifier import encode_pair
 from refinery.tasks.sub_models import JudgeLabel, judge_prompt, judged_parts
 from train.families.model import build_model as build_any_model
@@ -46,9 +45,8 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
     model, tokenizer = build_any_model(recipe)
     positions = model.config.max_position_embeddings
     if recipe.max_length > positions:
-        raise RecipeError(
-            f"key 'max_length': {recipe.base} has {positions:,} positions (got {recipe.max_length:,}). Set at most {positions}."
-        )
+        message = f"{recipe.base} has {positions:,} positions (got {recipe.max_length:,}). Set it to at most {positions}."
+        raise recipe.fault("max_length", message)
     tokenizer.model_max_length = recipe.max_length
     return model, tokenizer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from refinery.contract.chat_template import template_fingerprint
 from refinery.contract.control_tokens import write_manifest
-from refinery.errors import CheckpointError, RecipeError
+from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_base
 from refinery.tasks.sub_models import JUDGE_LABELS
 from train.families.adapter import add_adapter, check_four_bit_layers, four_bit, keep_trained_in_float32
@@ -23,7 +23,7 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
     when QLoRA's library is missing.
     """
     if recipe.strategy == "qlora" and find_spec("bitsandbytes") is None:
-        raise RecipeError("strategy qlora needs the package bitsandbytes. Install rag-refinery[gpu], or use strategy: lora.")
+        raise recipe.fault("strategy", "qlora needs the package bitsandbytes. Install rag-refinery[gpu], or set it to lora.")
     quantization = four_bit(recipe) if recipe.strategy == "qlora" else None
     dtype = "float32" if recipe.strategy == "full" else recipe.dtype
     model, tokenizer = load_base(

@@ -78,7 +78,7 @@ def _check_traps(file: Path, values: dict[str, Any]) -> None:
             f"{file}: FSDP with use_cpu: true silently becomes DDP. FSDP needs GPUs; on CPUs use accelerate_configs/ddp_cpu.yaml."
         )
     if kind == "FSDP" and (values.get("fsdp_config") or {}).get("fsdp_version") != 2:
-        raise RecipeError(f"{file}: key 'fsdp_config.fsdp_version' is not 2, so accelerate would run the deprecated FSDP 1. Set it to 2.")
+        raise RecipeError(f"{file}: fsdp_config.fsdp_version: is not 2, so accelerate would run the deprecated FSDP 1. Set it to 2.")
     if kind == "NO" and processes > 1:
         raise RecipeError(
             f"{file}: distributed_type NO with num_processes {processes} starts one process. Use accelerate_configs/ddp.yaml."

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from refinery.contract.records import Record, write_records
-from refinery.errors import RecipeError, RetrievalError, RunDirError
+from refinery.errors import RetrievalError, RunDirError
 from refinery.passages.corpus import Corpus, Written, write_corpus
 from refinery.passages.decontaminate import contamination_check
 from refinery.passages.sources import estimate_count, iter_passages, source_bytes
-from refinery.retrievers.base import RETRIEVERS, RetrieverConfig, RetrieverPlugin, retriever_options
+from refinery.retrievers.base import RetrieverConfig, RetrieverPlugin, load_plugin, retriever_options
 from refinery.retrievers.index.manifest import MANIFEST_FILE, IndexedRetriever, Manifest, make_checks, read_manifest, sampled_checksum
 from refinery.runtime import plugins
 from refinery.runtime.fingerprint import text_fingerprint
@@ -45,11 +45,9 @@ def build_index(
     Raises RecipeError for a retriever that keeps no index, RunDirError for a folder in use, RecordError for passages that cannot be read,
     RetrievalError where there is not enough disk or memory.
     """
-    plugin = plugins.find(RETRIEVERS, config.name)
+    plugin = load_plugin(config)
     if (indexing := plugin.indexing) is None:
-        raise RecipeError(
-            f"retriever {config.name}: keeps no index of its own. Index for bm25 or dense, and name the index in its options."
-        )
+        raise config.fault("name", f"{config.name} keeps no index. Index for bm25 or dense, and name the index in its options.")
     options = retriever_options(config)
     sample = list(islice(iter_passages(source), _SAMPLE))
     plan = _Plan(

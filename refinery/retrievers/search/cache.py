@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.contract.records import Passage, Question
-from refinery.errors import RecipeError, RetrievalError
+from refinery.errors import RetrievalError
 from refinery.retrievers.base import Hit, Retriever
 from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight
@@ -25,8 +25,8 @@ def search_key(revision: str, query: str, k: int) -> bytes:
 class CachedRetriever(Retriever):
     """A retriever, and what it has found.
 
-    A search that fails is an error for each that waits for it, and is made anew when it is next asked for. Raises RecipeError for a
-    `cache` beside a retriever without a revision, RetrievalError for one that is no cache.
+    A search that fails is an error for each that waits for it, and is made anew when it is next asked for. Raises RetrievalError
+    for a `cache` that is another file.
     """
 
     def __init__(self, retriever: Retriever, cache: Path | None = None) -> None:
@@ -34,10 +34,6 @@ class CachedRetriever(Retriever):
         self.revision, self.corpus_hash = retriever.revision, retriever.corpus_hash
         self._found: dict[_Key, list[Hit]] = {}
         self._under_way: SingleFlight[_Key, list[Hit]] = SingleFlight()
-        if cache and self.revision is None:
-            raise RecipeError(
-                f"retriever.cache {cache}: this retriever does not say what it searches, or it depends on the question. Remove it."
-            )
         self._file = _SearchFile(cache) if cache else None
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:

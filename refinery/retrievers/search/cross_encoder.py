@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from pydantic import Field
 
 from refinery.contract.plain_text import hide_added_tokens
-from refinery.errors import CheckpointError, RecipeError
+from refinery.errors import CheckpointError
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.recipe import Recipe
 
@@ -26,7 +27,12 @@ class CrossEncoderConfig(Recipe):
 
 
 def load_cross_encoder(config: CrossEncoderConfig) -> "CrossEncoder":
-    """The cross-encoder of a configuration, loaded once. Raises CheckpointError for a model that cannot be loaded or is no reranker."""
+    """The cross-encoder of a configuration, loaded once.
+
+    Raises CheckpointError for a model that cannot be loaded or does not rerank, RecipeError without its extra.
+    """
+    if find_spec("sentence_transformers") is None:
+        raise config.fault("model", 'a cross-encoder needs an extra. Install it: pip install "rag-refinery[dense]"')
     return _loaded(config.model_dump_json(include=set(CrossEncoderConfig.model_fields)))
 
 
@@ -54,11 +60,9 @@ class CrossEncoder:
 
 
 def _load(config: CrossEncoderConfig) -> Any:
-    try:
-        import sentence_transformers
-        import torch
-    except ImportError:
-        raise RecipeError('a cross-encoder needs the extra: pip install "rag-refinery[dense]".') from None
+    import sentence_transformers
+    import torch
+
     try:
         model = sentence_transformers.CrossEncoder(
             config.model,

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from pydantic import Field
 
 from refinery.contract.plain_text import hide_added_tokens
-from refinery.errors import CheckpointError, RecipeError, RetrievalError
+from refinery.errors import CheckpointError, RetrievalError
 from refinery.runtime.recipe import Recipe
 
 _CHARACTERS_PER_TOKEN = 32  # more than any text has; what lies beyond is not read, and is not worth tokenizing
@@ -31,7 +32,9 @@ class EncoderConfig(Recipe):
 
 
 def load_encoder(config: EncoderConfig) -> "Encoder":
-    """The encoder of a configuration, loaded once. Raises CheckpointError for a model that cannot be loaded."""
+    """The encoder of a configuration, loaded once. Raises CheckpointError for one that cannot be loaded, RecipeError without its extra."""
+    if not config.base_url and find_spec("sentence_transformers") is None:
+        raise config.fault("model", 'an encoder on this machine needs an extra. Install it: pip install "rag-refinery[dense]"')
     return _loaded(config.model_dump_json())
 
 
@@ -60,11 +63,8 @@ class Encoder:
 
 
 def _local_encode(config: EncoderConfig) -> Any:
-    try:
-        import torch
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise RecipeError('an encoder on this machine needs the extra: pip install "rag-refinery[dense]".') from None
+    import torch
+    from sentence_transformers import SentenceTransformer
 
     kwargs = {"dtype": getattr(torch, config.dtype), "use_safetensors": True}
     try:

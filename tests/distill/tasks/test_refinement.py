@@ -147,8 +147,8 @@ def test_readings_without_answers_are_no_annotation(annotated_rejection):
     [
         ({"by": "annotations"}, "by: annotations cannot label kind 'stepwise'; set kind to multi_hop or ambiguous"),
         ({"by": "annotations", "kind": "multi_hop", "retention": 0.5}, "by: annotations keeps every original answer; leave retention out"),
-        ({"kind": "multihop"}, "key 'options.kind': Input should be 'stepwise', 'dialogue'"),
-        ({"retention": 2}, "key 'options.retention': Input should be less than or equal to 1"),
+        ({"kind": "multihop"}, "options.kind: Input should be 'stepwise', 'dialogue'"),
+        ({"retention": 2}, "options.retention: Input should be less than or equal to 1"),
     ],
 )
 def test_options_that_contradict_are_one_line(options, message):

@@ -124,7 +124,7 @@ def test_the_demos_teacher_judges_the_same_each_way(label, scripted_teacher, exa
 
 
 def test_a_single_passage_has_no_order_to_swap():
-    with pytest.raises(RecipeError, match="key 'options.swap': .*set judge to list"):
+    with pytest.raises(RecipeError, match="options.swap: .*set judge to list"):
         DistillRecipe(task="relevance", options={"judge": "each", "swap": True}, questions=["q"], output_dir="out").task_options()
 
 

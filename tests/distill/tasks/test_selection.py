@@ -150,7 +150,7 @@ def test_a_metric_that_cannot_label_is_refused(metric, message):
 @TASKS
 def test_runs_are_needed(task, tmp_path):
     write_records(tmp_path / "questions.jsonl", [QUESTION])
-    with pytest.raises(RecipeError, match=f"task '{task}' needs 'runs' in the recipe"):
+    with pytest.raises(RecipeError, match=f"runs: is missing, and task '{task}' needs it"):
         run(DistillRecipe(task=task, questions=[tmp_path / "questions.jsonl"], output_dir=tmp_path / "labels"), resume=False)
 
 

@@ -43,7 +43,7 @@ def test_the_cap_is_never_passed_and_what_was_labelled_is_usable(mock_recipe, tm
 
 def test_a_cap_needs_a_price(mock_recipe, capsys):
     assert main([str(mock_recipe("http://127.0.0.1:1", max_cost_usd=5.0))]) == 2
-    assert "max_cost_usd: nobody knows what 'mock' costs. Set teacher.price" in capsys.readouterr().err
+    assert "max_cost_usd: no price is known for 'mock'. Set teacher.price" in capsys.readouterr().err
 
 
 def test_an_unknown_price_is_null_and_never_nothing(mock_recipe, read_metrics):

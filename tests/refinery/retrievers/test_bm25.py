@@ -111,10 +111,10 @@ def test_the_best_positions_are_those_of_a_full_sort(scores, k):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stemmer": "portre"}, "no stemmer 'portre'. Available: .*porter"),
-        ({"stopwords": "klingon"}, "stopwords: klingon not recognized"),
+        ({"stemmer": "portre"}, "options.stemmer: there is none called 'portre'. Available: .*porter"),
+        ({"stopwords": "klingon"}, "options.stopwords: klingon not recognized"),
         ({"k_1": 1.2}, "k_1: unknown key. Did you mean 'k1'?"),
-        ({"b": 2}, "retriever bm25: key 'options.b': Input should be less than or equal to 1"),
+        ({"b": 2}, "options.b: Input should be less than or equal to 1"),
     ],
 )
 def test_a_wrong_option_says_what_there_is(options, message, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RetrievalError
-from refinery.retrievers.base import Hit, Retriever
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, build_retriever
 from refinery.retrievers.search.cache import CachedRetriever, search_key
 
 
@@ -97,7 +97,7 @@ def test_what_depends_on_the_question_is_searched_for_each(search):
 
 def test_a_cache_for_what_depends_on_the_question_is_refused(tmp_path):
     with pytest.raises(RecipeError, match="does not say what it searches, or it depends on the question"):
-        CachedRetriever(Quick(revision=None), tmp_path / "cache.sqlite")
+        build_retriever(RetrieverConfig(name="candidates", cache=tmp_path / "cache.sqlite"))
 
 
 def test_a_file_that_is_no_cache_is_refused(tmp_path):

@@ -141,7 +141,7 @@ def test_encoding_goes_on_after_the_passages_that_are_done(tmp_path):
     [
         ({"faiss": "IVF4096,PQ8"}, RetrievalError, "4096 cells need at least 4096 passages, and there are 4"),
         ({"faiss": "IVF2,PQ5"}, RetrievalError, "faiss=IVF2,PQ5: does not fit 4 vectors of 32 dimensions"),
-        ({"faiss": "LSH"}, RecipeError, "key 'options.faiss': String should match pattern"),
+        ({"faiss": "LSH"}, RecipeError, "options.faiss: String should match pattern"),
         ({"faiss": "HNSW4", "search_parameters": "nprobes=4"}, RetrievalError, "not a parameter of faiss=HNSW4"),
         ({"encoder": {"model": "no/such-folder-or-model"}}, CheckpointError, "encoder 'no/such-folder-or-model': cannot be loaded"),
     ],

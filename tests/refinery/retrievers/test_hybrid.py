@@ -45,5 +45,5 @@ def test_a_part_that_fails_fails_the_search(search):
 
 
 def test_one_retriever_is_not_a_hybrid():
-    with pytest.raises(RecipeError, match="key 'options.of': List should have at least 2 items"):
+    with pytest.raises(RecipeError, match="options.of: List should have at least 2 items"):
         build_retriever(RetrieverConfig(name="hybrid", options={"of": [{}]}))

@@ -147,7 +147,7 @@ def test_an_index_of_another_retriever_is_refused(index):
 
 @pytest.mark.parametrize("name", ["candidates", "web", "hybrid"])
 def test_a_retriever_without_an_index_of_its_own_says_so(source, tmp_path, name):
-    with pytest.raises(RecipeError, match=f"retriever {name}: keeps no index of its own"):
+    with pytest.raises(RecipeError, match=f"name: {name} keeps no index"):
         build_index(source, tmp_path / "index", RetrieverConfig(name=name))
 
 

@@ -75,7 +75,7 @@ def test_it_is_told_that_its_options_are_not_a_recipe(lab):
 
 def test_a_retriever_without_indexing_keeps_no_index(lab, tmp_path):
     lab(COLBERT)
-    with pytest.raises(RecipeError, match="retriever my_lab.colbert: keeps no index"):
+    with pytest.raises(RecipeError, match="name: my_lab.colbert keeps no index"):
         build_index(tmp_path / "passages.jsonl", tmp_path / "index", RetrieverConfig(name="my_lab.colbert"))
 
 

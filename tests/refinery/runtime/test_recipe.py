@@ -51,10 +51,10 @@ def test_a_recipe_is_read_with_its_defaults(recipe):
         (GOOD + "  nam: 5", "retriever.nam: unknown key. Did you mean 'name'? Known: name, passages_per_query."),
         (GOOD + "searches: [{nam: x}]", "searches.0.nam: unknown key. Did you mean 'name'?"),
         (GOOD + "zzz: 1", "zzz: unknown key. Known: "),
-        ("learning_rate: 1", "key 'output_dir' is required."),
-        (GOOD + "learning_rate: fast", "key 'learning_rate': Input should be a valid number"),
-        (GOOD + "learning_rate: -1", "key 'learning_rate': Input should be greater than 0 (got -1)."),
-        ("output_dir: x\nretriever: bm25", "key 'retriever': Input should be"),
+        ("learning_rate: 1", "output_dir: is missing, and has no default."),
+        (GOOD + "learning_rate: fast", "learning_rate: Input should be a valid number"),
+        (GOOD + "learning_rate: -1", "learning_rate: Input should be greater than 0 (got -1)."),
+        ("output_dir: x\nretriever: bm25", "retriever: Input should be"),
     ],
 )
 def test_a_wrong_key_is_explained(recipe, tmp_path, text, message):

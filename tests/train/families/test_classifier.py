@@ -122,7 +122,7 @@ def test_the_best_checkpoint_by_a_named_score_is_the_one_that_is_kept(recipe, st
 
 
 def test_a_judge_has_no_more_positions_than_its_base(recipe):
-    with pytest.raises(RecipeError, match="has 128 positions \\(got 300\\). Set at most 128."):
+    with pytest.raises(RecipeError, match="has 128 positions \\(got 300\\). Set it to at most 128."):
         build_model(recipe(max_length=300))
 
 

@@ -168,11 +168,11 @@ def test_balanced_labels_are_equally_frequent_and_keep_every_row(tmp_path):
         ),
         ("x", ["learning_rat=1"], "learning_rat: unknown key. Did you mean 'learning_rate'?"),
         ("x", ["warmup_ratio=0.1"], "warmup_ratio: unknown key. It is called 'warmup_steps' here."),
-        ("x", ["loss_weights.evidnce=2"], "key 'loss_weights.evidnce"),
-        ("x", ["loss_weights.query=-1"], "key 'loss_weights.query': Input should be greater than 0"),
-        ("x", ["evidence_loss=none"], "key 'evidence_loss': Input should be 'masked', 'inside_markers' or 'all'"),
-        ("x", ["overlong=truncate"], "key 'overlong': Input should be 'drop', 'raise' or 'shorten_evidence'"),
-        ("x", ["task=critic"], "key 'task': Input should be 'self_knowledge', "),
+        ("x", ["loss_weights.evidnce=2"], "loss_weights.evidnce"),
+        ("x", ["loss_weights.query=-1"], "loss_weights.query: Input should be greater than 0"),
+        ("x", ["evidence_loss=none"], "evidence_loss: Input should be 'masked', 'inside_markers' or 'all'"),
+        ("x", ["overlong=truncate"], "overlong: Input should be 'drop', 'raise' or 'shorten_evidence'"),
+        ("x", ["task=critic"], "task: Input should be 'self_knowledge', "),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, content, values, message):

@@ -131,7 +131,7 @@ def test_a_run_with_packed_rows_takes_fewer_steps_and_trains_every_token(tiny_ba
 def test_kernels_without_a_gpu_are_an_error(tiny_bases, tmp_path):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(RecipeError, match="key 'kernels': they need a CUDA GPU"):
+    with pytest.raises(RecipeError, match="kernels: they need a CUDA GPU"):
         trainer_of(tiny_bases["tied"], tmp_path, kernels=True)
 
 
