@@ -77,6 +77,16 @@ class InferRecipe(PipelineRecipe):
     reader: str = Field("jsonl", description="a file of refinery/questions: the schema the questions are in")
     output_dir: Path
     limit: int | None = Field(None, description="answer only the first questions", ge=1)
+    metrics: list[str] = Field(default=[], description="metrics of your own, such as my_lab.metrics:mine, beside all that ship")
+
+    def check(self, where: str) -> None:
+        """The decoder's options and the metrics."""
+        super().check(where)
+        if self.metrics:
+            from refinery.metrics.registry import find_metric
+
+            for metric in self.metrics:
+                find_metric(metric)
 
     def check(self, where: str) -> None:
         """The decoder's options, and the reader."""

@@ -68,7 +68,7 @@ def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Questio
     seconds, by_id = wall_seconds(ledger), last_outcomes(ledger)
     predictions = [by_id[question.id] for question in questions]
     write_records(output / PREDICTIONS_FILE, predictions)
-    rows = score(recipe.name or recipe.decoder, questions, predictions)
+    rows = score(recipe.name or recipe.decoder, questions, predictions, metrics=recipe.metrics)
     write_records(output / SCORES_FILE, rows)
     failed = Counter(prediction.failed.partition(":")[0] for prediction in predictions if prediction.failed)
     metrics = {

@@ -11,6 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="RUN", help="output_dir of an infer run")
     parser.add_argument("--selection", choices=["ppl", "confidence", "ensemble", "learned"], help="how one path is chosen")
     parser.add_argument("--fidelity", choices=["paper", "official", "fixed"], help="how the values compared are defined")
+    parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="score by this one too: my_lab.metrics:mine")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -20,6 +21,6 @@ def run(arguments: argparse.Namespace) -> None:
     from infer.evaluation.rescore import rescore
     from refinery.reporting.results import results_table
 
-    metrics = rescore(arguments.folder, selection=arguments.selection, fidelity=arguments.fidelity)
+    metrics = rescore(arguments.folder, selection=arguments.selection, fidelity=arguments.fidelity, metrics=arguments.metric)
     table = results_table(metrics["results"], title=f"{arguments.folder}, scored again")
     Console(width=170).print(table)

@@ -10,7 +10,7 @@ from infer.evaluation.efficiency import efficiency
 from infer.evaluation.scores import QuestionScores
 from refinery.contract.trace import Prediction
 from refinery.metrics.bootstrap import interval
-from refinery.metrics.registry import DEFAULT_METRICS, metrics_of
+from refinery.metrics.registry import DEFAULT_METRICS, METRICS, metrics_of
 
 _COSTS = ("calls", "retrievals", "prefill_tokens", "decode_tokens")
 
@@ -47,10 +47,11 @@ def total_cost(predictions: Sequence[Prediction | None], *, seconds: float) -> d
 
 
 def default_metrics(rows: Sequence[QuestionScores], system: str) -> list[str]:
-    """The metrics of the rows' datasets that apply to one of their questions."""
+    """The metrics of the rows' datasets that apply to one of their questions, and those from outside that the recipe named."""
     wanted = dict.fromkeys(metric for dataset in dict.fromkeys(row.dataset for row in rows) for metric in metrics_of(dataset))
-    scored = {metric for row in rows for metric in row.scores[system]}
-    return [metric for metric in wanted if metric in scored] or list(DEFAULT_METRICS)
+    scored = dict.fromkeys(metric for row in rows for metric in row.scores[system])
+    shown = [metric for metric in wanted if metric in scored] or list(DEFAULT_METRICS)
+    return [*shown, *(metric for metric in scored if metric not in METRICS)]
 
 
 def group_rows(rows: Sequence[QuestionScores]) -> dict[str, list[QuestionScores]]:

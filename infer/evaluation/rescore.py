@@ -15,18 +15,18 @@ from refinery.errors import RunDirError
 from refinery.runtime.run_dir import RunDir, locked_run
 
 
-def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | None = None) -> dict[str, Any]:
+def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | None = None, metrics: Sequence[str] = ()) -> dict[str, Any]:
     """Rewrite predictions, scores and `metrics.json` of a finished run; what it cost and was made by stays. Returns the metrics.
 
-    `selection` and `fidelity` replace the decoder's own for a run that holds trees, and are noted in `metrics.json`. Raises RunDirError
-    when the questions are no longer those that were answered.
+    `metrics` are scored beside those of the run's recipe. `selection` and `fidelity` replace the decoder's own for a run that holds
+    trees, and are noted in `metrics.json`. Raises RunDirError when the questions are no longer those that were answered.
     """
     open_stored(run)
     with locked_run(run):
-        return _rescore(run, selection, fidelity)
+        return _rescore(run, selection, fidelity, metrics)
 
 
-def _rescore(run: Path, selection: str | None, fidelity: Fidelity | None) -> dict[str, Any]:
+def _rescore(run: Path, selection: str | None, fidelity: Fidelity | None, added: Sequence[str]) -> dict[str, Any]:
     stored = open_stored(run)
     recipe, seconds = stored.recipe, stored.metrics["cost"]["seconds"]
     questions = stored.questions()
@@ -46,7 +46,7 @@ def _rescore(run: Path, selection: str | None, fidelity: Fidelity | None) -> dic
         predictions = [p and _reselected(p, q, options) for p, q in zip(predictions, questions, strict=True)]
     elif changed:
         raise RunDirError(f"{run}: decoder '{recipe.decoder}' leaves no trees, so there is nothing to select. Drop {', '.join(changed)}.")
-    rows = score(recipe.name or recipe.decoder, questions, predictions, read_judgements(run))
+    rows = score(recipe.name or recipe.decoder, questions, predictions, read_judgements(run), [*recipe.metrics, *added])
     metrics = {key: value for key, value in stored.metrics.items() if key != "rescored_with"}
     # Knowledge was counted by the run's tokenizer, which is not loaded here; a run from before it was counted gets words.
     kept = next(iter(stored.metrics["results"].values()))

@@ -9,7 +9,7 @@ import numpy as np
 
 from refinery.contract.records import Question, Record, Trajectory, iter_records
 from refinery.contract.trace import Prediction
-from refinery.metrics.registry import METRICS, score_all
+from refinery.metrics.registry import METRICS, find_metric, score_all
 
 SCORES_FILE = "scores.jsonl"
 JUDGEMENTS_FILE = "judgements.jsonl"
@@ -57,15 +57,22 @@ class _Given:
 
 
 def score(
-    name: str, questions: Sequence[Question], predictions: Sequence[Prediction | None], judgements: JudgedAnswers | None = None
+    name: str,
+    questions: Sequence[Question],
+    predictions: Sequence[Prediction | None],
+    judgements: JudgedAnswers | None = None,
+    metrics: Sequence[str] = (),
 ) -> list[QuestionScores]:
     """Every metric that applies, a row a question; one without an answer (None, or failed) is wrong, one without a gold answer not scored.
 
+    `metrics` are scored beside all that ship.
     A tree decoder gives one system per selection, and the upper bound: the best of its paths (RQ-RAG Sec. 2.3).
     """
     predictions = [prediction if prediction and prediction.has_answer else None for prediction in predictions]
+    names = list(dict.fromkeys((*METRICS, *metrics)))
     columns = {
-        system: _columns(given, questions, judgements or {}, best=system == _bound(name)) for system, given in _systems(name, predictions)
+        system: _columns(given, names, questions, judgements or {}, best=system == _bound(name))
+        for system, given in _systems(name, predictions)
     }
     several = len({question.dataset for question in questions}) > 1
     return [
@@ -126,15 +133,16 @@ def _on_path(path: Trajectory) -> list[str]:
     return [passage.id for step in path.steps for passage in step.passages]
 
 
-def _columns(given: Sequence[_Given], questions: Sequence[Question], judgements: JudgedAnswers, *, best: bool) -> dict[str, np.ndarray]:
+def _columns(
+    given: Sequence[_Given], names: Sequence[str], questions: Sequence[Question], judgements: JudgedAnswers, *, best: bool
+) -> dict[str, np.ndarray]:
     """Scores of shape (questions,) by metric, NaN where one does not apply."""
-    texts = [name for name, metric in METRICS.items() if metric.reads == "answer"]
+    texts, passages = ([name for name in names if find_metric(name).reads == read] for read in ("answer", "passages"))
     columns = _pooled(texts, [g.answers for g in given], questions, best=True)
     if judgements and not best:  # of a tree's many answers only those that a strategy selects are judged
         verdicts = [[_verdict(question, answer, judgements) for answer in g.answers] for g, question in zip(given, questions, strict=True)]
         columns |= _pooled(["judge"], verdicts, questions, best=True)
     if _same_corpus(given, questions):
-        passages = [name for name, metric in METRICS.items() if metric.reads == "passages"]
         columns |= _pooled(passages, [g.retrieved for g in given], questions, best=best)
     return {name: values for name, values in columns.items() if not np.isnan(values).all()}
 

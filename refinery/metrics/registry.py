@@ -1,18 +1,26 @@
 """Every metric by its name, and the ones that a dataset's papers report.
 
 A name says which script's number it is: `f1.musique` and `f1.hotpotqa` differ on the same answers. Scores are in [0, 1].
+
+One of your own is a function in any module, which a recipe names by `metrics: [my_lab.metrics:starts_alike]`:
+
+    def starts_alike(prediction: str, answers: Sequence[str]) -> float:
+        return float(any(prediction[:1] == answer[:1] for answer in answers))
+
+One that reads something other than an answer's text, or is scored against something other than `answers`, is a `Metric`.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from refinery.contract.records import Question
-from refinery.errors import PluginError
 from refinery.metrics import closed, multi_hop, open_domain, retrieval, squad
+from refinery.runtime import plugins
+from refinery.runtime.plugins import PluginKind
 
 
 def _answers(question: Question) -> list[str] | None:
@@ -100,13 +108,17 @@ def metrics_of(dataset: str) -> tuple[str, ...]:
     return _BY_DATASET.get(dataset, DEFAULT_METRICS)
 
 
+def _of_function(score: Callable[..., float]) -> Metric:
+    return Metric(f"{score.__module__}:{score.__qualname__}", score)
+
+
+METRIC_KIND = PluginKind("metric", "refinery.metrics", Metric, "METRIC", "score", ("prediction", "answers"), _of_function, METRICS)
+
+
+@cache
 def find_metric(name: str) -> Metric:
-    """The metric of a name. Raises PluginError naming what exists."""
-    if name not in METRICS:
-        nearest = difflib.get_close_matches(name, METRICS, n=1)
-        hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
-        raise PluginError(f"no metric '{name}'.{hint} Available: {', '.join(METRICS)}.")
-    return METRICS[name]
+    """The metric of a name that the user wrote. Raises PluginError naming what exists."""
+    return plugins.find(METRIC_KIND, name)
 
 
 def score_all(names: Sequence[str], predictions: Sequence[Any], questions: Sequence[Question]) -> dict[str, np.ndarray]:

@@ -64,7 +64,7 @@ def find_installed(kind: PluginKind[T], name: str) -> T:
         return _declared(kind, name, _outside(kind.noun, _target(point)))
     if _is_outside(name):
         raise PluginError(f"{kind.noun} '{name}' is not installed, and a file cannot name a module to run. Name it in a recipe.")
-    raise _unknown(kind.noun, name, kind.names())
+    raise PluginError(_unknown(kind.noun, name, kind.names()))
 
 
 def checked(found: object, protocol: type[T], where: str) -> T:
@@ -87,7 +87,7 @@ def load(package: str, name: str) -> Any:
         return _outside(noun, _target(point))
     if _is_outside(name):
         return _outside(noun, name, names)
-    raise _unknown(noun, name, sorted({*names, *_entry_points(package)}))
+    raise PluginError(_unknown(noun, name, sorted({*names, *_entry_points(package)})))
 
 
 def available(package: str) -> list[str]:
@@ -151,9 +151,8 @@ def _import(noun: str, name: str, module_name: str, names: Sequence[str]) -> Mod
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise _broken(noun, name, error) from error
-        raise PluginError(
-            f"{noun} '{name}': there is no module '{error.name}', neither in {here} nor installed.{_nearest(name, names)}"
-        ) from None
+        missing = f"There is no module '{error.name}', neither in {here} nor installed."
+        raise PluginError(f"{noun} '{name}': {missing}" if ":" in name else f"{_unknown(noun, name, names)} {missing}") from None
     except Exception as error:  # whatever the user's own code raises
         raise _broken(noun, name, error) from error
 
@@ -164,8 +163,8 @@ def _broken(noun: str, name: str, error: Exception) -> PluginError:
     return PluginError(f"{noun} '{name}': its module cannot be imported ({type(error).__name__}{where}: {error}).")
 
 
-def _unknown(noun: str, name: str, names: Sequence[str]) -> PluginError:
-    return PluginError(f"no {noun} '{name}'.{_nearest(name, names)} Available: {', '.join(names)}.")
+def _unknown(noun: str, name: str, names: Sequence[str]) -> str:
+    return f"no {noun} '{name}'.{_nearest(name, names)} Available: {', '.join(names)}."
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:

@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from refinery import __version__
 from refinery.errors import RunDirError
 from refinery.runtime.recipe import Recipe
@@ -117,13 +119,22 @@ def check_run(
     if not resume:
         raise RunDirError(f"{output_dir}: already holds a run. Pass --resume to go on with it, or output_dir=... to start another.")
     record, resolved = read_run(output_dir), recipe.model_dump(mode="json")
-    changed = sorted(key for key in resolved if resolved[key] != record["recipe"].get(key))
+    earlier = _completed(record["recipe"], type(recipe))
+    changed = sorted(key for key in resolved if resolved[key] != earlier.get(key))
     if changed and not same_recipe:
         return None
     if changed:
         raise RunDirError(f"{output_dir}: was begun with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
     check_fingerprints(output_dir, record.get("fingerprints", {}), fingerprints or {})
     return read_metrics(output_dir) if run.finished else None
+
+
+def _completed(values: dict[str, Any], recipe: type[Recipe]) -> dict[str, Any]:
+    """An earlier run's recipe with the defaults of the keys that its version did not know; as it is where it no longer is a recipe."""
+    try:
+        return recipe.model_validate(values).model_dump(mode="json")
+    except ValidationError:
+        return values
 
 
 def check_fingerprints(output_dir: Path, earlier: Fingerprints, now: Fingerprints) -> None:

@@ -37,6 +37,20 @@ def recipe(tmp_path, tiny_bases):
     return write
 
 
+def test_a_metric_of_ones_own_is_named_in_the_recipe(recipe, tmp_path, monkeypatch):
+    (tmp_path / "my_lab_metric.py").write_text("def words(prediction, answers):\n    return 0.25\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main([str(recipe(metrics=["my_lab_metric:words"]))]) == 0
+    scores = json.loads((tmp_path / "run" / "metrics.json").read_text())["results"]["rag"]["all"]["metrics"]
+    assert scores["my_lab_metric:words"]["mean"] == 25
+    assert scores.keys() >= {"em.squad", "f1.squad"}
+
+
+def test_a_metric_that_is_not_there_stops_the_run_before_a_model_loads(recipe, capsys):
+    assert main([str(recipe(metrics=["em.sqaud"], llm={"base": "no such folder"}))]) == 2
+    assert "no metric 'em.sqaud'. Did you mean 'em.squad'?" in capsys.readouterr().err
+
+
 def predictions(run: Path) -> list[Prediction]:
     return read_records(run / PREDICTIONS_FILE, Prediction)
 

@@ -51,6 +51,14 @@ def test_rescoring_what_has_not_changed_changes_nothing(run, request):
     assert contents(run) == before
 
 
+def test_a_metric_from_outside_is_scored_and_shown(plain_run, tmp_path, monkeypatch):
+    (tmp_path / "my_lab_scores.py").write_text("def long(prediction, answers):\n    return float(len(prediction) > 4)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    metrics = rescore(plain_run, metrics=["my_lab_scores:long"])
+    assert metrics["results"]["rag"]["all"]["metrics"]["my_lab_scores:long"]["mean"] == 50
+    assert "my_lab_scores:long" in metrics["results"]["rag"]["default_metrics"]
+
+
 def test_another_fidelity_selects_other_answers_and_is_noted(tree_run):
     assert {p.answer for p in read_records(tree_run / PREDICTIONS_FILE, Prediction)} == {"Oslo"}
     metrics = rescore(tree_run, fidelity="fixed")

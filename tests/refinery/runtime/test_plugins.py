@@ -96,12 +96,12 @@ def test_a_misspelt_attribute_gets_the_nearest_one(lab):
 
 
 def test_a_module_that_is_missing_is_named():
-    with pytest.raises(PluginError, match="gauge 'no_such_lab.heat': there is no module 'no_such_lab', neither in .* nor installed"):
+    with pytest.raises(PluginError, match="no gauge 'no_such_lab.heat'. .* There is no module 'no_such_lab', neither in .* nor installed"):
         plugins.find(GAUGES, "no_such_lab.heat")
 
 
 def test_a_misspelt_name_with_a_dot_gets_the_nearest_one():
-    with pytest.raises(PluginError, match=r"no module 'em'.* Did you mean 'em.squad'\?"):
+    with pytest.raises(PluginError, match=r"no gauge 'em.sqaud'. Did you mean 'em.squad'\? Available: em.squad. There is no module 'em'"):
         plugins.find(GAUGES, "em.sqaud")
 
 

@@ -46,6 +46,16 @@ def test_resuming_with_another_recipe_is_refused(tmp_path):
         open_run(ExampleRecipe(learning_rate=2.0), tmp_path, stage="train", resume=True)
 
 
+def test_a_key_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
+    open_run(ExampleRecipe(), tmp_path, stage="train", resume=False).write_metrics({})
+    record = read_run(tmp_path)
+    del record["recipe"]["learning_rate"]
+    write_json(tmp_path / "run.json", record)
+    assert open_run(ExampleRecipe(), tmp_path, stage="train", resume=True).finished
+    with pytest.raises(RunDirError, match="changed: learning_rate"):
+        open_run(ExampleRecipe(learning_rate=2.0), tmp_path, stage="train", resume=True)
+
+
 def test_a_refused_run_leaves_the_earlier_record_alone(tmp_path):
     open_run(ExampleRecipe(), tmp_path, stage="train", resume=False).write_metrics({})
     before = (tmp_path / "run.json").read_bytes()
