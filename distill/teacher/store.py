@@ -18,6 +18,7 @@ from pydantic_core import from_json
 
 from refinery.errors import RunDirError
 from refinery.runtime.fingerprint import checksum, store_key
+from refinery.runtime.sqlite_file import open_database
 
 _Item = tuple[str, tuple[Any, ...], asyncio.Future[None]]
 _log = logging.getLogger(__name__)
@@ -180,11 +181,9 @@ def _locked(path: Path) -> TextIO:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, timeout=30)
+    database = open_database(path)
     database.text_factory = bytes  # a flipped bit may have made text of a value, and no text of its letters
     database.execute("PRAGMA mmap_size=1073741824")
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=NORMAL")  # survives kill -9; a power cut may lose the last commits, which are paid again
     return database
 
 

@@ -10,6 +10,7 @@ from refinery.errors import RetrievalError
 from refinery.retrievers.base import Hit, Retriever
 from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight
+from refinery.runtime.sqlite_file import open_database
 
 _MOST_REMEMBERED = 10_000
 # Nothing longer is a query: what a model wrote without end, or a page pasted as a question, would cost seconds and find no more.
@@ -68,11 +69,8 @@ class _SearchFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             # A server opens it on one thread and searches on another; never on two at once.
-            self._database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-            self._run("PRAGMA journal_mode=WAL")
-            self._run("PRAGMA synchronous=NORMAL")  # survives kill -9; a power cut may lose the last searches, which are made again
+            self._database = open_database(path, isolation_level=None, check_same_thread=False)
             self._run("CREATE TABLE IF NOT EXISTS searches (key BLOB PRIMARY KEY, hits TEXT NOT NULL)")
         except (sqlite3.Error, OSError) as error:
             raise RetrievalError(f"{path}: cannot keep searches ({error}). Choose another file for retriever.cache.") from None
