@@ -11,8 +11,8 @@ import re
 import socket
 
 import pytest
+from helpers.tiny_llama import saved_llama, tiny_llama
 from hypothesis import settings
-from tiny_llama import saved_llama, tiny_llama
 
 from refinery.contract.control_tokens import RQ_RAG
 
@@ -162,7 +162,7 @@ def tiny_encoder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory):
     """A model hub on loopback, in a process of its own; `hub.run(command)` runs a command against it."""
-    from hub_stand_in.client import Hub
+    from helpers.hub_client import Hub
 
     with Hub.started(tmp_path_factory.mktemp("hub")) as started:
         yield started

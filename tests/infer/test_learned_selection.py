@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 import yaml
-from family_rows import HOSTILE, ROWS, passage, recipe_values, tree_path
-from servers.completions import CompletionsServer
+from helpers.completions_server import CompletionsServer
+from helpers.family_rows import HOSTILE, ROWS, passage, recipe_values, tree_path
 
 from infer.__main__ import main
 from infer.decoders.rq_rag import Options, decode

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from migres_script import FILM, LYON, NEVER, OTHER, PERSON, WHOLE, Model, asked, extract, line, prompts, solve, titles
+from helpers.migres_script import FILM, LYON, NEVER, OTHER, PERSON, WHOLE, Model, asked, extract, line, prompts, solve, titles
 
 from infer.decoders.migres import Options, decode, roles
 from infer.session import Session

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from migres_script import FILM, NEVER, WHOLE, Model, asked, faults, line, prompts, solve
+from helpers.migres_script import FILM, NEVER, WHOLE, Model, asked, faults, line, prompts, solve
 
 from refinery.contract.records import Passage
 

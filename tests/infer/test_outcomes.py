@@ -4,15 +4,14 @@ import json
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import yaml
-from servers.completions import CompletionsServer
+from helpers.completions_server import CompletionsServer
+from helpers.scripted_server import scripted
 
 from infer.__main__ import main
 from refinery.contract.records import Passage, Question, read_records, write_records
@@ -73,25 +72,12 @@ def run(tmp_path, server) -> Callable[..., Run]:
 def retrieval_server(is_up: Callable[[], bool]):
     """Search-R1's /retrieve, as long as `is_up` says so."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            queries = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["queries"]
-            found = [[{"document": {"id": "1", "contents": '"film 1"\nby Maria 1.'}, "score": 1.0}] for _ in queries]
-            content = json.dumps({"result": found}).encode() if is_up() else b"{}"
-            self.send_response(200 if is_up() else 404)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(body):
+        found = [[{"document": {"id": "1", "contents": '"film 1"\nby Maria 1.'}, "score": 1.0}] for _ in body["queries"]]
+        return (200, {"result": found}) if is_up() else (404, {})
 
-        def log_message(self, *arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/retrieve"
-    finally:
-        server.shutdown()
+    with scripted(answer) as server:
+        yield f"{server.address}/retrieve"
 
 
 def test_a_question_without_passages_fails_alone_and_only_it_is_asked_again(run, server, capsys):
@@ -239,30 +225,14 @@ def test_compare_shows_what_went_wrong_beside_every_score(run, capsys):
 
 
 def test_a_key_that_is_refused_stops_the_run_and_leaves_nothing_in_the_way(run, server, capsys):
-    refusing = ThreadingHTTPServer(("127.0.0.1", 0), _Unauthorized)
-    threading.Thread(target=refusing.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    started = run(endpoint={"base_url": f"http://127.0.0.1:{refusing.server_port}/v1", "model": "scripted"}, decoder="direct")
-    assert started.start() == 2
-    refusing.shutdown()
+    refused = (401, {"error": {"message": "Incorrect API key provided"}})
+    with scripted(lambda body: refused, listing=refused) as refusing:
+        started = run(endpoint={"base_url": refusing.base_url, "model": "scripted"}, decoder="direct")
+        assert started.start() == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "status 401" in line
     assert not started.run.exists()
     assert started.start(f"endpoint.base_url={server.base_url}") == 0
-
-
-class _Unauthorized(BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        content = b'{"error": {"message": "Incorrect API key provided"}}'
-        self.send_response(401)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST
-
-    def log_message(self, *arguments):
-        pass
 
 
 def test_questions_without_gold_answers_are_answered_and_not_scored(run, capsys):

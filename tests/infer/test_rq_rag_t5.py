@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import torch
-from family_rows import ROWS, recipe_values
+from helpers.family_rows import ROWS, recipe_values
 
 from infer.decoders.rq_rag import Options, decode
 from infer.pipeline import Pipeline

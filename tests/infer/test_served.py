@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from servers.completions import CompletionsServer
+from helpers.completions_server import CompletionsServer
 
 from infer.__main__ import main
 from refinery.contract.control_tokens import RQ_RAG, write_manifest

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from chat_templates import FAMILIES
-from decoder_families import FAMILIES as DECODED
+from helpers.chat_templates import FAMILIES
+from helpers.decoder_families import FAMILIES as DECODED
 
 from infer.recipe import InferRecipe
 from refinery.runtime.recipe import load_recipe

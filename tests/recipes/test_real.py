@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from family_rows import ROWS, recipe_values
+from helpers.family_rows import ROWS, recipe_values
 
 from distill.guards import Guards
 from distill.recipe import DistillRecipe

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from family_rows import ROWS
-from tiny_llama import saved_llama
+from helpers.family_rows import ROWS
+from helpers.tiny_llama import saved_llama
 
 from refinery.contract.records import write_records
 from refinery.runtime.recipe import load_recipe

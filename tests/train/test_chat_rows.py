@@ -1,9 +1,9 @@
 """Under a chat template a row is trained token by token as inference writes it, for every task."""
 
 import pytest
-from chat_templates import FAMILIES, chat_tokenizer
-from family_rows import ROWS, recipe_values
-from tiny_llama import saved_llama, tiny_llama
+from helpers.chat_templates import FAMILIES, chat_tokenizer
+from helpers.family_rows import ROWS, recipe_values
+from helpers.tiny_llama import saved_llama, tiny_llama
 
 from refinery.contract.chat_template import reply_end, template_fingerprint
 from refinery.contract.control_tokens import write_manifest

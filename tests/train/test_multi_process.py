@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from tiny_llama import saved_llama
+from helpers.tiny_llama import saved_llama
 
 from refinery.contract.records import Passage, Step, Trajectory, write_records
 from refinery.llms.weights.checkpoint import load_checkpoint

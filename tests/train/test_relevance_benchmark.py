@@ -4,7 +4,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from family_rows import ROWS
+from helpers.family_rows import ROWS
 from hypothesis import given
 from hypothesis import strategies as st
 

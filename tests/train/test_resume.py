@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from family_rows import recipe_values
+from helpers.family_rows import recipe_values
 from safetensors.torch import load_file
 
 from refinery.contract.records import Passage, Step, Trajectory, write_records

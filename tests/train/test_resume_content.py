@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from family_rows import recipe_values
+from helpers.family_rows import recipe_values
 from safetensors.torch import load_file, save_file
 
 from refinery.errors import HubError, RunDirError

@@ -6,7 +6,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from tiny_llama import saved_llama
+from helpers.tiny_llama import saved_llama
 
 from refinery.contract.control_tokens import MANIFEST_FILE, RQ_RAG
 from refinery.contract.records import KnowledgeLabel, Passage, Step, Trajectory, write_records

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 import torch
-from decoder_families import family_model
-from family_rows import ROWS, recipe_values
+from helpers.decoder_families import family_model
+from helpers.family_rows import ROWS, recipe_values
 
 from refinery.contract.segments import Segment
 from refinery.errors import CheckpointError

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from migres_script import (
+from helpers.migres_script import (
     BORN,
     DIRECTED,
     FILM,

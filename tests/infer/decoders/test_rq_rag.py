@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from tiny_llama import tiny_llama
+from helpers.tiny_llama import tiny_llama
 
 from infer.decoders.rq_rag import Options, decode
 from infer.session import Session

@@ -1,7 +1,7 @@
 """Prompts go through the checkpoint's own chat template; what stands in a message stays text."""
 
 import pytest
-from chat_templates import CHATML, FAMILIES, LLAMA_3_2, chat_tokenizer
+from helpers.chat_templates import CHATML, FAMILIES, LLAMA_3_2, chat_tokenizer
 
 from refinery.contract.chat_template import Message, chat_segments, end_ids, frame_tokens, next_turn, reply_end, use_template, user_turn
 from refinery.contract.plain_text import added_token_names

@@ -4,9 +4,9 @@ from functools import cache
 from tempfile import TemporaryDirectory
 
 import pytest
+from helpers.tokenizer_kinds import CONTROL_TOKENS, KINDS
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizer_kinds import CONTROL_TOKENS, KINDS
 
 from refinery.contract.segments import encode_text
 from refinery.llms.engine.classifier import encode_pair

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from demo_teacher import PASSAGES, WORLDS
+from helpers.demo_teacher import PASSAGES, WORLDS
 
 from refinery.demo.teacher.replies import serve
 from refinery.demo.teacher.server import ChatServer

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from demo_teacher import COMMON_QUESTIONS, PASSAGES, WORLDS, config, several
+from helpers.demo_teacher import COMMON_QUESTIONS, PASSAGES, WORLDS, config, several
 
 from infer.session import Session
 from refinery.contract.records import Question

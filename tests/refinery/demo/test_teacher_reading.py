@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from demo_teacher import COMMON_QUESTIONS, PASSAGES, QUESTIONS, WORLDS, several, some
+from helpers.demo_teacher import COMMON_QUESTIONS, PASSAGES, QUESTIONS, WORLDS, several, some
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -25,7 +25,7 @@ def test_a_process_takes_its_own_accelerator(monkeypatch, accelerator, number, d
 
 
 def test_an_adapter_of_a_mixtures_experts_is_not_mixed_with_the_base(tmp_path, tiny_tokenizer):
-    from decoder_families import family_model
+    from helpers.decoder_families import family_model
     from peft import LoraConfig, get_peft_model
 
     model = family_model("mixtral", tiny_tokenizer)

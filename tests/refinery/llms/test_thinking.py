@@ -1,7 +1,7 @@
 """What a reasoning model thinks is kept apart from what it replies."""
 
 import pytest
-from chat_templates import chat_tokenizer
+from helpers.chat_templates import chat_tokenizer
 
 from refinery.llms.served.endpoint import parse_completion
 from refinery.llms.thinking import read_written, split_thinking

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from family_rows import HOSTILE, ROWS, recipe_values
+from helpers.family_rows import HOSTILE, ROWS, recipe_values
 
 from refinery.errors import RecipeError
 from refinery.llms.build import ModelConfig, build_llm

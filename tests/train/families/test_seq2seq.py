@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from family_rows import ROWS, recipe_values
+from helpers.family_rows import ROWS, recipe_values
 
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.segments import IGNORED_LABEL

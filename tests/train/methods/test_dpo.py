@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
-from autograd_bytes import kept_by_autograd
-from family_rows import HOSTILE, ROWS, recipe_values
+from helpers.autograd_bytes import kept_by_autograd
+from helpers.family_rows import HOSTILE, ROWS, recipe_values
 
 from infer.__main__ import main as infer
 from refinery.contract.control_tokens import RQ_RAG, check_manifest

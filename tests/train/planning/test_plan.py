@@ -3,7 +3,7 @@
 import pytest
 import torch
 import yaml
-from autograd_bytes import kept_by_autograd
+from helpers.autograd_bytes import kept_by_autograd
 
 from refinery.contract.records import Passage, Step, Trajectory, write_records
 from refinery.errors import CheckpointError, RecipeError

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import yaml
-from family_rows import ROWS
+from helpers.family_rows import ROWS
 
 from refinery.contract.records import Decomposition, KnowledgeLabel, Passage, RelevanceLabel, Step, Trajectory, write_records
 from refinery.contract.segments import IGNORED_LABEL

@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.tiny_llama import saved_llama
+from helpers.tokenizer_kinds import KINDS
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_llama import saved_llama
-from tokenizer_kinds import KINDS
 
 from refinery.contract.formats import parse_steps
 from refinery.contract.records import (

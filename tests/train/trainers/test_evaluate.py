@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from family_rows import ROWS, recipe_values
+from helpers.family_rows import ROWS, recipe_values
 from pydantic import ValidationError
 
 from refinery.contract.records import write_records

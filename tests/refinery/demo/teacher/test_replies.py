@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from demo_teacher import COMMON_QUESTIONS, PASSAGES, WORLDS, config, rejection, several, some, with_teacher
+from helpers.demo_teacher import COMMON_QUESTIONS, PASSAGES, WORLDS, config, rejection, several, some, with_teacher
 
 from distill.steps.refinement_kinds import Reply as NextStep
 from distill.tasks.decomposition import Reply as Decomposition

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
-from demo_teacher import WORLDS, decomposition_prompts, rejection, with_teacher
+from helpers.demo_teacher import WORLDS, decomposition_prompts, rejection, with_teacher
 
 from distill.tasks.decomposition import Reply as Decomposition
 from distill.teacher.teacher import RequestLog, Teacher

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from tiny_llama import tiny_llama
+from helpers.tiny_llama import tiny_llama
 
 from refinery.contract.segments import Segment
 from refinery.errors import LLMError

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import torch
-from tiny_llama import tiny_llama
+from helpers.tiny_llama import tiny_llama
 
 from refinery.errors import LLMError
 from refinery.llms.build import llm_over

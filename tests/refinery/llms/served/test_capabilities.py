@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from servers.completions import CompletionsServer
+from helpers.completions_server import CompletionsServer
 
 from refinery.errors import LLMError
 from refinery.llms.served.capabilities import NO_CAPABILITIES, Capabilities, probe

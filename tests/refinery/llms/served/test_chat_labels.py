@@ -1,12 +1,10 @@
 """Labels out of chats: of the log-probabilities that an endpoint gives, or of the words of its replies."""
 
 import asyncio
-import json
 import math
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from helpers.scripted_server import ScriptedServer, scripted
 
 from infer.decoders import ra_isf
 from infer.session import Session
@@ -57,71 +55,46 @@ def test_samples_without_a_label_do_not_count():
     assert mean_probs([{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 1.0}]) == {"a": 0.5, "b": 0.5}
 
 
-class Server:
+def knowing(logprobs: str):
     """A chat endpoint that answers "know"; with `logprobs`, without them, or refusing to be asked for them."""
 
-    def __init__(self, logprobs: str) -> None:
-        self.bodies: list[dict] = []
-        outer = self
+    def answer(body):
+        if logprobs == "refused" and body.get("logprobs"):
+            return 400, {"error": {"message": "logprobs is not supported"}}
+        choice = {"message": {"content": "know"}, "finish_reason": "stop"}
+        if logprobs == "given":
+            top = [{"token": "know", "logprob": math.log(0.8)}, {"token": "un", "logprob": math.log(0.2)}]
+            choice["logprobs"] = {"content": [{"token": "know", "logprob": math.log(0.8), "top_logprobs": top}]}
+        return 200, {"choices": [choice]}
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.bodies.append(body)
-                refused = logprobs == "refused" and body.get("logprobs")
-                choice = {"message": {"content": "know"}, "finish_reason": "stop"}
-                if logprobs == "given":
-                    top = [{"token": "know", "logprob": math.log(0.8)}, {"token": "un", "logprob": math.log(0.2)}]
-                    choice["logprobs"] = {"content": [{"token": "know", "logprob": math.log(0.8), "top_logprobs": top}]}
-                answer = {"error": {"message": "logprobs is not supported"}} if refused else {"choices": [choice]}
-                written = json.dumps(answer).encode()
-                self.send_response(400 if refused else 200)
-                self.send_header("Content-Length", str(len(written)))
-                self.end_headers()
-                self.wfile.write(written)
+    return scripted(answer)
 
-            def do_GET(self) -> None:
-                self.send_error(404)
 
-            def log_message(self, *values: object) -> None:
-                """Nothing."""
+def ask_labels(server: ScriptedServer, times: int = 1, **values):
+    """What `label_probs` gives, `times` over, and the record of what the endpoint can do."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    async def ask():
+        try:
+            return [await llm.context(f"q{i}").label_probs(LABELS) for i in range(times)]
+        finally:
+            await llm.close()
 
-    def __enter__(self) -> "Server":
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def labels(self, times: int = 1, **values):
-        """What `label_probs` gives, `times` over, and the record of what the endpoint can do."""
-
-        async def ask():
-            try:
-                return [await llm.context(f"q{i}").label_probs(LABELS) for i in range(times)]
-            finally:
-                await llm.close()
-
-        url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        llm = build_llm(ServedModelConfig(base_url=url, model="m", **values))
-        return asyncio.run(ask()), llm.record()
+    llm = build_llm(ServedModelConfig(base_url=server.base_url, model="m", **values))
+    return asyncio.run(ask()), llm.record()
 
 
 @pytest.mark.parametrize(("logprobs", "share", "requests"), [("given", 0.8, 2), ("ignored", 1.0, 2), ("refused", 1.0, 3)])
 def test_an_endpoint_is_asked_for_log_probabilities_until_it_refuses_them(logprobs, share, requests):
-    with Server(logprobs) as server:
-        found, record = server.labels(times=2)
+    with knowing(logprobs) as server:
+        found, record = ask_labels(server, times=2)
     assert [probs[" know"] for probs in found] == [pytest.approx(share)] * 2
     assert len(server.bodies) == requests
     assert record["label_logprobs"] is (logprobs == "given")
 
 
 def test_a_label_may_be_the_share_of_samples():
-    with Server("ignored") as server:
-        assert server.labels(label_samples=3, temperature=0.7)[0] == [{" know": 1.0, " unknow": 0.0}]
+    with knowing("ignored") as server:
+        assert ask_labels(server, label_samples=3, temperature=0.7)[0] == [{" know": 1.0, " unknow": 0.0}]
     assert [body["temperature"] for body in server.bodies] == [0.7] * 3
 
 

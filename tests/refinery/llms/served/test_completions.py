@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from servers.completions import CompletionsServer
+from helpers.completions_server import CompletionsServer
 
 from refinery.contract.segments import Segment
 from refinery.errors import LLMError

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from servers.completions import CompletionsServer
+from helpers.completions_server import CompletionsServer
 
 from infer.session import Session
 from infer.steps.scorers import relevance_judge

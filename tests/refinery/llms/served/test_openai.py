@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import openai
 import pytest
-from servers.scripted import chat_reply, prompt_of, scripted
+from helpers.scripted_server import chat_reply, prompt_of, scripted
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import LLMError, RetrievalError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from decoder_families import FAMILIES, REFUSED, WINDOW, family_config, family_model
+from helpers.decoder_families import FAMILIES, REFUSED, WINDOW, family_config, family_model
 from transformers import AutoModelForCausalLM
 
 from refinery.contract.segments import Segment

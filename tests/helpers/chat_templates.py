@@ -1,8 +1,8 @@
-"""The chat templates of real families, by the kind of their tokenizer (tests/tokenizer_kinds.py)."""
+"""The chat templates of real families, by the kind of their tokenizer (tests/helpers/tokenizer_kinds.py)."""
 
 from typing import Any
 
-from tokenizer_kinds import KINDS
+from helpers.tokenizer_kinds import KINDS
 
 LLAMA_3 = (
     "{% set loop_messages = messages %}{% for message in loop_messages %}"

@@ -1,6 +1,6 @@
 """A stand-in for the model hub: the part of its HTTP interface that its own client uses to push and to pull, held in memory.
 
-A process of its own (`python tests/hub_stand_in/server.py PORT TOKEN`); clients reach it through HF_ENDPOINT and are not patched. It asks
+A process of its own (`python tests/helpers/hub_server.py PORT TOKEN`); clients reach it through HF_ENDPOINT and are not patched. It asks
 for the token on every write and for everything private, as the hub does. `/stand-in/...` is for tests: what it
 holds, and a path that it shall serve wrongly.
 """

@@ -1,6 +1,7 @@
-"""An HTTP server on loopback that answers each POST by a script: any status, any bytes, any headers."""
+"""The one HTTP server on loopback that answers by a script: any status, any bytes, any headers."""
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -11,15 +12,21 @@ Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]  # status, JSON or by
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """`answer` gets the JSON of a request; `bodies` and `headers` remember what was sent."""
+    """`answer` gets the JSON of each POST, and `listing` is what each GET gets; `bodies` and `headers` remember what was posted."""
 
     request_queue_size = 128
     daemon_threads = True
 
-    def __init__(self, answer: Callable[[dict[str, Any]], Answer]) -> None:
+    def __init__(self, answer: Callable[[dict[str, Any]], Answer], listing: Answer) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.answer, self.bodies, self.headers = answer, list[dict[str, Any]](), list[dict[str, str]]()
-        self.base_url = f"http://127.0.0.1:{self.server_port}/v1"
+        self.answer, self.listing, self.bodies, self.headers = answer, listing, list[dict[str, Any]](), list[dict[str, str]]()
+        self.address = f"http://127.0.0.1:{self.server_port}"
+        self.base_url = f"{self.address}/v1"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is no error of the test's, and its standard error may be what a test reads."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -31,11 +38,16 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
         self.server.bodies.append(body)
         self.server.headers.append(dict(self.headers))
-        status, value, *headers = self.server.answer(body)
+        self._reply(*self.server.answer(body))
+
+    def do_GET(self) -> None:
+        self._reply(*self.server.listing)
+
+    def _reply(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
         content = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
-        for name, header in (headers[0] if headers else {}).items():
+        for name, header in (headers or {}).items():
             self.send_header(name, header)
         self.end_headers()
         self.wfile.write(content)
@@ -45,9 +57,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def scripted(answer: Callable[[dict[str, Any]], Answer]) -> Generator[ScriptedServer, None, None]:
+def scripted(answer: Callable[[dict[str, Any]], Answer], *, listing: Answer = (404, {})) -> Generator[ScriptedServer, None, None]:
     """A server in this process, on a thread, until the block ends."""
-    with ScriptedServer(answer) as server:
+    with ScriptedServer(answer, listing) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:

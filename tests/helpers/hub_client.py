@@ -29,7 +29,7 @@ class Hub:
         with closing(socket.socket()) as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("server.py")), str(port), TOKEN])
+        process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("hub_server.py")), str(port), TOKEN])
         hub = cls(f"http://127.0.0.1:{port}", folder)
         try:
             while process.poll() is None:
