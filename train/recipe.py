@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, ValidationInfo, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator, model_validator
 
 from refinery.contract.formats import EvidenceLoss, FormatName
 from refinery.llms.served.endpoint import CHAT_TEMPLATE
@@ -63,8 +63,8 @@ class TrainRecipe(Recipe):
     beta: float = Field(
         0.1, description="how closely DPO keeps to the base (preference only); 0.1 as in the paper (Rafailov et al. 2023, App. B)", gt=0
     )
-    loss_weights: dict[LossKind, PositiveFloat] = Field(
-        {}, description="weight of a token's loss by kind, such as {control_token: 2.0}; 1 where not named"
+    loss_weights: dict[LossKind, NonNegativeFloat] = Field(
+        {}, description="weight of a token's loss by kind, such as {control_token: 2.0}; 1 where not named, and 0 masks, such as {query: 0}"
     )
     label_balance: bool = Field(False, description="repeat rows of the rarer label until both are equally frequent")
     epochs: float = Field(3, description="RA-ISF trains 3, RQ-RAG 1", gt=0)

@@ -37,7 +37,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: Tr
         train_dataset=build_dataset(rows, bin_length=recipe.max_length if recipe.packing else None),
         eval_dataset=build_dataset(encode_rows(held_out, recipe, tokenizer)[0]) if held_out else None,
         processing_class=tokenizer,
-        loss_weights=recipe.loss_weights,
+        loss_weights={kind: weight for kind, weight in recipe.loss_weights.items() if weight},  # 0 is masked in the rows
     )
     if recipe.strategy == "qlora":
         keep_trained_in_float32(model)  # SFTTrainer has cast it down

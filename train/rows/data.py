@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from refinery.contract.records import (
     read_records,
 )
 from refinery.contract.rq_rag_release import read_trajectories
-from refinery.contract.segments import EncodedRow, Segment, SegmentKind, encode
+from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, SegmentKind, encode
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
 from refinery.tasks.rows import prompt_and_reply
@@ -69,12 +70,20 @@ def held_out_records(recipe: TrainRecipe) -> list[Any]:
 
 
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, Any]]:
-    """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`."""
-    return fit_rows(records, recipe, lambda record: encode(row_segments(record, recipe, tokenizer), tokenizer))
+    """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`, and RecipeError where nothing would train."""
+    rows, counts = fit_rows(records, recipe, lambda record: encode(row_segments(record, recipe, tokenizer), tokenizer))
+    if all(label == IGNORED_LABEL for row in rows for label in row.labels):
+        raise recipe.fault("loss_weights", "masks every token of every row. Leave out a kind that is to be trained.")
+    return rows, counts
 
 
 def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segment]:
     """One record as segments: the prompt that inference will render, then what the model must write."""
+    masked = {kind for kind, weight in recipe.loss_weights.items() if weight == 0}
+    return [replace(segment, trained=segment.trained and segment.kind not in masked) for segment in _segments(record, recipe, tokenizer)]
+
+
+def _segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segment]:
     if not isinstance(record, Trajectory):
         prompt, reply = prompt_and_reply(record)
         return [

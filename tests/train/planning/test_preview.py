@@ -51,6 +51,12 @@ def test_a_weight_stands_behind_what_it_weighs(recipe_of):
     assert "⟦ director of Dune⟧⟦[EOS]⟧x2" in text
 
 
+def test_a_weight_of_zero_masks(recipe_of):
+    text = shown(recipe_of(loss_weights={"query": 0, "answer": 0.5}))
+    assert "⟦[S_Rewritten_Query]⟧ director of Dune⟦[EOS]⟧" in text
+    assert "⟦[A_Response]⟧⟦ Maria Torvel⟧x0.5" in text
+
+
 def test_a_terminal_gets_colours_and_no_brackets(recipe_of):
     text = shown(recipe_of(loss_weights={"control_token": 2.0}), force_terminal=True, color_system="standard")
     assert "\x1b[32m director of Dune\x1b[0m" in text

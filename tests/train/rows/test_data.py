@@ -8,7 +8,7 @@ from helpers.family_rows import ROWS
 
 from refinery.contract.records import Decomposition, KnowledgeLabel, Passage, RelevanceLabel, Step, Trajectory, write_records
 from refinery.contract.segments import IGNORED_LABEL
-from refinery.errors import RecordError
+from refinery.errors import RecipeError, RecordError
 from refinery.tasks.sub_models import (
     IRRELEVANT,
     KNOW,
@@ -156,6 +156,20 @@ def test_balanced_labels_are_equally_frequent_and_keep_every_row(tmp_path):
     assert [record.label for record in given].count("unknow") == 7 == [record.label for record in given].count("know")
 
 
+def test_a_weight_of_zero_masks_a_kind(control_tokenizer):
+    whole, masked = encoded(TREE, control_tokenizer), encoded(TREE, control_tokenizer, loss_weights={"query": 0})
+    assert "Maria Torvel born?" in trained_text(whole, control_tokenizer)
+    assert "born" not in trained_text(masked, control_tokenizer)
+    assert masked.input_ids == whole.input_ids
+    kept = [label for label, kind in zip(whole.labels, whole.kinds, strict=True) if kind != "query" and label != IGNORED_LABEL]
+    assert [label for label in masked.labels if label != IGNORED_LABEL] == kept
+
+
+def test_rows_of_which_nothing_trains_are_refused(control_tokenizer):
+    with pytest.raises(RecipeError, match="loss_weights: masks every token of every row"):
+        encoded(TREE, control_tokenizer, loss_weights={"query": 0, "answer": 0, "control_token": 0})
+
+
 @pytest.mark.parametrize(
     ("content", "values", "message"),
     [
@@ -169,7 +183,7 @@ def test_balanced_labels_are_equally_frequent_and_keep_every_row(tmp_path):
         ("x", ["learning_rat=1"], "learning_rat: unknown key. Did you mean 'learning_rate'?"),
         ("x", ["warmup_ratio=0.1"], "warmup_ratio: unknown key. It is called 'warmup_steps' here."),
         ("x", ["loss_weights.evidnce=2"], "loss_weights.evidnce"),
-        ("x", ["loss_weights.query=-1"], "loss_weights.query: Input should be greater than 0"),
+        ("x", ["loss_weights.query=-1"], "loss_weights.query: Input should be greater than or equal to 0"),
         ("x", ["evidence_loss=none"], "evidence_loss: Input should be 'masked', 'inside_markers' or 'all'"),
         ("x", ["overlong=truncate"], "overlong: Input should be 'drop', 'raise' or 'shorten_evidence'"),
         ("x", ["task=critic"], "task: Input should be 'self_knowledge', "),

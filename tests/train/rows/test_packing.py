@@ -72,8 +72,9 @@ def test_rows_in_one_sequence_train_what_padded_rows_train(tiny_bases, tmp_path,
         {"strategy": "lora", "gradient_checkpointing": True},
         {"loss_weights": {"control_token": 2.0, "answer": 0.5}},
         {"evidence_loss": "all", "loss_weights": {"evidence": 0.1}},
+        {"loss_weights": {"query": 0, "answer": 0.5}},
     ],
-    ids=["adapter", "checkpointed", "weighted", "evidence"],
+    ids=["adapter", "checkpointed", "weighted", "evidence", "masked"],
 )
 def test_packing_changes_nothing_else(tiny_bases, tmp_path, values):
     packed, _ = trainer_of(tiny_bases["tied"], tmp_path, packing=True, **values)
