@@ -80,19 +80,15 @@ class InferRecipe(PipelineRecipe):
     metrics: list[str] = Field(default=[], description="metrics of your own, such as my_lab.metrics:mine, beside all that ship")
 
     def check(self, where: str) -> None:
-        """The decoder's options and the metrics."""
+        """The decoder's options, the reader and the metrics."""
         super().check(where)
+        with self.at("reader"):
+            plugins.load("refinery.questions", self.reader)
         if self.metrics:
             from refinery.metrics.registry import find_metric
 
             for metric in self.metrics:
                 find_metric(metric)
-
-    def check(self, where: str) -> None:
-        """The decoder's options, and the reader."""
-        super().check(where)
-        with self.at("reader"):
-            plugins.load("refinery.questions", self.reader)
 
 
 RUN_KEYS = frozenset(InferRecipe.model_fields.keys() - PipelineRecipe.model_fields.keys())
