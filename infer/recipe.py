@@ -20,24 +20,28 @@ class PipelineRecipe(Recipe):
 
     decoder: str = Field(description="a file of infer/decoders, or module:attribute")
     options: dict[str, Any] = Field(default={}, description="the decoder's own switches")
-    name: str | None = Field(None, description="what tables and clients call it; the decoder's name by default")
-    llm: ModelConfig | None = Field(None, description="a causal model on this machine")
+    name: str | None = Field(default=None, description="what tables and clients call it; the decoder's name by default")
+    llm: ModelConfig | None = Field(default=None, description="a causal model on this machine")
     endpoint: ServedModelConfig | None = Field(
-        None, description="in its place an endpoint: by chat for decoders that only prompt, with `tokenizer` for all", validate_default=True
+        default=None,
+        description="in its place an endpoint: by chat for decoders that only prompt, with `tokenizer` for all",
+        validate_default=True,
     )
     sub_models: dict[Role, ModelConfig | ServedModelConfig] = Field(
         default={}, description="models of their own by role (RA-ISF's self_knowledge, relevance, decomposition), of any family or served"
     )
     retriever: RetrieverConfig | None = None
-    passages_per_query: int = Field(5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
-    max_new_tokens: int = Field(100, description="tokens of an answer; RQ-RAG's scripts use 100", ge=1)
+    passages_per_query: int = Field(default=5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
+    max_new_tokens: int = Field(default=100, description="tokens of an answer; RQ-RAG's scripts use 100", ge=1)
     answer_style: AnswerStyle = Field(
-        "paper",
+        default="paper",
         description="paper: prompts as printed, and the whole reply is the answer; short: asks for a few words, and reads it out of a "
         "sentence that states it. Compare systems under one style",
     )
-    questions_in_flight: int = Field(64, description="questions decoded at once; bounds the keys and values kept", ge=1)
-    keep_prompts: bool = Field(False, description="keep in the trace what each call read, of which `distill` (task traces) makes rows")
+    questions_in_flight: int = Field(default=64, description="questions decoded at once; bounds the keys and values kept", ge=1)
+    keep_prompts: bool = Field(
+        default=False, description="keep in the trace what each call read, of which `distill` (task traces) makes rows"
+    )
 
     @field_validator("endpoint")
     @classmethod
@@ -74,9 +78,9 @@ class InferRecipe(PipelineRecipe):
     """A pipeline over a set of questions."""
 
     questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or other datasets with `reader`")
-    reader: str = Field("jsonl", description="a file of refinery/questions: the schema the questions are in")
+    reader: str = Field(default="jsonl", description="a file of refinery/questions: the schema the questions are in")
     output_dir: Path
-    limit: int | None = Field(None, description="answer only the first questions", ge=1)
+    limit: int | None = Field(default=None, description="answer only the first questions", ge=1)
     metrics: list[str] = Field(default=[], description="metrics of your own, such as my_lab.metrics:mine, beside all that ship")
 
     def check(self, where: str) -> None:

@@ -20,12 +20,12 @@ class Options(Recipe):
     """What the reader is shown, and in which style it answers."""
 
     passages: Literal["none", "found", "supporting"] = Field(
-        "supporting",
+        default="supporting",
         description="none: closed-book; found: what the search finds; supporting: the annotated passages, then what the search finds, "
         "`passages_per_query` in all, in random order",
     )
-    answer_style: Literal["paper", "short"] = Field("short", description="as the inference recipe will have it")
-    seed: int = Field(0, description="of the passages' order")
+    answer_style: Literal["paper", "short"] = Field(default="short", description="as the inference recipe will have it")
+    seed: int = Field(default=0, description="of the passages' order")
 
 
 def needs(options: Options) -> tuple[str, ...]:

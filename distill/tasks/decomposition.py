@@ -21,12 +21,13 @@ class Options(Recipe):
     """Who decomposes, and what is kept."""
 
     by: Literal["teacher", "annotations"] = "teacher"
-    examples: Literal["zero", "few"] = Field("zero", description="few puts worked examples into the prompt")
+    examples: Literal["zero", "few"] = Field(default="zero", description="few puts worked examples into the prompt")
     references: Literal["kept", "resolved"] = Field(
-        "kept", description="annotated `#1` stays, or becomes the gold answer that it stands for"
+        default="kept", description="annotated `#1` stays, or becomes the gold answer that it stands for"
     )
     undivided: Literal["reject", "keep"] = Field(
-        "reject", description="a question left whole, as its only sub-question; kept ones teach the student which questions not to divide"
+        default="reject",
+        description="a question left whole, as its only sub-question; kept ones teach the student which questions not to divide",
     )
 
 

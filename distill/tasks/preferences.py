@@ -15,8 +15,8 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """What counts as right, and how many pairs a tree gives."""
 
-    metric: AnswerMetric = Field("em.squad", description="an answer is right from a score of 0.5 on")
-    most_per_question: int = Field(4, description="pairs of a question; no path is in two of them", ge=1)
+    metric: AnswerMetric = Field(default="em.squad", description="an answer is right from a score of 0.5 on")
+    most_per_question: int = Field(default=4, description="pairs of a question; no path is in two of them", ge=1)
 
 
 def needs(options: Options) -> tuple[str, ...]:

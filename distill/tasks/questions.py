@@ -30,14 +30,14 @@ _NAMES_ITS_PASSAGE = re.compile(r"\b(?:the|this|these|above|given) (?:passages?|
 class Options(Recipe):
     """What is asked about, and how strictly answers are compared."""
 
-    documents: Path | None = Field(None, description="folder of .txt and .md files; without it, retriever.passages are asked about")
+    documents: Path | None = Field(default=None, description="folder of .txt and .md files; without it, retriever.passages are asked about")
     words_per_passage: int = Field(
-        100, description="most words of a passage of the documents (DPR Sec. 4.1); a folder is indexed by 100", ge=10
+        default=100, description="most words of a passage of the documents (DPR Sec. 4.1); a folder is indexed by 100", ge=10
     )
-    hops: Literal[1, 2] = Field(1, description="2 asks about pairs of passages, where one mentions the other's title")
-    links_per_passage: int = Field(3, description="pairs that one passage may open", ge=1)
-    questions_per_passage: int = Field(1, description="questions of one passage or pair", ge=1)
-    min_f1: float = Field(0.8, description="token F1 from which a reply that does not hold the answer counts as it", gt=0, le=1)
+    hops: Literal[1, 2] = Field(default=1, description="2 asks about pairs of passages, where one mentions the other's title")
+    links_per_passage: int = Field(default=3, description="pairs that one passage may open", ge=1)
+    questions_per_passage: int = Field(default=1, description="questions of one passage or pair", ge=1)
+    min_f1: float = Field(default=0.8, description="token F1 from which a reply that does not hold the answer counts as it", gt=0, le=1)
 
 
 def needs(options: Options) -> tuple[str, ...]:

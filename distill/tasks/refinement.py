@@ -19,21 +19,24 @@ class Options(Recipe):
     """Which questions these are, and whose words the trajectories are in."""
 
     kind: Literal["stepwise", "dialogue", "multiple_choice", "multi_hop", "ambiguous", "instruction"] = Field(
-        "stepwise", description="the kind of question (App. A.1); stepwise lets the teacher choose the action at each step"
+        default="stepwise", description="the kind of question (App. A.1); stepwise lets the teacher choose the action at each step"
     )
     by: Literal["teacher", "annotations"] = Field(
-        "teacher",
+        default="teacher",
         description="annotations: sub-questions, readings and answers of the dataset, for multi_hop and ambiguous; no teacher is asked",
     )
-    examples: Literal["zero", "few"] = Field("zero", description="few puts worked examples into the first prompt, as Tables 4 to 6 do")
+    examples: Literal["zero", "few"] = Field(
+        default="zero", description="few puts worked examples into the first prompt, as Tables 4 to 6 do"
+    )
     retention: float = Field(
-        0,
+        default=0,
         description="share of rows that keep the dataset's answer, not a regenerated one; Sec. 4.4 tries 0 (the paper's), 0.25 ... 1",
         ge=0,
         le=1,
     )
     keep_wrong_answers: bool = Field(
-        False, description="keep regenerated short answers that are not gold ones (stepwise, multiple_choice, multi_hop); the paper does"
+        default=False,
+        description="keep regenerated short answers that are not gold ones (stepwise, multiple_choice, multi_hop); the paper does",
     )
 
     @model_validator(mode="after")

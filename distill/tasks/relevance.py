@@ -25,10 +25,12 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """Who judges the passages, and how."""
 
-    by: Literal["teacher", "annotations"] = Field("teacher", description="annotations need a corpus with the dataset's own passage ids")
-    judge: Literal["each", "list"] = Field("list", description="one call a passage (App. A.2), or one for all passages (App. D)")
-    swap: bool = Field(False, description="judge the list in reverse order too: relevant is what both orders call relevant")
-    examples: Literal["zero", "few"] = Field("zero", description="few puts worked examples into the prompt")
+    by: Literal["teacher", "annotations"] = Field(
+        default="teacher", description="annotations need a corpus with the dataset's own passage ids"
+    )
+    judge: Literal["each", "list"] = Field(default="list", description="one call a passage (App. A.2), or one for all passages (App. D)")
+    swap: bool = Field(default=False, description="judge the list in reverse order too: relevant is what both orders call relevant")
+    examples: Literal["zero", "few"] = Field(default="zero", description="few puts worked examples into the prompt")
 
     @field_validator("swap")
     @classmethod

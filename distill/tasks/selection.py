@@ -19,10 +19,10 @@ from refinery.tasks.sub_models import selection_prompt
 class Options(Recipe):
     """What counts as right, and how many paths of a question are kept."""
 
-    metric: AnswerMetric = Field("em.squad", description="an answer is right from a score of 0.5 on")
-    most_per_question: int = Field(4, description="paths kept of a question, at most half of them right and half wrong", ge=2)
+    metric: AnswerMetric = Field(default="em.squad", description="an answer is right from a score of 0.5 on")
+    most_per_question: int = Field(default=4, description="paths kept of a question, at most half of them right and half wrong", ge=2)
     one_sided: Literal["leave_out", "keep"] = Field(
-        "leave_out", description="a question whose paths are all right, or all wrong, says nothing about choosing"
+        default="leave_out", description="a question whose paths are all right, or all wrong, says nothing about choosing"
     )
 
 

@@ -23,12 +23,14 @@ METRICS = {"em.squad": exact_match, "f1.squad": token_f1}
 class Options(Recipe):
     """Who says what is known, and how."""
 
-    by: Literal["student", "teacher"] = Field("student", description="the target's own right answers (App. A.1), or the teacher (App. D)")
-    examples: Literal["zero", "few"] = Field("zero", description="few puts worked examples into the prompt")
-    samples: int = Field(1, description="closed-book answers of the student; 1 is Eq. 5", ge=1)
-    temperature: float = Field(0.0, description="of a local student's samples; an endpoint's is target_endpoint.temperature", ge=0)
-    metric: Literal["em.squad", "f1.squad"] = Field("em.squad", description="grades an answer; em.squad is Eq. 5")
-    threshold: float = Field(0.5, description="the label is `know` from this share of right answers on", gt=0, le=1)
+    by: Literal["student", "teacher"] = Field(
+        default="student", description="the target's own right answers (App. A.1), or the teacher (App. D)"
+    )
+    examples: Literal["zero", "few"] = Field(default="zero", description="few puts worked examples into the prompt")
+    samples: int = Field(default=1, description="closed-book answers of the student; 1 is Eq. 5", ge=1)
+    temperature: float = Field(default=0.0, description="of a local student's samples; an endpoint's is target_endpoint.temperature", ge=0)
+    metric: Literal["em.squad", "f1.squad"] = Field(default="em.squad", description="grades an answer; em.squad is Eq. 5")
+    threshold: float = Field(default=0.5, description="the label is `know` from this share of right answers on", gt=0, le=1)
 
 
 def needs(options: Options) -> tuple[str, ...]:

@@ -33,20 +33,24 @@ _CHECK = "entailment"  # a call that checks the one before it, of which a studen
 class Options(Recipe):
     """Which traces, and what is made of them."""
 
-    metric: AnswerMetric = Field("em.squad", description="an answer counts as right from `min_score` on by this metric of refinery/metrics")
-    min_score: float = Field(1.0, gt=0, le=1)
+    metric: AnswerMetric = Field(
+        default="em.squad", description="an answer counts as right from `min_score` on by this metric of refinery/metrics"
+    )
+    min_score: float = Field(default=1.0, gt=0, le=1)
     form: Literal["steps", "trajectories"] = "steps"
     searches_find: Literal["new_support", "anything"] = Field(
-        "new_support", description="what a search must find; questions without annotated support are not checked"
+        default="new_support", description="what a search must find; questions without annotated support are not checked"
     )
-    steps: list[str] | None = Field(None, description="only calls of these names in the trace; all by default")
+    steps: list[str] | None = Field(default=None, description="only calls of these names in the trace; all by default")
     explanations: bool = Field(
-        False,
+        default=False,
         description="MIGRES' student writes the teacher's explanation before its answer, as in Hsieh et al. 2023 (distilling step by step):"
         " more tokens, and a small model answers better for what it has written",
     )
     most_per_group: int | None = Field(
-        None, description="rows of one step (of trajectories: all) and one number of calls at most, to even out actions and lengths", ge=1
+        default=None,
+        description="rows of one step (of trajectories: all) and one number of calls at most, to even out actions and lengths",
+        ge=1,
     )
 
 

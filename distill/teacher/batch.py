@@ -37,14 +37,14 @@ _QUEUE_IS_FULL = "token_limit_exceeded"  # the organisation has too many tokens 
 class BatchConfig(Recipe):
     """How requests become Batch jobs; the limits are OpenAI's."""
 
-    max_requests: int = Field(50_000, description="requests per job", ge=1)
-    max_bytes: int = Field(200_000_000, description="bytes per job's input file", ge=1)
-    poll_seconds: float = Field(60.0, description="between two looks at a job", gt=0)
-    quiet_seconds: float = Field(5.0, description="a wave is sent when nothing new was asked for so long", gt=0)
+    max_requests: int = Field(default=50_000, description="requests per job", ge=1)
+    max_bytes: int = Field(default=200_000_000, description="bytes per job's input file", ge=1)
+    poll_seconds: float = Field(default=60.0, description="between two looks at a job", gt=0)
+    quiet_seconds: float = Field(default=5.0, description="a wave is sent when nothing new was asked for so long", gt=0)
     stragglers: Literal["batch", "live"] = Field(
-        "batch", description="where requests go that a job left unanswered; `live` prices all as live"
+        default="batch", description="where requests go that a job left unanswered; `live` prices all as live"
     )
-    price_factor: float = Field(0.5, description="what a batched token costs of a live one", gt=0)
+    price_factor: float = Field(default=0.5, description="what a batched token costs of a live one", gt=0)
 
 
 @dataclass(slots=True)

@@ -32,12 +32,14 @@ class Options(Recipe):
     """Which strategy, and its numbers."""
 
     strategy: Literal["vanilla", "vanilla_s", "summ", "snippet", "rerank"] = "vanilla"
-    examples: Examples = Field("zero", description="few: three worked examples; ALCE shows two, MIGRES' Table 3 runs it without")
-    relevance_threshold: float = Field(4.0, description="vanilla_s: a sentence is kept from this BM25 score on; see MIGRES' option")
-    samples: int = Field(4, description="rerank: answers drawn; the paper draws four", ge=2)
-    temperature: float = Field(1.0, description="rerank: of the samples", gt=0)
-    entailment: Literal["lexical", "llm"] = Field("lexical", description="rerank: who judges citations, in place of the paper's T5-XXL NLI")
-    max_reply_tokens: int = Field(300, description="of each reply", ge=1)
+    examples: Examples = Field(default="zero", description="few: three worked examples; ALCE shows two, MIGRES' Table 3 runs it without")
+    relevance_threshold: float = Field(default=4.0, description="vanilla_s: a sentence is kept from this BM25 score on; see MIGRES' option")
+    samples: int = Field(default=4, description="rerank: answers drawn; the paper draws four", ge=2)
+    temperature: float = Field(default=1.0, description="rerank: of the samples", gt=0)
+    entailment: Literal["lexical", "llm"] = Field(
+        default="lexical", description="rerank: who judges citations, in place of the paper's T5-XXL NLI"
+    )
+    max_reply_tokens: int = Field(default=300, description="of each reply", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

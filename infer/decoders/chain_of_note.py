@@ -20,8 +20,10 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """Prompt, and how long the notes may be."""
 
-    prompt: Literal["own", "rq_rag"] = Field("own", description="rq_rag: Table 8's, over two simpler questions that the model names first")
-    max_note_tokens: int = Field(500, description="notes and answer together", ge=1)
+    prompt: Literal["own", "rq_rag"] = Field(
+        default="own", description="rq_rag: Table 8's, over two simpler questions that the model names first"
+    )
+    max_note_tokens: int = Field(default=500, description="notes and answer together", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

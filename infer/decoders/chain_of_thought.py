@@ -20,9 +20,11 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """Prompt, and how much may be thought."""
 
-    examples: Examples = Field("zero", description="few: three worked examples before the question; Wei et al. show four to eight")
-    prompt: Literal["own", "rq_rag"] = Field("own", description="rq_rag: Table 7's, over two simpler questions that the model names first")
-    max_reasoning_tokens: int = Field(300, description="thoughts and answer together", ge=1)
+    examples: Examples = Field(default="zero", description="few: three worked examples before the question; Wei et al. show four to eight")
+    prompt: Literal["own", "rq_rag"] = Field(
+        default="own", description="rq_rag: Table 7's, over two simpler questions that the model names first"
+    )
+    max_reasoning_tokens: int = Field(default=300, description="thoughts and answer together", ge=1)
 
     @model_validator(mode="after")
     def _rq_rag_shows_no_examples(self) -> Self:

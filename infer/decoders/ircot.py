@@ -19,11 +19,11 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """Examples, and bounds of the interleaving."""
 
-    examples: Examples = Field("zero", description="few: three worked examples; the paper shows as many of its fifteen as fit")
-    max_steps: int = Field(8, description="sentences of thought; the paper uses 8", ge=1)
-    max_passages: int = Field(15, description="of all searches together; the paper's cap", ge=1)
-    max_sentence_tokens: int = Field(100, description="of one sentence", ge=1)
-    max_reading_tokens: int = Field(300, description="of the reader's reply", ge=1)
+    examples: Examples = Field(default="zero", description="few: three worked examples; the paper shows as many of its fifteen as fit")
+    max_steps: int = Field(default=8, description="sentences of thought; the paper uses 8", ge=1)
+    max_passages: int = Field(default=15, description="of all searches together; the paper's cap", ge=1)
+    max_sentence_tokens: int = Field(default=100, description="of one sentence", ge=1)
+    max_reading_tokens: int = Field(default=300, description="of the reader's reply", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

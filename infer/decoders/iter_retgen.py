@@ -14,9 +14,11 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """Examples, and how often."""
 
-    examples: Examples = Field("zero", description="few: three worked examples, as in the paper; re-thinking compares without any")
-    iterations: int = Field(2, description="re-thinking and MIGRES compare with 2, RA-ISF's Table 1 quotes 3; 1 is RAG with thoughts", ge=1)
-    max_reasoning_tokens: int = Field(300, description="of each generation, all of which goes into the next query", ge=1)
+    examples: Examples = Field(default="zero", description="few: three worked examples, as in the paper; re-thinking compares without any")
+    iterations: int = Field(
+        default=2, description="re-thinking and MIGRES compare with 2, RA-ISF's Table 1 quotes 3; 1 is RAG with thoughts", ge=1
+    )
+    max_reasoning_tokens: int = Field(default=300, description="of each generation, all of which goes into the next query", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

@@ -16,9 +16,11 @@ from refinery.tasks.sub_models import fill_references
 class Options(Recipe):
     """Examples and bounds."""
 
-    examples: Examples = Field("zero", description="few: three worked examples in both stages' prompts; the paper shows some in each")
-    max_parts: int = Field(6, description="simpler questions answered before the question itself", ge=0)
-    max_reasoning_tokens: int = Field(200, description="of the decomposition, and of each answer", ge=1)
+    examples: Examples = Field(
+        default="zero", description="few: three worked examples in both stages' prompts; the paper shows some in each"
+    )
+    max_parts: int = Field(default=6, description="simpler questions answered before the question itself", ge=0)
+    max_reasoning_tokens: int = Field(default=200, description="of the decomposition, and of each answer", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

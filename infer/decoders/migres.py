@@ -42,41 +42,46 @@ class Options(Recipe):
     """Table 11's hyper-parameters, the models of the filters, and the ablations. Table 11 retrieves `passages_per_query: 50`."""
 
     max_iterations: int = Field(
-        5, description="T (Table 11: 5, open-domain 3); the first search counts, as in Table 17, which the authors' code does not do", ge=1
+        default=5,
+        description="T (Table 11: 5, open-domain 3); the first search counts, as in Table 17, which the authors' code does not do",
+        ge=1,
     )
-    passages_in_prompt: int = Field(5, description="k (Table 11)", ge=1)
+    passages_in_prompt: int = Field(default=5, description="k (Table 11)", ge=1)
     reranker: Literal["cross_encoder", "judge", "lexical", "none"] = Field(
-        "lexical",
+        default="lexical",
         description="the paper's model; a relevance judge that `train` made, as sub_models.reranker or an adapter; BM25; or no filter",
     )
     cross_encoder: CrossEncoderConfig = Field(
-        CrossEncoderConfig(model="BAAI/bge-reranker-base"), description="the model of reranker: cross_encoder (Sec. 4.1)"
+        default=CrossEncoderConfig(model="BAAI/bge-reranker-base"), description="the model of reranker: cross_encoder (Sec. 4.1)"
     )
     relevance_threshold: float = Field(
-        4.0,
+        default=4.0,
         description="delta, on the reranker's scale: a cross-encoder's logit (Table 11's 3.0, 5.0 and 0.0 are bge-reranker-base's), a"
         " judge's probability, or BM25's score. 4.0 is BM25's by Table 11's rule, that over 80% of training questions keep a passage: 88%"
         " of the sample's do, of 50 retrieved",
         validate_default=True,
     )
     entailment: Literal["none", "llm", "nli", "judge"] = Field(
-        "none",
+        default="none",
         description="who checks that a cited passage entails the information: the LLM; the paper's t5_xxl_true_nli_mixture or another model"
         " of its kind, as sub_models.entailment; or a relevance judge there",
     )
-    uses_per_passage: int = Field(2, description="a passage is read this often at most; the number is the authors' code's", ge=1)
-    yes_no: bool = Field(False, description="StrategyQA: the answer is yes or no (caption of Table 17)")
-    max_reply_tokens: int = Field(500, description="of each reply; the paper names no limit", ge=1)
+    uses_per_passage: int = Field(default=2, description="a passage is read this often at most; the number is the authors' code's", ge=1)
+    yes_no: bool = Field(default=False, description="StrategyQA: the answer is yes or no (caption of Table 17)")
+    max_reply_tokens: int = Field(default=500, description="of each reply; the paper names no limit", ge=1)
     compression: Literal["sentences", "summ", "snippet", "none"] = Field(
-        "sentences", description="irrelevant sentences go; or the LLM sums a passage up or quotes from it; or it stays whole (Table 5)"
+        default="sentences",
+        description="irrelevant sentences go; or the LLM sums a passage up or quotes from it; or it stays whole (Table 5)",
     )
-    examples: Literal["zero", "few"] = Field("zero", description="few: two demonstrations in each module's prompt (MIGRES* in Table 3)")
+    examples: Literal["zero", "few"] = Field(
+        default="zero", description="few: two demonstrations in each module's prompt (MIGRES* in Table 3)"
+    )
     students: list[Module] = Field(
-        [],
+        default=[],
         description="modules played by a model that `distill` (task traces) was made for: `sub_models` or adapters of these names, else the"
         " model itself",
     )
-    no_knowledge_prompting: bool = Field(False, description="ablation: the LLM's own knowledge is never asked for (Table 6)")
+    no_knowledge_prompting: bool = Field(default=False, description="ablation: the LLM's own knowledge is never asked for (Table 6)")
 
     @field_validator("relevance_threshold")
     @classmethod

@@ -14,7 +14,7 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """How long."""
 
-    max_reasoning_tokens: int = Field(500, description="plan, solution and answer together", ge=1)
+    max_reasoning_tokens: int = Field(default=500, description="plan, solution and answer together", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

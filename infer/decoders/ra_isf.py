@@ -39,27 +39,28 @@ T = TypeVar("T")
 class Options(Recipe):
     """Switches of Algorithm 1, its ambiguities and its ablations (Table 2)."""
 
-    max_depth: int = Field(3, description="D_th: deeper questions are not solved", ge=0)
-    know_threshold: float = Field(0.5, description="a question counts as known from this probability on", ge=0, le=1)
-    relevance_threshold: float = Field(0.5, description="a passage counts as relevant from this probability on", ge=0, le=1)
+    max_depth: int = Field(default=3, description="D_th: deeper questions are not solved", ge=0)
+    know_threshold: float = Field(default=0.5, description="a question counts as known from this probability on", ge=0, le=1)
+    relevance_threshold: float = Field(default=0.5, description="a passage counts as relevant from this probability on", ge=0, le=1)
     relevance: Literal["per_passage", "listwise"] = Field(
-        "per_passage", description="Algorithm 1 judges one passage a call, App. D all in one prompt, which an in-context model replies to"
+        default="per_passage",
+        description="Algorithm 1 judges one passage a call, App. D all in one prompt, which an in-context model replies to",
     )
-    answer_from: Literal["relevant", "all"] = Field("relevant", description="Eq. 3 answers from P_rel, line 14 prints P")
+    answer_from: Literal["relevant", "all"] = Field(default="relevant", description="Eq. 3 answers from P_rel, line 14 prints P")
     sub_questions: Literal["independent", "sequential"] = Field(
-        "independent",
+        default="independent",
         description="Algorithm 1 solves them alone; sequential puts earlier answers where a later one says #1",
     )
     unresolved: Literal["unknow", "from_passages"] = Field(
-        "unknow",
+        default="unknow",
         description="what a question past max_depth, or one that decomposes into itself, answers: Algorithm 1's Unknow, or a guess",
     )
-    max_sub_question_tokens: int = Field(128, ge=1)
-    no_self_knowledge: bool = Field(False, description="ablation: never answer closed-book")
+    max_sub_question_tokens: int = Field(default=128, ge=1)
+    no_self_knowledge: bool = Field(default=False, description="ablation: never answer closed-book")
     no_passage_relevance: bool = Field(
-        False, description="ablation: no passage is read, and a question not known is decomposed at once (Sec. 5.2)"
+        default=False, description="ablation: no passage is read, and a question not known is decomposed at once (Sec. 5.2)"
     )
-    no_decomposition: bool = Field(False, description="ablation: never decompose")
+    no_decomposition: bool = Field(default=False, description="ablation: never decompose")
 
 
 def roles(options: Options) -> dict[str, SubModelRole]:

@@ -30,19 +30,19 @@ class Options(Recipe):
     """What the paper leaves open, and its ablations. The paper retrieves three paragraphs: `passages_per_query: 3` (Sec. 4.4)."""
 
     relevance: Literal["hint", "filter"] = Field(
-        "hint", description="what the coarse judgement does: it is read by the later stages, or takes the passages away too"
+        default="hint", description="what the coarse judgement does: it is read by the later stages, or takes the passages away too"
     )
-    judge_second_retrieval: bool = Field(False, description="judge what the sub-query finds as well; one call more")
-    skip_when_complete: bool = Field(True, description="no second search where the model says that nothing is missing")
-    max_thinking_tokens: int = Field(500, description="of each judgement, analysis and sub-query; the paper names no limit", ge=1)
+    judge_second_retrieval: bool = Field(default=False, description="judge what the sub-query finds as well; one call more")
+    skip_when_complete: bool = Field(default=True, description="no second search where the model says that nothing is missing")
+    max_thinking_tokens: int = Field(default=500, description="of each judgement, analysis and sub-query; the paper names no limit", ge=1)
     students: list[Stage] = Field(
-        [],
+        default=[],
         description="stages played by a model that `distill` (task traces) was made for: `sub_models` or adapters of these names, else the"
         " model itself",
     )
-    no_filtering: bool = Field(False, description="ablation: w/o incorrect knowledge filtering")
-    no_rethinking: bool = Field(False, description="ablation: w/o knowledge re-thinking")
-    no_reinforcing: bool = Field(False, description="ablation: w/o missing knowledge reinforcing")
+    no_filtering: bool = Field(default=False, description="ablation: w/o incorrect knowledge filtering")
+    no_rethinking: bool = Field(default=False, description="ablation: w/o knowledge re-thinking")
+    no_reinforcing: bool = Field(default=False, description="ablation: w/o missing knowledge reinforcing")
 
 
 def roles(options: Options) -> dict[str, SubModelRole]:

@@ -19,9 +19,9 @@ _ACTION = re.compile(r"^(?P<before>.*?)\b(?P<name>search|finish)\[(?P<argument>[
 class Options(Recipe):
     """Examples and bounds."""
 
-    examples: Examples = Field("zero", description="few: three worked examples; the paper shows six of HotpotQA, three of FEVER")
-    max_steps: int = Field(5, description="searches before the answer is asked for; the paper allows 5 to 7", ge=0)
-    max_reasoning_tokens: int = Field(150, description="of each thought with its action", ge=1)
+    examples: Examples = Field(default="zero", description="few: three worked examples; the paper shows six of HotpotQA, three of FEVER")
+    max_steps: int = Field(default=5, description="searches before the answer is asked for; the paper allows 5 to 7", ge=0)
+    max_reasoning_tokens: int = Field(default=150, description="of each thought with its action", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

@@ -26,7 +26,7 @@ from refinery.text import normalize_answer
 class Options(Recipe):
     """How sharp the weights are."""
 
-    temperature: float = Field(1.0, description="of the softmax over retrieval scores", gt=0)
+    temperature: float = Field(default=1.0, description="of the softmax over retrieval scores", gt=0)
 
 
 def llm_needs(options: Options) -> frozenset[Need]:

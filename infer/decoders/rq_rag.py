@@ -34,26 +34,34 @@ NO_QUERY = "dummy"  # what inference.py searches for where no query has ended ye
 class Options(Recipe):
     """Shape of the tree and how an answer is selected from it."""
 
-    max_depth: int = Field(2, description="searches on a path; the paper uses 2, and 4 for 2WikiMultihopQA and MuSiQue", ge=0)
-    actions: list[SearchAction] = Field(["rewrite", "decompose", "disambiguate"], description="one alone is the ablation of Sec. 4.5")
-    width: int | None = Field(None, description="searches at a node at most, those that the model finds likeliest; all by default", ge=1)
-    adaptive: bool = Field(False, description="follow only the action, or answer, that the model finds likeliest: one path, no tree")
+    max_depth: int = Field(default=2, description="searches on a path; the paper uses 2, and 4 for 2WikiMultihopQA and MuSiQue", ge=0)
+    actions: list[SearchAction] = Field(
+        default=["rewrite", "decompose", "disambiguate"], description="one alone is the ablation of Sec. 4.5"
+    )
+    width: int | None = Field(
+        default=None, description="searches at a node at most, those that the model finds likeliest; all by default", ge=1
+    )
+    adaptive: bool = Field(
+        default=False, description="follow only the action, or answer, that the model finds likeliest: one path, no tree"
+    )
     selection: Literal["ppl", "confidence", "ensemble", "learned"] = Field(
-        "ensemble", description="the paper's tables report the ensemble; learned is by a selector, a sub-model or an adapter"
+        default="ensemble", description="the paper's tables report the ensemble; learned is by a selector, a sub-model or an adapter"
     )
     fidelity: Fidelity = Field(
-        "paper", description="how selection, and under 'official' an unfinished query, is defined; infer/steps/selection.py"
+        default="paper", description="how selection, and under 'official' an unfinished query, is defined; infer/steps/selection.py"
     )
     generator_weight: float = Field(
-        1.0,
+        default=1.0,
         description="learned: the power of a path's own probability in its vote, beside the selector's; choose it on validation questions,"
         " nearer to 0 the better the selector is",
         ge=0,
     )
-    format: FormatName = Field("consistent", description="'official' for the released checkpoint")
-    system_prompt: str = Field("rq_rag_short_answer", description="a file of refinery/prompts")
-    max_query_tokens: int = Field(100, description="RQ-RAG's scripts use 100", ge=1)
-    query_temperature: float = Field(0.0, description="RQ-RAG's script passes 1.0 to queries, greedy unless the checkpoint samples", ge=0)
+    format: FormatName = Field(default="consistent", description="'official' for the released checkpoint")
+    system_prompt: str = Field(default="rq_rag_short_answer", description="a file of refinery/prompts")
+    max_query_tokens: int = Field(default=100, description="RQ-RAG's scripts use 100", ge=1)
+    query_temperature: float = Field(
+        default=0.0, description="RQ-RAG's script passes 1.0 to queries, greedy unless the checkpoint samples", ge=0
+    )
 
 
 def roles(options: Options) -> dict[str, SubModelRole]:

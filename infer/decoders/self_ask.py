@@ -26,10 +26,10 @@ _END = re.compile(r"\bfinal answer(?: is|:)[ \t:]*[^\s:]", re.IGNORECASE)
 class Options(Recipe):
     """Prompt and bounds."""
 
-    examples: Examples = Field("zero", description="few: three worked examples in the prompt; the paper shows four")
-    prompt: Literal["own", "rq_rag"] = Field("own", description="rq_rag: Table 9's, with its example; what was found comes first")
-    max_follow_ups: int = Field(4, description="then the answer is asked for", ge=0)
-    max_reasoning_tokens: int = Field(150, description="of each reply", ge=1)
+    examples: Examples = Field(default="zero", description="few: three worked examples in the prompt; the paper shows four")
+    prompt: Literal["own", "rq_rag"] = Field(default="own", description="rq_rag: Table 9's, with its example; what was found comes first")
+    max_follow_ups: int = Field(default=4, description="then the answer is asked for", ge=0)
+    max_reasoning_tokens: int = Field(default=150, description="of each reply", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

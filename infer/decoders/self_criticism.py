@@ -14,8 +14,8 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """How often, and how long."""
 
-    rounds: int = Field(1, description="of finding problems and improving", ge=1)
-    max_reasoning_tokens: int = Field(300, description="of each reply", ge=1)
+    rounds: int = Field(default=1, description="of finding problems and improving", ge=1)
+    max_reasoning_tokens: int = Field(default=300, description="of each reply", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

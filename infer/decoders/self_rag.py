@@ -36,21 +36,27 @@ _UTILITY = {"utility_1": -1.0, "utility_2": -0.5, "utility_3": 0.0, "utility_4":
 class Options(Recipe):
     """When to search, and what the scores weigh. The paper reads five passages; its script's commands read ten."""
 
-    mode: Literal["adaptive_retrieval", "always_retrieve", "no_retrieval"] = Field("adaptive_retrieval", description="when to search")
+    mode: Literal["adaptive_retrieval", "always_retrieve", "no_retrieval"] = Field(
+        default="adaptive_retrieval", description="when to search"
+    )
     threshold: float = Field(
-        0.2, description="adaptive: search above this share of [Retrieval]; the paper's value for short answers", ge=0, le=1
+        default=0.2, description="adaptive: search above this share of [Retrieval]; the paper's value for short answers", ge=0, le=1
     )
     fidelity: Literal["paper", "official"] = Field(
-        "paper", description="the share is one of probabilities, or of log-probabilities as the script has it, where a likelier one is less"
+        default="paper",
+        description="the share is one of probabilities, or of log-probabilities as the script has it, where a likelier one is less",
     )
-    relevance_weight: float = Field(1.0, description="of [Relevant] in an answer's score; the paper's value")
-    support_weight: float = Field(1.0, description="of [Fully supported] and half of [Partially supported]; the paper's value")
-    utility_weight: float = Field(0.5, description="of the mean of [Utility:1] to [Utility:5], as -1 to 1; the paper's value")
-    sequence_score: bool = Field(True, description="add the answer's own probability by token (Sec. 3.3); the script's --use_seqscore")
+    relevance_weight: float = Field(default=1.0, description="of [Relevant] in an answer's score; the paper's value")
+    support_weight: float = Field(default=1.0, description="of [Fully supported] and half of [Partially supported]; the paper's value")
+    utility_weight: float = Field(default=0.5, description="of the mean of [Utility:1] to [Utility:5], as -1 to 1; the paper's value")
+    sequence_score: bool = Field(
+        default=True, description="add the answer's own probability by token (Sec. 3.3); the script's --use_seqscore"
+    )
     aggregation: Literal["best", "sum"] = Field(
-        "best", description="the answer with the best score, or with the best sum over equal answers as the script has it for closed tasks"
+        default="best",
+        description="the answer with the best score, or with the best sum over equal answers as the script has it for closed tasks",
     )
-    instruction: str = Field("", description="of the task, before the question; the script has none for open questions")
+    instruction: str = Field(default="", description="of the task, before the question; the script has none for open questions")
 
 
 def llm_needs(options: Options) -> frozenset[Need]:

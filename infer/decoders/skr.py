@@ -26,10 +26,10 @@ class Options(Recipe):
     """Which judge."""
 
     judge: Literal["knn", "trained"] = "knn"
-    labels: Path | None = Field(None, description="knn: a file of self-knowledge labels")
-    neighbours: int = Field(5, description="knn: how many vote", ge=1)
+    labels: Path | None = Field(default=None, description="knn: a file of self-knowledge labels")
+    neighbours: int = Field(default=5, description="knn: how many vote", ge=1)
     know_threshold: float = Field(
-        0.5, description="a question counts as known from this share of votes, or this probability, on", ge=0, le=1
+        default=0.5, description="a question counts as known from this share of votes, or this probability, on", ge=0, le=1
     )
 
     @model_validator(mode="after")

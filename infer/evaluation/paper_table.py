@@ -22,11 +22,11 @@ class Column(Recipe):
     """What is compared: a metric in percent, a cost per question, or the mean of other columns."""
 
     name: str
-    slug: str | None = Field(None, description="what {column} stands for in a run's folder; by default the name in lower case")
-    metric: str | None = Field(None, description="a metric of refinery/metrics")
-    group: str = Field("all", description="the kind of question: all, single_hop, multi_hop, or a dataset's own type")
+    slug: str | None = Field(default=None, description="what {column} stands for in a run's folder; by default the name in lower case")
+    metric: str | None = Field(default=None, description="a metric of refinery/metrics")
+    group: str = Field(default="all", description="the kind of question: all, single_hop, multi_hop, or a dataset's own type")
     cost: str | None = Field(
-        None,
+        default=None,
         description="per question: calls, retrievals, prefill_tokens, decode_tokens, seconds, iterations, passages_per_iteration,"
         " passages_per_call, knowledge_tokens",
     )
@@ -46,8 +46,8 @@ class Row(Recipe):
 
     name: str
     paper: dict[str, float | str] = Field(default={}, description="the paper's numbers by column, as printed")
-    run: str | None = Field(None, description="output_dir of our runs; {column} stands for the column's slug")
-    system: str | None = Field(None, description="which system of the run; by default its only one, or a tree's ensemble")
+    run: str | None = Field(default=None, description="output_dir of our runs; {column} stands for the column's slug")
+    system: str | None = Field(default=None, description="which system of the run; by default its only one, or a tree's ensemble")
 
 
 class PaperTable(Recipe):

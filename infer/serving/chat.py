@@ -54,8 +54,8 @@ class ChatBody(BaseModel):
 
     model: str
     messages: list[_Message] = Field(min_length=1)
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
     n: Literal[1] | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None

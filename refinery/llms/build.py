@@ -21,14 +21,17 @@ class ModelConfig(Recipe):
     base: str = Field(description="hub name or folder of a model, or of an adapter, which is then merged into its base")
     adapters: dict[Role, str] = Field(default={}, description="adapters by role, kept apart and mixed in one batch")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="'auto' is what the weights are stored in, but float32 on a processor that computes bfloat16 in software"
+        default="auto",
+        description="'auto' is what the weights are stored in, but float32 on a processor that computes bfloat16 in software",
     )
     chat_template: str = CHAT_TEMPLATE
     device: str = Field(
-        "auto", description="'auto' is the accelerator (cuda, mps, xpu) where there is one, each process its own, else the CPU"
+        default="auto", description="'auto' is the accelerator (cuda, mps, xpu) where there is one, each process its own, else the CPU"
     )
-    kv_tokens: int = Field(65_536, description="tokens whose keys and values are held at most; small is slower, never different", ge=1)
-    seed: int = Field(633, description="for sampling; RQ-RAG's inference uses 633")
+    kv_tokens: int = Field(
+        default=65_536, description="tokens whose keys and values are held at most; small is slower, never different", ge=1
+    )
+    seed: int = Field(default=633, description="for sampling; RQ-RAG's inference uses 633")
 
 
 def build_llm(config: ModelConfig | EndpointConfig) -> Any:

@@ -12,7 +12,7 @@ class _Row(DatasetRow, coerce_numbers_to_str=True):
     qid: str
     question: str
     answer: list[str]
-    function: str | None = Field(None, validation_alias=AliasChoices("function", "function_category"))
+    function: str | None = Field(default=None, validation_alias=AliasChoices("function", "function_category"))
 
 
 def read(path: Path) -> list[Question]:

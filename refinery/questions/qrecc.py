@@ -19,7 +19,7 @@ class _Row(DatasetRow):
     Context: list[str] = []
     Question: str | None = None
     rewrite: str = Field(validation_alias=AliasChoices("Rewrite", "Truth_rewrite"))
-    answer: str = Field("", validation_alias=AliasChoices("Answer", "Truth_answer"))
+    answer: str = Field(default="", validation_alias=AliasChoices("Answer", "Truth_answer"))
 
 
 def read(path: Path) -> list[Question]:

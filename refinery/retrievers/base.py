@@ -59,11 +59,11 @@ class Retriever(Protocol):
 class RetrieverConfig(Recipe):
     """Which retriever searches which corpus."""
 
-    name: str = Field("bm25", description="a file of refinery/retrievers, an entry point of that group, or a module of your own")
-    passages: Path | None = Field(None, description="JSON Lines, Parquet, DPR's TSV or a folder of texts, searched in memory")
-    index: Path | None = Field(None, description="a folder that `refinery index` made, in place of `passages`")
+    name: str = Field(default="bm25", description="a file of refinery/retrievers, an entry point of that group, or a module of your own")
+    passages: Path | None = Field(default=None, description="JSON Lines, Parquet, DPR's TSV or a folder of texts, searched in memory")
+    index: Path | None = Field(default=None, description="a folder that `refinery index` made, in place of `passages`")
     options: dict[str, Any] = Field(default={}, description="the retriever's own switches")
-    cache: Path | None = Field(None, description="a file that keeps searches between runs")
+    cache: Path | None = Field(default=None, description="a file that keeps searches between runs")
 
     @property
     def corpus_files(self) -> list[Path]:

@@ -27,8 +27,10 @@ class Options(IndexOptions):
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset({"search_parameters", "encoder"})
 
     encoder: EncoderConfig
-    faiss: str = Field("Flat", description="Flat (exact), HNSW32 or IVF4096,PQ64", pattern=r"^(Flat|HNSW\d+|IVF\d+,PQ\d+(x4)?)$")
-    search_parameters: str | None = Field(None, description="faiss's own, such as nprobe=64 (IVF, the default) or efSearch=128 (HNSW)")
+    faiss: str = Field(default="Flat", description="Flat (exact), HNSW32 or IVF4096,PQ64", pattern=r"^(Flat|HNSW\d+|IVF\d+,PQ\d+(x4)?)$")
+    search_parameters: str | None = Field(
+        default=None, description="faiss's own, such as nprobe=64 (IVF, the default) or efSearch=128 (HNSW)"
+    )
 
 
 class Dense(Retriever):

@@ -18,11 +18,13 @@ class Options(Recipe):
     """Where the server is, and how long it is waited for."""
 
     url: str = Field(description="such as http://127.0.0.1:8000/retrieve", pattern=r"^https?://")
-    revision: str | None = Field(None, description="your name for what the server searches; with it, searches can be kept between runs")
-    api_key_env: str | None = Field(None, description="environment variable that holds the server's key, where it asks for one")
-    timeout_seconds: float = Field(60, gt=0)
-    tries: int = Field(3, description="of a request; each further one waits twice as long", ge=1)
-    queries_per_request: int = Field(64, ge=1)
+    revision: str | None = Field(
+        default=None, description="your name for what the server searches; with it, searches can be kept between runs"
+    )
+    api_key_env: str | None = Field(default=None, description="environment variable that holds the server's key, where it asks for one")
+    timeout_seconds: float = Field(default=60, gt=0)
+    tries: int = Field(default=3, description="of a request; each further one waits twice as long", ge=1)
+    queries_per_request: int = Field(default=64, ge=1)
 
 
 class _Document(BaseModel):

@@ -15,8 +15,8 @@ class Options(Recipe):
     """Which retrievers, and how their hits are joined."""
 
     of: list[RetrieverConfig] = Field(description="the retrievers, each with its own corpus or index", min_length=2)
-    pool: int = Field(100, description="hits taken of each; MIGRES takes 50 of two", ge=1)
-    constant: int = Field(60, description="the k of reciprocal rank fusion; 60 in its paper", ge=0)
+    pool: int = Field(default=100, description="hits taken of each; MIGRES takes 50 of two", ge=1)
+    constant: int = Field(default=60, description="the k of reciprocal rank fusion; 60 in its paper", ge=0)
 
 
 class Hybrid(Retriever):

@@ -14,7 +14,7 @@ class Options(CrossEncoderConfig):
     """The retriever, and the model that looks at its hits again."""
 
     over: RetrieverConfig = Field(description="the retriever whose hits are reranked")
-    pool: int = Field(50, description="hits reranked for each query (MIGRES Table 11)", ge=1)
+    pool: int = Field(default=50, description="hits reranked for each query (MIGRES Table 11)", ge=1)
 
 
 class Rerank(Retriever):

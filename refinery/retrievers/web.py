@@ -26,11 +26,11 @@ Find = Callable[[str, int], Sequence[dict[str, Any]]]
 class Options(Recipe):
     """How politely the web is asked."""
 
-    seconds_between_searches: float = Field(1.0, description="the authors wait as long", ge=0)
-    tries: int = Field(3, description="of a search; each further one waits twice as long", ge=1)
-    backend: str = Field("auto", description="ddgs's engines: auto, or duckduckgo, brave, ...")
-    region: str = Field("us-en", description="ddgs's region")
-    timeout_seconds: int = Field(10, ge=1)
+    seconds_between_searches: float = Field(default=1.0, description="the authors wait as long", ge=0)
+    tries: int = Field(default=3, description="of a search; each further one waits twice as long", ge=1)
+    backend: str = Field(default="auto", description="ddgs's engines: auto, or duckduckgo, brave, ...")
+    region: str = Field(default="us-en", description="ddgs's region")
+    timeout_seconds: int = Field(default=10, ge=1)
 
 
 class Web(Retriever):

@@ -36,21 +36,21 @@ class PretrainRecipe(Recipe):
     """What the tiny base checkpoint is made of and how long it is trained."""
 
     output_dir: Path = Field(description="where the checkpoint, its log and this recipe are written")
-    start_from: Path | None = Field(None, description="go on from a checkpoint that this script wrote")
+    start_from: Path | None = Field(default=None, description="go on from a checkpoint that this script wrote")
     row_kinds: dict[str, float] = Field(
         default={"closed_book": 0.26, "unknown": 0.06, "passage": 0.03, "reading": 0.34, "step_by_step": 0.17, "synthesis": 0.14},
         description="share of each kind among the rows of a step",
     )
-    crowded_share: float = Field(0.0, description="share of the steps whose world makes all its names of a few words")
+    crowded_share: float = Field(default=0.0, description="share of the steps whose world makes all its names of a few words")
     seed: int = 0
     hidden_size: int = 128
     intermediate_size: int = 384
     num_hidden_layers: int = 4
     num_attention_heads: int = 4
     vocab_size: int = 1856
-    rope_theta: float = Field(1e8, description="high, so that most dimensions of so small a head carry content, not place")
+    rope_theta: float = Field(default=1e8, description="high, so that most dimensions of so small a head carry content, not place")
     steps: int = Field(description="over which the learning rate falls")
-    stop_at: int | None = Field(None, description="end before the learning rate has fallen; another stage goes on")
+    stop_at: int | None = Field(default=None, description="end before the learning rate has fallen; another stage goes on")
     rows_per_step: int = 32
     learning_rate: float = 2e-3
     final_learning_rate: float = 5e-5

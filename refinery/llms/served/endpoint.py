@@ -24,27 +24,31 @@ class Price(Recipe):
 class EndpointConfig(Recipe):
     """An OpenAI-compatible endpoint, or several that serve one model. The key is read from the environment and never written anywhere."""
 
-    base_url: str | list[str] | None = Field(None, description="where the endpoint is; None is OpenAI itself; several share the load")
-    model: str = Field(description="model name as the endpoint knows it")
-    api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key; unset sends no key")
-    azure_api_version: str | None = Field(None, description="set for Azure OpenAI; base_url is then the resource's address")
-    temperature: float = Field(0.0, description="RQ-RAG's curation uses 0")
-    max_tokens: int = Field(500, description="RQ-RAG's curation uses 500", ge=1)
-    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field("max_tokens", description="newer OpenAI models take the latter")
-    calls_in_flight: int = Field(64, description="requests open at once, at most; fewer where the endpoint refuses", ge=1)
-    requests_per_minute: float | None = Field(None, description="None: only as the endpoint's refusals tell", gt=0)
-    tokens_per_minute: float | None = Field(None, description="prompt and completion tokens", gt=0)
-    max_tries: int = Field(
-        5, description="tries per request for errors that may pass (5xx, connection); 429 and outages count as none", ge=1
+    base_url: str | list[str] | None = Field(
+        default=None, description="where the endpoint is; None is OpenAI itself; several share the load"
     )
-    timeout_seconds: float = Field(120.0, description="deadline of one try", gt=0)
+    model: str = Field(description="model name as the endpoint knows it")
+    api_key_env: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the key; unset sends no key")
+    azure_api_version: str | None = Field(default=None, description="set for Azure OpenAI; base_url is then the resource's address")
+    temperature: float = Field(default=0.0, description="RQ-RAG's curation uses 0")
+    max_tokens: int = Field(default=500, description="RQ-RAG's curation uses 500", ge=1)
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
+        default="max_tokens", description="newer OpenAI models take the latter"
+    )
+    calls_in_flight: int = Field(default=64, description="requests open at once, at most; fewer where the endpoint refuses", ge=1)
+    requests_per_minute: float | None = Field(default=None, description="None: only as the endpoint's refusals tell", gt=0)
+    tokens_per_minute: float | None = Field(default=None, description="prompt and completion tokens", gt=0)
+    max_tries: int = Field(
+        default=5, description="tries per request for errors that may pass (5xx, connection); 429 and outages count as none", ge=1
+    )
+    timeout_seconds: float = Field(default=120.0, description="deadline of one try", gt=0)
     deadline_seconds: float = Field(
-        600.0, description="of a request: its tries and the waits between, not its time in the queue or in an outage", gt=0
+        default=600.0, description="of a request: its tries and the waits between, not its time in the queue or in an outage", gt=0
     )
     outage_patience_seconds: float = Field(
-        600.0, description="how long a server that has answered may be away: the run pauses and probes it, then stops", ge=0
+        default=600.0, description="how long a server that has answered may be away: the run pauses and probes it, then stops", ge=0
     )
-    price: Price | None = Field(None, description="None: from the genai-prices table (extra `prices`), if it knows the model")
+    price: Price | None = Field(default=None, description="None: from the genai-prices table (extra `prices`), if it knows the model")
 
     @field_validator("base_url")
     @classmethod
@@ -64,7 +68,8 @@ class EndpointConfig(Recipe):
 
 # Of a model whose tokenizer is loaded here; one that is asked by chat applies its own.
 CHAT_TEMPLATE: Any = Field(
-    AUTO, description="how prompts are put to the model: auto is the tokenizer's own template where it has one; none; or a Jinja file"
+    default=AUTO,
+    description="how prompts are put to the model: auto is the tokenizer's own template where it has one; none; or a Jinja file",
 )
 
 
@@ -72,10 +77,13 @@ class ServedModelConfig(EndpointConfig):
     """A model behind an endpoint that decoders use: asked by chat, or for completions of token ids."""
 
     tokenizer: str | None = Field(
-        None, description="hub name or folder of the served model's tokenizer: the endpoint is asked for completions; None asks by chat"
+        default=None,
+        description="hub name or folder of the served model's tokenizer: the endpoint is asked for completions; None asks by chat",
     )
     chat_template: str = CHAT_TEMPLATE
-    label_samples: int = Field(1, description="by chat: replies that a label is the share of; more than one needs a `temperature`", ge=1)
+    label_samples: int = Field(
+        default=1, description="by chat: replies that a label is the share of; more than one needs a `temperature`", ge=1
+    )
     adapters: dict[str, str] = Field(default={}, description="model names by role, as the endpoint serves its adapters; needs `tokenizer`")
 
     @field_validator("label_samples")

@@ -21,14 +21,16 @@ class EncoderConfig(Recipe):
     """Which model encodes, and how."""
 
     model: str = Field(description="a sentence-transformers model or a bare encoder (then mean-pooled, as Contriever is), or an endpoint's")
-    base_url: str | None = Field(None, description="an OpenAI-compatible embeddings endpoint; without it, the model runs here")
-    api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the endpoint's key")
-    query_prompt: str = Field("", description="what the model wants before a query, such as e5's 'query: '")
-    passage_prompt: str = Field("", description="the same before a passage, such as 'passage: '")
-    max_length: int | None = Field(None, description="tokens read of a text; the model's own limit by default", ge=1)
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the model; bfloat16 is twice as fast on newer CPUs")
-    device: str | None = Field(None, description="cpu, cuda, cuda:1; by default a GPU where there is one")
-    batch_size: int = Field(64, description="texts encoded at once", ge=1)
+    base_url: str | None = Field(default=None, description="an OpenAI-compatible embeddings endpoint; without it, the model runs here")
+    api_key_env: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the endpoint's key")
+    query_prompt: str = Field(default="", description="what the model wants before a query, such as e5's 'query: '")
+    passage_prompt: str = Field(default="", description="the same before a passage, such as 'passage: '")
+    max_length: int | None = Field(default=None, description="tokens read of a text; the model's own limit by default", ge=1)
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32", description="of the model; bfloat16 is twice as fast on newer CPUs"
+    )
+    device: str | None = Field(default=None, description="cpu, cuda, cuda:1; by default a GPU where there is one")
+    batch_size: int = Field(default=64, description="texts encoded at once", ge=1)
 
 
 def load_encoder(config: EncoderConfig) -> "Encoder":

@@ -24,7 +24,7 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     queries: list[str] = Field(max_length=4_096)
-    topk: int | None = Field(None, ge=0, le=1_000)  # 0 and null mean the server's own number, as in Search-R1
+    topk: int | None = Field(default=None, ge=0, le=1_000)  # 0 and null mean the server's own number, as in Search-R1
     return_scores: bool = False
 
 
