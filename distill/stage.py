@@ -12,6 +12,7 @@ class DistillStage(Stage):
 
     name = "distill"
     summary = "label questions with a teacher"
+    position = 1
     recipe_keys = frozenset({"task", "questions"})
 
     def main(self, argv: Sequence[str]) -> int:

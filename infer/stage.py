@@ -13,6 +13,7 @@ class InferStage(Stage):
 
     name = "infer"
     summary = "answer questions with a decoder and score the answers"
+    position = 3
     recipe_keys = frozenset({"decoder", "questions"})
 
     def main(self, argv: Sequence[str]) -> int:

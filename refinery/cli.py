@@ -3,7 +3,9 @@
 import argparse
 import difflib
 import importlib
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pkgutil import iter_modules
 
@@ -11,6 +13,8 @@ from refinery import __version__, commands
 from refinery.errors import RecipeError
 from refinery.runtime.stage import configure_logging, guarded
 from refinery.runtime.stages import stages
+
+GROUPS = ("Pipeline", "Models", "Retrieval", "Results")  # of `refinery --help`, in this order; each command declares its own
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,18 +55,33 @@ def _refuse(name: str, names: Sequence[str]) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of every command; a stage parses its own arguments."""
-    parser = argparse.ArgumentParser(prog="refinery", description="Distil, train and decode self-feedback RAG.")
+    parser = argparse.ArgumentParser(
+        prog="refinery",
+        description="Distil, train and decode self-feedback RAG. A stage runs a recipe: refinery STAGE RECIPE [key=value ...]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"refinery {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", help="one of those below, each with its --help")
+    groups: dict[str, list[str]] = {title: [] for title in GROUPS}
     for stage in stages().values():
-        subparsers.add_parser(stage.name, help=f"{stage.summary}: refinery {stage.name} RECIPE [key=value ...] [--dry-run] [--resume]")
+        subparsers.add_parser(stage.name)
+        groups["Pipeline"].append(_help_line(stage.name, stage.summary))
     for name, module in _commands().items():
         command = importlib.import_module(module)
-        subparser = subparsers.add_parser(name, help=command.HELP, description=command.HELP)
+        groups.setdefault(command.GROUP, []).append(_help_line(name, command.HELP))
+        subparser = subparsers.add_parser(name, description=command.HELP)
         command.add_arguments(subparser)
         subparser.add_argument("--traceback", action="store_true", help="show where an error came from")
         subparser.set_defaults(run=command.run)
+    for title, lines in groups.items():
+        parser.add_argument_group(title, "\n".join(lines))
     return parser
+
+
+def _help_line(name: str, text: str) -> str:
+    """A command in its group; argparse cannot group subcommands."""
+    width = shutil.get_terminal_size().columns - 4
+    return textwrap.fill(text, width, initial_indent=f"{name:<17}", subsequent_indent=" " * 17)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ class TrainStage(Stage):
 
     name = "train"
     summary = "fine-tune a model on the labels"
+    position = 2
     recipe_keys = frozenset({"task", "base", "data"})
 
     def main(self, argv: Sequence[str]) -> int:

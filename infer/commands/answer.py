@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Models"
 HELP = "answer one question and print its trace"
 
 

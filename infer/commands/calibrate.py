@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Models"
 HELP = "choose a judge's threshold on validation labels"
 
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Results"
 HELP = "one table of several infer runs, with paired bootstrap intervals"
 
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Results"
 HELP = "have an LLM judge a run's answers, keep its replies, and score the run again"
 
 

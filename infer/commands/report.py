@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Results"
 HELP = "fill a paper's table from finished runs, beside the paper's numbers"
 
 

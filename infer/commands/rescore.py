@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Results"
 HELP = "select and score a run's stored trees again, without a model"
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 
+GROUP = "Models"
 HELP = "put a decoder behind an OpenAI-compatible /v1/chat/completions"
 
 

@@ -5,6 +5,7 @@ import json
 
 from refinery.runtime.stages import stages
 
+GROUP = "Pipeline"
 HELP = "measure a stage against its alternative, in one run"
 
 

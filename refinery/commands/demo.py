@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Pipeline"
 HELP = "the whole loop on the embedded world, offline on CPU"
 
 

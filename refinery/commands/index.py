@@ -5,6 +5,7 @@ from pathlib import Path
 
 from refinery.runtime.shipped import shipped
 
+GROUP = "Retrieval"
 HELP = "index passages on disk (from JSON Lines, Parquet, DPR's TSV or a folder of texts) for a retriever"
 BM25_RECIPE = shipped("recipes/retrieval/bm25.yaml")
 

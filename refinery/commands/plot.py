@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Results"
 HELP = "plot runs of one stage as PNG or SVG: accuracy and cost, training curves, label balance"
 
 

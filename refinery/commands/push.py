@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Models"
 HELP = "push a finished train or distill run to a hub, and prove that it arrived"
 
 

@@ -5,6 +5,7 @@ import asyncio
 import json
 from pathlib import Path
 
+GROUP = "Retrieval"
 HELP = "compare retrievers by how many of the questions' supporting passages they find"
 
 

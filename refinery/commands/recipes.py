@@ -12,6 +12,7 @@ from refinery.errors import RecipeError, RunDirError
 from refinery.runtime.shipped import RECIPES, shipped, shipped_files
 from refinery.text import printable
 
+GROUP = "Pipeline"
 HELP = "list, show or copy the recipes and accelerate files that ship"
 # The end of a header's first sentence; "App. A.1" and "Sec. 4.3" end none.
 _SENTENCE_END = re.compile(r"(?<!App)(?<!Sec)\.(?:\s|$)")

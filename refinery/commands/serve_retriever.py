@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Retrieval"
 HELP = "serve a retriever over HTTP, by the /retrieve contract of Search-R1"
 
 

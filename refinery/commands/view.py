@@ -5,6 +5,7 @@ from pathlib import Path
 
 from refinery.errors import RunDirError
 
+GROUP = "Results"
 HELP = "print a run's results and the traces of its questions, or write them as one HTML page"
 _MOST_QUESTIONS = 10_000
 

@@ -18,6 +18,7 @@ class Stage(ABC):
 
     name: str
     summary: str  # in `refinery --help`
+    position: int  # in the pipeline, from 1
     recipe_keys: frozenset[str]  # keys that occur together in recipes of this stage only
 
     @abstractmethod
@@ -25,7 +26,7 @@ class Stage(ABC):
         """Run `refinery NAME ...`; returns the exit code."""
 
     def commands(self) -> ModuleType | None:
-        """The package whose modules are further commands, each with `HELP`, `add_arguments(parser)` and `run(arguments)`."""
+        """The package whose modules are further commands, as `refinery.commands` says what one has."""
         return None
 
     @abstractmethod
@@ -43,11 +44,11 @@ class Stage(ABC):
 
 @cache
 def stages() -> dict[str, Stage]:
-    """Every declared stage by its name, in alphabetical order. Raises PluginError where one cannot be loaded."""
-    declared = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    """Every declared stage by its name, in the order of the pipeline. Raises PluginError where one cannot be loaded."""
+    declared = entry_points(group=GROUP)
     if not declared:
         raise PluginError("no stages are declared: this checkout is not installed. Install it: pip install -e .")
-    return {point.name: _load(point) for point in declared}
+    return {stage.name: stage for stage in sorted(map(_load, declared), key=lambda stage: stage.position)}
 
 
 def _load(point: EntryPoint) -> Stage:

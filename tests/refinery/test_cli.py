@@ -1,5 +1,6 @@
 """The `refinery` command and its stages, as a user types them."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from infer.recipe import InferRecipe
-from refinery.cli import main
+from refinery.cli import GROUPS, main
 from refinery.contract.records import (
     Decomposition,
     KnowledgeLabel,
@@ -92,7 +93,7 @@ def write_finished_run(folder: Path, questions: list[Question]) -> None:
 def loaded_modules(*arguments: str) -> tuple[str, set[str]]:
     """What a fresh process prints for `refinery ...`, and the libraries it has loaded at the end."""
     script = (
-        "import sys\nfrom refinery.cli import main\ntry:\n    code = main(sys.argv[1:])\nexcept SystemExit as stopped:\n"
+        "import sys\nfrom refinery.cli import GROUPS, main\ntry:\n    code = main(sys.argv[1:])\nexcept SystemExit as stopped:\n"
         "    code = stopped.code\nprint(code, *(name for name in sys.modules if '.' not in name), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, cwd=PROJECT, check=True)
@@ -123,11 +124,19 @@ def test_every_command_has_its_help(refinery, command):
     assert command in refinery("--help")[1]
 
 
+def test_the_help_shows_commands_in_groups(refinery):
+    sections = re.findall(r"^(\w+):\n((?:  .*\n)+)", refinery("--help")[1], flags=re.MULTILINE)
+    commands = {title: re.findall(r"^  ([\w-]+)  ", lines, flags=re.MULTILINE) for title, lines in sections}
+    assert list(commands) == ["options", *GROUPS]
+    assert commands["Pipeline"][:3] == ["distill", "train", "infer"]
+    assert "compare" in commands["Results"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         ([], 2, "the following arguments are required: COMMAND"),
-        (["dance"], 2, "error: no command 'dance'. Available: distill, infer, train, answer"),
+        (["dance"], 2, "error: no command 'dance'. Available: distill, train, infer, answer"),
         (["distil", "recipe.yaml"], 2, "error: no command 'distil'. Did you mean 'distill'? Available: "),
         (
             ["train", "recipes/demo/infer/rag.yaml"],

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+GROUP = "Models"
 HELP = "write an adapter and its base as one whole checkpoint"
 
 
