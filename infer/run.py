@@ -48,7 +48,8 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
         processes.wait()  # every process has checked the directory: from here on it is the main one's to write
         output = RunDir(recipe.output_dir)
         if processes.is_main:
-            known = fingerprints(recipe, questions, pipeline.options) | {"retriever": pipeline.retriever and pipeline.retriever.revision}
+            revision = pipeline.retriever and pipeline.retriever.revision
+            known = {**fingerprints(recipe, questions, pipeline.options), "retriever": revision}
             output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume, fingerprints=known)
         earlier = read_ledgers(output)
         check_fingerprints(output.path, prompts_used(earlier), prompts_now(prompts_used(earlier)))

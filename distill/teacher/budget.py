@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -32,8 +33,9 @@ def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
     except ImportError:
         return None, None
     try:
-        where = {"provider_api_url": config.base_urls[0]} if config.base_urls[0] else {"provider_id": "openai"}
-        thousand = [calc_price(usage, config.model, **where).total_price for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))]
+        address = config.base_urls[0]
+        price = partial(calc_price, provider_api_url=address) if address else partial(calc_price, provider_id="openai")
+        thousand = [price(usage, config.model).total_price for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))]
     except LookupError:
         return None, None
     return Price(

@@ -72,7 +72,9 @@ def roles(options: Options) -> dict[str, SubModelRole]:
 def llm_needs(options: Options) -> frozenset[Need]:
     """What an endpoint must be able to do that grows the tree; the authors' definitions score the prompt and the evidence too."""
     needs: set[Need] = {"token_ids", "control_tokens", "stop_token_ids", "logprobs", "token_scores"}
-    return frozenset[Need](needs | {"scores"} if options.fidelity == "official" else needs)
+    if options.fidelity == "official":
+        needs.add("scores")
+    return frozenset(needs)
 
 
 def check_family(family: FamilyName, options: Options) -> None:

@@ -132,7 +132,7 @@ def hub_errors(repository: str) -> Iterator[None]:
     """Whatever the client raises becomes a HubError of one line."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
-    transport = HfHubHTTPError.__mro__[1]  # the HTTP library's own base, whose name depends on the client's version
+    transport: type[Exception] = HfHubHTTPError.__mro__[1]  # the HTTP library's own base, whose name depends on the client's version
     try:
         yield
     except LocalTokenNotFoundError:

@@ -1,6 +1,7 @@
 """Search within each question's own passages, as the multi-hop datasets give them (RQ-RAG's `bm25_candidates` and `openai_embed`)."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -77,7 +78,7 @@ class Candidates(Retriever):
             self._kept.pop(next(iter(self._kept)))
         self._kept[question_id] = value
 
-    def _encode_all(self, texts: list[tuple[str, str]]) -> list[Any]:
+    def _encode_all(self, texts: Sequence[tuple[str, str]]) -> list[Any]:
         """A unit vector for each (kind, text)."""
         import numpy as np
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -57,7 +58,7 @@ class Http(Retriever):
         """The server's hits. Raises RetrievalError when it does not answer, or not by the contract."""
         return await self._searches((query, k))
 
-    async def _post(self, searches: list[tuple[str, int]]) -> list[list[Hit]]:
+    async def _post(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
         body = {"queries": [query for query, _ in searches], "topk": max(k for _, k in searches), "return_scores": True}
         try:
             reply = _Reply.model_validate_json(await self._reply(body))

@@ -46,7 +46,7 @@ class Web(Retriever):
         """The first `k` results. Raises RetrievalError when the web does not answer after `tries`."""
         return await self._searches((query[:_MOST_CHARACTERS], k)) if query.strip() else []
 
-    def _search(self, searches: list[tuple[str, int]]) -> list[list[Hit]]:
+    def _search(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
         [(query, k)] = searches
         reason = ""
         for attempt in range(self._options.tries):
@@ -79,7 +79,7 @@ def _hits(found: Sequence[dict[str, Any]], k: int) -> list[Hit]:
 
 def _ddgs(options: Options) -> Find:
     try:
-        from ddgs import DDGS
+        from ddgs import DDGS  # pyright: ignore[reportMissingImports]  # of the extra `web`, which `dev` leaves out
     except ImportError:
         raise options.fault("backend", 'web search needs the extra. Install it: pip install "rag-refinery[web]"') from None
     return lambda query, k: DDGS(timeout=options.timeout_seconds).text(query, region=options.region, backend=options.backend, max_results=k)

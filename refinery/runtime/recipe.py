@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, get_type_hints
@@ -42,7 +42,7 @@ class Recipe(BaseModel):
 
     def __eq__(self, other: object) -> bool:
         """Parts with the same values are equal wherever they were read."""
-        return type(self) is type(other) and self.__dict__ == other.__dict__
+        return isinstance(other, Recipe) and type(self) is type(other) and self.__dict__ == other.__dict__
 
     @property
     def where(self) -> str:
@@ -65,7 +65,7 @@ class Recipe(BaseModel):
         return RecipeError(f"{self.where}: {self.key_of(name)}: {message}")
 
     @contextmanager
-    def at(self, name: str) -> Iterator[None]:
+    def at(self, name: str) -> Generator[None]:
         """Within it a PluginError says the recipe's file and the key that names the plugin."""
         try:
             yield

@@ -9,6 +9,7 @@ import math
 
 import torch
 from transformers import LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 EMBEDDING_STD = 0.05
 # Share of the embedding's length that all tokens have in common. Llama has no biases, so a head that goes by place alone needs it.
@@ -29,7 +30,7 @@ def write_copying_heads(model: LlamaForCausalLM, *, seed: int) -> None:
     random = torch.Generator().manual_seed(seed)
     config = model.config
     width, head_dim = config.hidden_size, config.hidden_size // config.num_attention_heads
-    embedding = model.get_input_embeddings().weight
+    embedding = model.model.embed_tokens.weight
     embedding.normal_(0, EMBEDDING_STD, generator=random)
     embedding[:, 0] = EMBEDDING_STD * math.sqrt(width) * _COMMON
 
@@ -64,7 +65,7 @@ def write_copying_heads(model: LlamaForCausalLM, *, seed: int) -> None:
 @torch.no_grad()
 def order_rows(model: LlamaForCausalLM, tokens: list[int]) -> None:
     """Start the embeddings of `tokens` (years) in their order along one dimension, so that comparing them can be learned."""
-    weight = model.get_input_embeddings().weight
+    weight = model.model.embed_tokens.weight
     weight[tokens, 1] = torch.linspace(-1, 1, len(tokens)) * EMBEDDING_STD * _ORDER_GAIN
 
 
@@ -72,7 +73,9 @@ class _Head:
     """Views of one head's weights: queries, keys and values (head_dim, width), outputs (width, head_dim)."""
 
     def __init__(self, model: LlamaForCausalLM, layer: int, head: int) -> None:
-        attention = model.model.layers[layer].self_attn
+        decoder_layer = model.model.layers[layer]
+        assert isinstance(decoder_layer, LlamaDecoderLayer)
+        attention = decoder_layer.self_attn
         rows = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
         self.queries, self.keys = attention.q_proj.weight[rows], attention.k_proj.weight[rows]
         self.values, self.outputs = attention.v_proj.weight[rows], attention.o_proj.weight[:, rows]

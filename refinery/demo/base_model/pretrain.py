@@ -151,7 +151,7 @@ def _train_step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rows:
 def _average_gradients(model: LlamaForCausalLM) -> None:
     """Over the processes, where there are several: all gradients in one message."""
     if torch.distributed.is_initialized():
-        gradients = [parameter.grad for parameter in model.parameters()]
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         torch.distributed.all_reduce(flat)
         flat /= torch.distributed.get_world_size()
@@ -177,7 +177,7 @@ def separate_unseen_rows(model: LlamaForCausalLM, seen: set[int]) -> None:
 
     Training pushes all of them the same way (never this), so that fine-tuning could not tell `know` from `unknow` afterwards.
     """
-    weight = model.get_input_embeddings().weight
+    weight = model.model.embed_tokens.weight
     unseen = [token for token in range(weight.shape[0]) if token not in seen]
     usual = weight[sorted(seen)]
     fresh = torch.randn(len(unseen), weight.shape[1], generator=torch.Generator().manual_seed(0))

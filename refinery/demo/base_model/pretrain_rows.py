@@ -156,7 +156,8 @@ def reading_row(
     question: Question, passages: dict[str, Passage], rng: random.Random, *, distractors: int
 ) -> tuple[set[str], list[Segment]]:
     """A question with the passages that answer it among near misses, mostly in the order a search would give; also the ids shown."""
-    chosen = list(question.supporting or [])
+    meant = question.supporting or []
+    chosen = list(meant)
     words = set(question.text.rstrip("?").split()) - _STOP_WORDS
     near = [passage.id for passage in passages.values() if not words.isdisjoint(_words(passage))]
     kind = chosen[0].split(":")[1]
@@ -169,7 +170,7 @@ def reading_row(
     if rng.random() < _SEARCH_ORDER_SHARE:
         chosen.sort(key=lambda i: -sum(word in words for word in _words(passages[i])))
     answer = question.answers[0]
-    if question.type == "ambiguous" and chosen.index(question.supporting[0]) > chosen.index(question.supporting[1]):
+    if question.type == "ambiguous" and chosen.index(meant[0]) > chosen.index(meant[1]):
         answer = question.answers[1]
     prompt = render_prompt("answer_with_passages", question=question.text, passages=[passages[i] for i in chosen])
     return set(chosen), answered(prompt, answer)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from transformers import Cache
 
 from refinery.llms.base import Usage
 from refinery.llms.engine.kv import KvModel, batches
+from refinery.llms.engine.preallocated_cache import PreallocatedCache
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
 from refinery.llms.engine.tree_masks import TreeMasks
 
@@ -158,7 +158,7 @@ class _DecodeBatch:
             account.prefill_tokens += begun
             account.decode_tokens += len(self.written[i])
 
-    def _keep(self, i: int, cache: Cache) -> None:
+    def _keep(self, i: int, cache: PreallocatedCache) -> None:
         """What a branch has fed (all but its last token) is computed already and becomes part of its prefix."""
         r, b, branch = self.branches[i]
         start = branch.prefix.end

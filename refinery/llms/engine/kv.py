@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from transformers import Cache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from refinery.llms.base import Counters, Usage
 from refinery.llms.engine.grouped_attention import use_grouped_attention
-from refinery.llms.engine.preallocated_cache import preallocated_cache
+from refinery.llms.engine.preallocated_cache import PreallocatedCache
 from refinery.llms.engine.prefix_tree import Adapter, NodeState, PrefixNode, PrefixTree
 from refinery.llms.weights.decoder_support import check_decoder
 
@@ -126,7 +125,7 @@ class KvModel:
         starts = torch.tensor([run.prefix.end for run in runs], device=self.device)
         positions = starts[:, None] + torch.arange(width, device=self.device)
         hidden, _ = self.forward(ids, cache, mask.long(), positions, [run.adapter for run in runs], logits_to_keep=1)
-        self.padding = self._weights // sum(held[0, :, 0].numel() for layer in cache.layers for held in (layer.keys, layer.values))
+        self.padding = self._weights // sum(held[0, :, 0].numel() for layer in cache.states() for held in layer)
         for i, run in enumerate(runs):
             start = 0
             for node in run.nodes:
@@ -137,9 +136,9 @@ class KvModel:
             run.usage.prefill_tokens += run.width
             self.counters.prefill_tokens += run.width
 
-    def copy_state(self, cache: Cache, row: int, span: slice, hidden: torch.Tensor) -> NodeState:
+    def copy_state(self, cache: PreallocatedCache, row: int, span: slice, hidden: torch.Tensor) -> NodeState:
         """Copy some tokens of one row out of a batch's cache, so that the batch can be freed."""
-        layers = [(layer.keys[row, :, span].clone(), layer.values[row, :, span].clone()) for layer in cache.layers]
+        layers = [(keys[row, :, span].clone(), values[row, :, span].clone()) for keys, values in cache.states()]
         return NodeState(layers, hidden, self.tree.ledger)
 
     @torch.no_grad()
@@ -174,9 +173,9 @@ class KvModel:
         """What PEFT's forward pass is told of each row's adapter."""
         return {"adapter_names": [adapter or "__base__" for adapter in adapters]} if self.adapters else {}
 
-    def gather(self, rows: Sequence[tuple[PrefixNode, Adapter]], prefix: int, *, room: int) -> tuple[Cache, torch.Tensor]:
+    def gather(self, rows: Sequence[tuple[PrefixNode, Adapter]], prefix: int, *, room: int) -> tuple[PreallocatedCache, torch.Tensor]:
         """A cache with every row's chain left-padded to `prefix` and `room` tokens free, and where it holds tokens (rows, prefix)."""
-        cache = preallocated_cache(self.config.num_hidden_layers, room)
+        cache = PreallocatedCache(self.config.num_hidden_layers, room)
         mask = torch.zeros((len(rows), prefix), dtype=torch.bool, device=self.device)
         for i, (node, _) in enumerate(rows):
             mask[i, prefix - node.end :] = True
@@ -184,13 +183,13 @@ class KvModel:
             chains = [[link.states[adapter] for link in node.chain()] for node, adapter in rows]
             for layer in range(self.config.num_hidden_layers):
                 keys, values = ([[state.layers[layer][kind] for state in chain] for chain in chains] for kind in (0, 1))
-                cache.layers[layer].fill(_pad(keys, prefix, room), _pad(values, prefix, room), prefix)
+                cache.fill(layer, _pad(keys, prefix, room), _pad(values, prefix, room), prefix)
         return cache, mask
 
     def forward(
         self,
         ids: torch.Tensor,
-        cache: Cache,
+        cache: PreallocatedCache,
         mask: torch.Tensor | dict[str, torch.Tensor],
         positions: torch.Tensor,
         adapters: Sequence[Adapter],

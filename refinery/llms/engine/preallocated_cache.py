@@ -18,6 +18,12 @@ class PreallocatedLayer(DynamicLayer):
         self._buffers = [keys, values]
         self.keys, self.values = (buffer[..., :length, :] for buffer in self._buffers)
 
+    def states(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The keys and values (rows, heads, tokens, dim) of a layer that holds some."""
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys, self.values
+
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,9 +36,20 @@ class PreallocatedLayer(DynamicLayer):
         for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[..., start:stop, :] = new
         self.keys, self.values = (buffer[..., :stop, :] for buffer in self._buffers)
-        return self.keys, self.values
+        return self.states()
 
 
-def preallocated_cache(layers: int, room: int) -> Cache:
+class PreallocatedCache(Cache):
     """A cache of `layers` empty layers, each of which takes `room` tokens."""
-    return Cache(layers=[PreallocatedLayer(room) for _ in range(layers)])
+
+    def __init__(self, layers: int, room: int) -> None:
+        self._layers = [PreallocatedLayer(room) for _ in range(layers)]
+        super().__init__(layers=[*self._layers])
+
+    def fill(self, layer: int, keys: torch.Tensor, values: torch.Tensor, length: int) -> None:
+        """Let a layer take over buffers, as `PreallocatedLayer.fill` does."""
+        self._layers[layer].fill(keys, values, length)
+
+    def states(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Every layer's keys and values (rows, heads, tokens, dim). Raises AssertionError for an empty cache."""
+        return [layer.states() for layer in self._layers]
