@@ -79,6 +79,11 @@ def test_a_package_that_hides_a_stage_is_named_by_every_other(run, tmp_path):
     assert f"Python finds {tmp_path / 'train'}; if that is your own, rename it" in done.stderr.splitlines()[-1]
 
 
+def test_the_bench_finds_the_decoders_that_it_compares_with(run):
+    done = run("infer.benchmark.run")
+    assert done.returncode == 0, done.stderr
+
+
 @launchers
 def test_a_safe_path_trains_beside_a_file_of_that_name(launcher, run, tmp_path):
     (tmp_path / "train.py").write_text("raise SystemExit('mine')")

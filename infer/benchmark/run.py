@@ -1,4 +1,4 @@
-"""The measurements of `refinery bench infer`: the engine against the plain decoders in `tests/infer/reference`, in one run.
+"""The measurements of `refinery bench infer`: the engine against plain decoders (infer/benchmark/reference), in one run.
 
 Random Llamas, one thread, in float32: on a CPU a second thread helps neither side when the machine has other work, and time is this
 process's own, so that such work does not count. `rq_rag`: 16 questions at depth 2 with three actions and the lengths of the authors'
@@ -6,21 +6,18 @@ runs (a prompt of 120 tokens, queries of 20, evidence of 450, answers of 30), on
 """
 
 import asyncio
-import importlib.util
-import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-import infer
+from infer.benchmark.reference.ra_isf import PlainSolver
+from infer.benchmark.reference.rq_rag import ReferencePath, decode_plainly
 from infer.benchmark.world import Shape, build_model, build_tokenizer, draw_questions, find_passages
 from infer.decoders import ra_isf, rq_rag
 from infer.session import Session
 from refinery.contract.records import Question, Trajectory
 from refinery.contract.trace import Prediction
-from refinery.errors import RefineryError
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
 
@@ -35,30 +32,21 @@ T = TypeVar("T")
 
 
 def measure() -> dict[str, Any]:
-    """`rq_rag`, `rq_rag_depth4` and `ra_isf`, each against its reference; `rq_rag_gpu` too where there is a GPU.
-
-    Raises RefineryError outside a checkout, where the references are not.
-    """
+    """`rq_rag`, `rq_rag_depth4` and `ra_isf`, each against its reference; `rq_rag_gpu` too where there is a GPU."""
     import torch
 
-    references = {name: _load_reference(name) for name in ("rq_rag", "ra_isf")}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        figures = {
-            "rq_rag": measure_rq_rag(references["rq_rag"]),
-            "rq_rag_depth4": measure_depth4(references["rq_rag"]),
-            "ra_isf": measure_ra_isf(references["ra_isf"]),
-        }
+        figures = {"rq_rag": measure_rq_rag(), "rq_rag_depth4": measure_depth4(), "ra_isf": measure_ra_isf()}
     finally:
         torch.set_num_threads(threads)
     if torch.cuda.is_available():
-        figures["rq_rag_gpu"] = measure_rq_rag(references["rq_rag"], LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16")
+        figures["rq_rag_gpu"] = measure_rq_rag(LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16")
     return figures
 
 
 def measure_rq_rag(
-    reference: Any,
     shape: Shape = LARGE,
     *,
     number: int = 16,
@@ -72,7 +60,7 @@ def measure_rq_rag(
     limits: dict[str, Any] = {"max_depth": 2, "max_query_tokens": 20}
     # The reference keeps transformers' attention, which the engine replaces in the model that it is given.
     plain, seconds_each = world.one_by_one(
-        questions[: compared or number], lambda question: world.reference_paths(reference, question, limits, max_new_tokens=30)
+        questions[: compared or number], lambda question: world.reference_paths(question, limits, max_new_tokens=30)
     )
     engine = world.engine(kv_tokens=400_000)
     predictions, seconds = world.together(questions, engine, rq_rag.decode, rq_rag.Options(**limits), max_new_tokens=30)
@@ -87,12 +75,12 @@ def measure_rq_rag(
     }
 
 
-def measure_depth4(reference: Any) -> dict[str, Any]:
+def measure_depth4() -> dict[str, Any]:
     """RQ-RAG at depth 4 within a third of the tokens that its deepest paths would take, each with keys and values of its own."""
     world = _World.build(SMALL)
     questions = draw_questions(1, SMALL)
     limits: dict[str, Any] = {"max_depth": 4, "max_query_tokens": 8}
-    plain, _ = world.one_by_one(questions, lambda question: world.reference_paths(reference, question, limits, max_new_tokens=8))
+    plain, _ = world.one_by_one(questions, lambda question: world.reference_paths(question, limits, max_new_tokens=8))
     deepest = [len(path.input_ids) for path in plain[0] if len(path.actions) == 5]
     engine = world.engine(kv_tokens=sum(deepest) // 3)
     predictions, _ = world.together(questions, engine, rq_rag.decode, rq_rag.Options(**limits), max_new_tokens=8)
@@ -105,11 +93,11 @@ def measure_depth4(reference: Any) -> dict[str, Any]:
     }
 
 
-def measure_ra_isf(reference: Any) -> dict[str, Any]:
+def measure_ra_isf() -> dict[str, Any]:
     """RA-ISF on 96 questions at once against one call after the other. A random model writes no lists, so M_decom is a function."""
     world = _World.build(SHORT_QUESTIONS)
     questions = draw_questions(96, SHORT_QUESTIONS)
-    solver = reference.PlainSolver(world.model, world.tokenizer, world.find, _decompose, max_depth=1, max_new_tokens=30)
+    solver = PlainSolver(world.model, world.tokenizer, world.find, _decompose, max_depth=1, max_new_tokens=30)
     plain, seconds_each = world.one_by_one(questions, lambda question: solver.solve(question.text))
     engine = world.engine(kv_tokens=200_000)
     written = FakeLLM(lambda prompt: "".join(f"\n{i}. {text}" for i, text in enumerate(_decompose(_asked(prompt)), 1)))
@@ -146,8 +134,8 @@ class _World:
 
         return HuggingFaceLLM(self.model, self.tokenizer, kv_tokens=kv_tokens)
 
-    def reference_paths(self, reference: Any, question: Question, limits: dict[str, Any], *, max_new_tokens: int) -> list[Any]:
-        return reference.decode(question, self.model, self.tokenizer, self.find, max_new_tokens=max_new_tokens, **limits)
+    def reference_paths(self, question: Question, limits: dict[str, Any], *, max_new_tokens: int) -> list[ReferencePath]:
+        return decode_plainly(question, self.model, self.tokenizer, self.find, max_new_tokens=max_new_tokens, **limits)
 
     def one_by_one(self, questions: Sequence[Question], answer: Callable[[Question], T]) -> tuple[list[T], float]:
         """What each question gives, and the seconds that one takes."""
@@ -183,7 +171,7 @@ class _World:
         return time.process_time() if self.model.device.type == "cpu" else time.perf_counter()
 
 
-def _compare(predictions: Sequence[Prediction], plain: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def _compare(predictions: Sequence[Prediction], plain: Sequence[Sequence[ReferencePath]]) -> dict[str, Any]:
     """Whether tokens and answers of every path agree, and how far the log-probabilities, by which paths are selected, differ at most."""
     identical, difference = True, 0.0
     for prediction, paths in zip(predictions, plain, strict=False):
@@ -202,7 +190,7 @@ def _differences(path: Trajectory, logprobs: Sequence[Sequence[float]]) -> list[
     return [abs(a - b) for step, those in zip(path.steps, logprobs, strict=True) for a, b in zip(step.logprobs or [], those, strict=True)]
 
 
-def _floor(paths: Sequence[Any]) -> int:
+def _floor(paths: Sequence[ReferencePath]) -> int:
     """Tokens that must enter the model besides those it has just written: every distinct prefix's last token, once."""
     read: set[tuple[int, ...]] = set()
     written: set[tuple[int, ...]] = set()
@@ -229,15 +217,3 @@ def _decompose(question: str) -> list[str]:
 
 def _asked(prompt: str) -> str:
     return next(line for line in prompt.splitlines() if line.startswith("Question: ")).removeprefix("Question: ")
-
-
-def _load_reference(name: str) -> Any:
-    """A reference decoder, which only a checkout has. Raises RefineryError elsewhere."""
-    path = Path(infer.__file__).parent.parent / "tests" / "infer" / "reference" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"reference_{name}", path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise RefineryError(f"{path}: not there. `bench infer` compares with the tests' plain decoders; run it in a checkout.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module

@@ -1,19 +1,15 @@
-"""`refinery bench infer`: its keys, and that its references are what it says they are. The figures themselves stand in benchmarks/."""
-
-from pathlib import Path
+"""`refinery bench infer`: its keys, and that the engine equals its references. The figures themselves are in benchmarks/."""
 
 import pytest
 
-import infer
 from infer.benchmark import run
 from infer.benchmark.world import Shape, build_tokenizer, find_passages
-from refinery.errors import RefineryError
 
 TINY = Shape(hidden_size=32, intermediate_size=64, layers=1, heads=4, vocabulary=512, question_words=8, passage_words=5)
 
 
 def test_rq_rag_is_compared_path_by_path():
-    figures = run.measure_rq_rag(run._load_reference("rq_rag"), TINY, number=2)
+    figures = run.measure_rq_rag(TINY, number=2)
     assert figures["identical"]
     assert figures["max_score_difference"] <= 1e-4
     # Two questions share the system prompt, and each search costs one token more than the floor: its query's last one.
@@ -23,7 +19,7 @@ def test_rq_rag_is_compared_path_by_path():
 
 def test_a_tree_of_depth_4_fits_a_third_of_its_materialised_size(monkeypatch):
     monkeypatch.setattr(run, "SMALL", TINY)
-    figures = run.measure_depth4(run._load_reference("rq_rag"))
+    figures = run.measure_depth4()
     assert figures["identical"]
     assert 0 < figures["peak_kv_tokens"] <= figures["kv_budget"] <= figures["materialised_tokens"] / 3
 
@@ -34,15 +30,9 @@ def test_the_same_query_finds_the_same_passages():
     assert len(tokenizer) == 512
 
 
-def test_outside_a_checkout_one_line_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(infer, "__file__", str(Path(tmp_path) / "infer" / "__init__.py"))
-    with pytest.raises(RefineryError, match="run it in a checkout"):
-        run.measure()
-
-
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_on_a_gpu_at_the_shape_of_8b():
-    figures = run.measure_rq_rag(run._load_reference("rq_rag"), run.LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16")
+    figures = run.measure_rq_rag(run.LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16")
     assert figures["prefill_over_floor"] <= 1.1
     assert figures["speedup"] > 10

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from infer.benchmark.reference.ra_isf import PlainSolver
 from infer.decoders.ra_isf import Options, decode
 from infer.session import Session
 from refinery.contract.records import Passage, Question
@@ -238,13 +239,10 @@ def test_a_role_may_be_played_by_a_model_of_its_own():
 
 
 def test_the_engine_equals_one_call_after_the_other(tiny_model, control_tokenizer):
-    from infer.benchmark.run import _load_reference
     from refinery.llms.engine.huggingface import HuggingFaceLLM
 
     questions = [Question(id=str(i), text=f"Who directed film {i}?") for i in range(6)]
-    plain = _load_reference("ra_isf").PlainSolver(
-        tiny_model, control_tokenizer, lambda query: PASSAGES, lambda question: [], max_depth=0, max_new_tokens=5
-    )
+    plain = PlainSolver(tiny_model, control_tokenizer, lambda query: PASSAGES, lambda question: [], max_depth=0, max_new_tokens=5)
     engine = HuggingFaceLLM(tiny_model, control_tokenizer)
 
     async def answer(question):

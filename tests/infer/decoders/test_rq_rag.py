@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.tiny_llama import tiny_llama
 
+from infer.benchmark.reference.rq_rag import decode_plainly
 from infer.decoders.rq_rag import Options, decode
 from infer.session import Session
 from infer.steps.selection import STRATEGIES, perplexity
@@ -235,12 +236,7 @@ def test_a_checkpoint_is_decoded_by_its_own_token_ids(tmp_path, pieces, begin, e
 
 def test_the_engine_equals_one_path_at_a_time(tiny_model, control_tokenizer):
     """As `refinery bench infer` compares them, on a small model."""
-    from infer.benchmark.run import _load_reference
-
-    reference = _load_reference("rq_rag")
-    plain = reference.decode(
-        QUESTION, tiny_model, control_tokenizer, lambda query: [FILM], max_depth=2, max_query_tokens=5, max_new_tokens=6
-    )
+    plain = decode_plainly(QUESTION, tiny_model, control_tokenizer, lambda query: [FILM], max_depth=2, max_query_tokens=5, max_new_tokens=6)
     prediction, _, _ = grow(HuggingFaceLLM(tiny_model, control_tokenizer), max_depth=2, max_query_tokens=5)
     ours = {tuple(step.action for step in path.steps): path for path in prediction.paths}
     assert len(plain) == len(ours) == 13

@@ -1,5 +1,5 @@
 """RQ-RAG's tree decoded plainly, as the authors do: one path at a time, its whole prefix encoded again for every call of `generate`,
-and a second pass over every finished path for its scores. `refinery bench infer` and the tests hold the engine against it.
+and a second pass over every finished path for its scores.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ class ReferencePath:
 
 
 @torch.inference_mode()
-def decode(
+def decode_plainly(
     question: Question,
     model: Any,
     tokenizer: Any,
