@@ -42,7 +42,7 @@ def decode_plainly(
     """Every path of the tree, in the order in which the authors' queue finishes them."""
     end = control_token_id(END.text, tokenizer)
     start = encode(prompt_segments(question.text, render_prompt(system_prompt), tokenizer, format="consistent"), tokenizer).input_ids
-    waiting = deque([((), start, [])])
+    waiting: deque[tuple[tuple[str, ...], list[int], list[tuple[int, int]]]] = deque([((), start, [])])
     finished = []
     while waiting:
         taken, prefix, spans = waiting.popleft()
