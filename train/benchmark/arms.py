@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
-from trl import SFTConfig, SFTTrainer
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow
 from refinery.demo.base_model.tokenizer import build_tokenizer

@@ -13,7 +13,9 @@ from refinery.contract.segments import IGNORED_LABEL, EncodedRow, SegmentKind
 _SHORTEST, _SHORT, _LONG, _LONGEST = 50, 150, 2000, 4096
 _MEDIAN = math.sqrt(_SHORT * _LONG)
 _SIGMA = math.log(_LONG / _SHORT) / 2 / 1.2816  # from the 10th and the 90th percentile of a normal
-_PROMPT, _QUERY, _EVIDENCE, _ANSWER = 0.15, 16, 250, 0.1  # share of the row, tokens, tokens, share of the row
+_PROMPT, _ANSWER = 0.15, 0.1  # shares of the row
+_QUERY: list[SegmentKind] = ["query"] * 16
+_EVIDENCE: list[SegmentKind] = ["evidence"] * 250
 
 
 def trajectory_rows(count: int, *, vocabulary: int, scale: float, seed: int) -> list[EncodedRow]:
@@ -24,11 +26,11 @@ def trajectory_rows(count: int, *, vocabulary: int, scale: float, seed: int) -> 
 
 
 def _row(length: int, vocabulary: int, scale: float, rng: random.Random) -> EncodedRow:
-    answer = max(int(_ANSWER * length), 3)
+    answer: list[SegmentKind] = ["answer"] * max(int(_ANSWER * length), 3)
     kinds: list[SegmentKind] = ["prompt"] * max(int(_PROMPT * length), 10)
-    while len(kinds) + answer < length:
-        kinds += ["query"] * _QUERY + ["evidence"] * _EVIDENCE
-    kinds = kinds[: length - answer] + ["answer"] * answer
+    while len(kinds) + len(answer) < length:
+        kinds += _QUERY + _EVIDENCE
+    kinds = kinds[: length - len(answer)] + answer
     kinds = [kinds[int((place + 1) / scale) - 1] for place in range(int(length * scale))]
     ids = [rng.randrange(10, vocabulary) for _ in kinds]
     labels = [token if kind in ("query", "answer") else IGNORED_LABEL for token, kind in zip(ids, kinds, strict=True)]

@@ -6,14 +6,17 @@ its metrics and its mixture-of-experts loss stay its own.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from trl import SFTTrainer
+from trl.trainer.sft_trainer import SFTTrainer
 
 from refinery.contract.segments import IGNORED_LABEL, SegmentKind
 from train.rows.packing import KINDS
 from train.trainers.generative_eval import GenerativeEvalMixin
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
@@ -34,24 +37,25 @@ class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
         empty = torch.zeros(len(KINDS), 2, dtype=torch.float64, device=self.accelerator.device)  # sum of losses and count, by kind
         self._logged, self._summed = empty, empty.clone()
         # PEFT calls its base model's forward without the hooks of the base model, but with those of the decoder and of its own.
-        model = self.accelerator.unwrap_model(self.model)
+        model = cast("PreTrainedModel", self.accelerator.unwrap_model(self.model))
         model.get_decoder().register_forward_hook(self._select)
         model.register_forward_hook(self._weigh)
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], **options: Any) -> Any:
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """The loss of SFTTrainer, to which the other positions would add nothing."""
         targets = inputs["labels"][:, 1:]
         self._keep = targets != IGNORED_LABEL
         self._kinds = inputs["kinds"][:, 1:][self._keep]
         kept = {name: value for name, value in inputs.items() if name not in ("labels", "kinds")}
         try:
-            return super().compute_loss(model, kept | {"shift_labels": targets[self._keep][None]}, **options)
+            supervised = kept | {"shift_labels": targets[self._keep][None]}
+            return super().compute_loss(model, supervised, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         finally:
             self._keep = self._kinds = None
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's log with the loss of each kind of token, over all processes."""
-        if self.model.training:
+        if cast("PreTrainedModel", self.model).training:
             logs |= self._by_kind(self._logged, "loss")
             if "train_runtime" in logs:
                 logs |= self._by_kind(self._summed, "train_loss")
@@ -82,8 +86,10 @@ class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
         """What the loss of a step is divided by: the number of supervised tokens, or the sum of their weights."""
         if self._weights is None:
             return super()._get_num_items_in_batch(batch_samples, device)
-        return self.accelerator.gather(sum(self._sum_of_weights(batch) for batch in batch_samples).to(device)).sum()
+        sums = torch.stack([_sum_of_weights(batch, self._weights) for batch in batch_samples])
+        return cast(torch.Tensor, self.accelerator.gather(sums.sum().to(device))).sum()
 
-    def _sum_of_weights(self, batch: dict[str, Any]) -> torch.Tensor:
-        kept = batch["labels"][:, 1:] != IGNORED_LABEL
-        return self._weights.to(kept.device)[batch["kinds"][:, 1:][kept]].sum()
+
+def _sum_of_weights(batch: dict[str, Any], weights: torch.Tensor) -> torch.Tensor:
+    kept = batch["labels"][:, 1:] != IGNORED_LABEL
+    return weights.to(kept.device)[batch["kinds"][:, 1:][kept]].sum()
