@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo real test test-all lint
+.PHONY: demo real test test-all lint dist
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## the whole loop, offline on CPU: distil, train, infer, print the table
@@ -23,6 +23,9 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+dist: $(INSTALLED)  ## the wheel and the source archive, in dist/
+	$(BIN)/python -m hatchling build
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -1,4 +1,4 @@
-"""The README's commands: stages are run with --dry-run, the others are accepted by the command's parser."""
+"""The commands of README and CONTRIBUTING: stages are run with --dry-run, the others are accepted by the command's parser."""
 
 import re
 import shlex
@@ -13,7 +13,8 @@ from refinery.contract.records import Passage, RelevanceLabel, Trajectory, write
 from refinery.demo.world.data import write_demo_data
 
 PROJECT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"```bash\n(.*?)```", (PROJECT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+DOCUMENTS = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md")]
+BLOCKS = [block for path in DOCUMENTS for block in re.findall(r"```bash\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)]
 COMMANDS = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines() if line.strip()]
 MERGES = [command for command in COMMANDS if command[:3] == ["refinery", "distill", "merge"]]
 STAGES = [c for c in COMMANDS if c[0] == "refinery" and c[1] in ("distill", "train", "infer") and c not in MERGES]
@@ -75,6 +76,8 @@ def test_any_other_command_is_accepted(command):
 
 
 def test_the_make_targets_exist():
-    targets = {command[1] for command in COMMANDS if command[0] == "make"}
-    assert targets
-    assert targets <= set(re.findall(r"^(\w+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    workflows = "".join(path.read_text() for path in (PROJECT / ".github" / "workflows").iterdir())
+    runs = [shlex.split(line) for line in re.findall(r"- run: (.+)", workflows)]
+    assert {command[0] for command in runs} == {"make"}
+    targets = {target for command in [*COMMANDS, *runs] if command[0] == "make" for target in command[1:]}
+    assert targets <= set(re.findall(r"^([\w-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from infer.recipe import InferRecipe
+from refinery import __version__
 from refinery.cli import GROUPS, main
 from refinery.contract.records import (
     Decomposition,
@@ -176,7 +177,7 @@ def test_a_mistake_is_explained(refinery, monkeypatch, arguments, code, message)
 
 
 def test_the_version_is_printed(refinery):
-    assert refinery("--version")[:2] == (0, "refinery 0.1.0\n")
+    assert refinery("--version")[:2] == (0, f"refinery {__version__}\n")
 
 
 def demo_overrides(recipe: Path, data: Path, base: Path) -> list[str]:

@@ -1,0 +1,35 @@
+"""The documents: every file, folder and heading that they name exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+DOCUMENTS = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
+FOLDERS = "refinery|distill|train|infer|recipes|accelerate_configs|tests|benchmarks|docs"
+by_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
+
+
+def prose(document: Path) -> str:
+    return re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)", prose(document), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@by_document
+def test_every_path_in_backticks_exists(document):
+    named = re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", prose(document))
+    assert [path for path in named if not re.search("NAME|SYSTEM", path) and not (PROJECT / path).exists()] == []
+
+
+@by_document
+def test_every_link_leads_to_a_file_and_a_heading(document):
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", prose(document)):
+        path, _, heading = target.partition("#")
+        linked = document.parent / path if path else document
+        assert linked.exists(), target
+        assert not heading or heading in anchors(linked), target
