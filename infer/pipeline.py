@@ -1,5 +1,6 @@
 """What is loaded to answer questions: a decoder, its models and its retriever."""
 
+import asyncio
 from typing import Any
 
 from infer.decoders.base import load_decoder
@@ -20,7 +21,8 @@ from refinery.retrievers.base import Retriever, build_retriever
 class Pipeline:
     """A recipe's decoder, checked before anything is loaded, and then its models and retriever.
 
-    It takes one question at a time, as many together as the caller likes; the models batch them.
+    It takes one question at a time, as many together as the caller likes: `questions_in_flight` of them are decoded at once, and the
+    models batch what these wait for.
     """
 
     def __init__(self, recipe: PipelineRecipe) -> None:
@@ -34,6 +36,7 @@ class Pipeline:
         self.sub_models: dict[str, Any] = {}
         self.retriever: Retriever | None = None
         self._searches, self._outcomes = SearchHealth(), Outcomes()
+        self._in_flight = asyncio.Semaphore(recipe.questions_in_flight)
 
     def _check_parts(self) -> None:
         """Raise RecipeError for a retriever or a model that the decoder needs and the recipe does not name, or names for no role."""
@@ -85,11 +88,15 @@ class Pipeline:
 
     async def answer(self, question: Question) -> Prediction:
         """Decode one question with its choices. Raises the errors of `refinery.errors`, and whatever a decoder from outside raises."""
-        return await self._decode(self.session(question), question)
+        async with self._in_flight:
+            return await self._decode(self.session(question), question)
 
     async def outcome(self, question: Question) -> Prediction:
         """The same, but an error that is the question's own becomes its outcome. Raises the errors that every question would meet."""
-        session = self.session(question)
+        async with self._in_flight:
+            return await self._outcome(self.session(question), question)
+
+    async def _outcome(self, session: Session, question: Question) -> Prediction:
         try:
             prediction = await self._decode(session, question)
         except Exception as error:

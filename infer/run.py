@@ -90,16 +90,14 @@ def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Questio
 
 
 async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger: AnswerLedger) -> None:
-    """Decode with a bounded number of questions in flight; each prediction is on disk before the next question starts."""
-    gate = asyncio.Semaphore(pipeline.recipe.questions_in_flight)
+    """Decode, `questions_in_flight` at once, and write each prediction to disk as it comes."""
     calls = failed = 0
     title = f"infer {pipeline.recipe.name or pipeline.recipe.decoder}"
     with Progress(title, total=len(questions), beside=lambda: f"calls={calls}" + (f" failed={failed}" if failed else "")) as progress:
 
         async def answer_one(question: Question) -> None:
             nonlocal calls, failed
-            async with gate:
-                prediction = await pipeline.outcome(question)
+            prediction = await pipeline.outcome(question)
             ledger.write(prediction)
             calls, failed = calls + prediction.cost.calls, failed + (prediction.failed is not None)
             progress.advance()

@@ -1,3 +1,47 @@
-"""What the three stages of Refinery share: records, control tokens, segments, prompts, recipes, LLMs, retrievers."""
+"""Refinery from Python: the five functions below, each with its async twin where waiting is most of it.
 
-__version__ = "0.1.0"
+    import refinery
+
+    with refinery.load("recipes/demo/infer/rag.yaml") as pipeline:
+        print(pipeline.ask("Which country is Lyon in?").answer)
+
+This package also holds what the stages `distill`, `train` and `infer` share: records, control tokens, prompts, recipes, LLMs, retrievers.
+A name of the public API is looked up when it is first used: `import refinery` itself imports no stage and no library.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from refinery.version import __version__
+
+if TYPE_CHECKING:
+    from infer.api import LoadedPipeline, aload, load
+    from refinery.contract.records import Passage, Question
+    from refinery.contract.trace import Prediction
+    from refinery.errors import RefineryError
+
+__all__ = ["LoadedPipeline", "Passage", "Prediction", "Question", "RefineryError", "__version__", "aload", "load"]
+
+_NAMES_OF = {
+    "infer.api": ("LoadedPipeline", "aload", "load"),
+    "refinery.contract.records": ("Passage", "Question"),
+    "refinery.contract.trace": ("Prediction",),
+    "refinery.errors": ("RefineryError",),
+}
+_HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}
+
+if not TYPE_CHECKING:  # a type checker that saw this would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'refinery' has no attribute {name!r}")
+        if not _HOMES[name].startswith("refinery."):
+            from refinery.runtime.stages import stages
+
+            stages()  # raises PluginError where a user's own folder hides a stage
+        globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

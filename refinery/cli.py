@@ -9,10 +9,11 @@ import textwrap
 from collections.abc import Sequence
 from pkgutil import iter_modules
 
-from refinery import __version__, commands
+from refinery import commands
 from refinery.errors import RecipeError
 from refinery.runtime.stage import configure_logging, guarded
 from refinery.runtime.stages import stages
+from refinery.version import __version__
 
 GROUPS = ("Pipeline", "Models", "Retrieval", "Results")  # of `refinery --help`, in this order; each command declares its own
 

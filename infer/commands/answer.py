@@ -16,6 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Answer with the run's decoder, models and retriever."""
-    from infer.serving.answer import print_answer
+    from rich.console import Console
 
-    print_answer(arguments.question, arguments.folder, decoder=arguments.decoder)
+    from infer.api import load
+    from refinery.reporting.results import print_trace
+
+    inside = arguments.folder / "infer" / arguments.decoder
+    with load(inside if inside.is_dir() else arguments.folder) as pipeline:
+        print_trace(pipeline.ask(arguments.question), Console())

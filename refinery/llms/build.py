@@ -1,6 +1,5 @@
 """Build the LLM that a recipe names."""
 
-import asyncio
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -9,6 +8,7 @@ from refinery.errors import CheckpointError
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
 from refinery.llms.weights.device import inference_dtype, own_device, warn_of_slow_bfloat16
 from refinery.llms.weights.families import FamilyName, checkpoint_family
+from refinery.runtime.background_loop import run_anywhere
 from refinery.runtime.recipe import Recipe
 
 # A role names a part of a PEFT model, which torch takes no dots in.
@@ -47,7 +47,7 @@ def build_llm(config: ModelConfig | EndpointConfig) -> Any:
 
         if not isinstance(config, ServedModelConfig):
             return ChatLLM(config)
-        return ChatLLM(config, asyncio.run(served_context_limit(config)), label_samples=config.label_samples)
+        return ChatLLM(config, run_anywhere(served_context_limit(config)), label_samples=config.label_samples)
     from refinery.llms.weights.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
     from refinery.llms.weights.embeddings import check_bundle
 
@@ -94,4 +94,4 @@ def _served(config: ServedModelConfig, tokenizer: str) -> Any:
     from refinery.llms.weights.checkpoint import load_tokenizer
 
     loaded = load_tokenizer(tokenizer, config.chat_template)
-    return CompletionsLLM(config, loaded, asyncio.run(probe(config, loaded)))
+    return CompletionsLLM(config, loaded, run_anywhere(probe(config, loaded)))

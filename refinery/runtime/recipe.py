@@ -1,8 +1,9 @@
 """Recipes: one strict YAML file per run, with `key=value` overrides from the command line."""
 
+import copy
 import difflib
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, get_type_hints
@@ -115,6 +116,14 @@ def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: 
     return values
 
 
+def changed_values(values: Mapping[str, Any], changes: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """A copy of `values` with each of `changes` put in under its key (dots reach into parts), paths as `read_values` finds them."""
+    changed = copy.deepcopy(dict(values))
+    for key, value in changes.items():
+        _put(changed, key, value, shown=f"{where}: {key}")
+    return with_found_paths(changed)
+
+
 def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: str = "") -> T:
     """Validate `values` as a recipe, or as the `part` of one that this key holds; `where` opens each error message."""
     try:
@@ -162,21 +171,25 @@ def recipe_hash(recipe: Recipe) -> str:
 
 def _apply_override(values: dict[str, Any], override: str, *, where: str) -> None:
     key, equals, text = override.partition("=")
+    shown = f"{where}: override {without_secret(override)!r}"
     if not equals or not key:
-        raise RecipeError(f"{where}: override {without_secret(override)!r} is not of the form key=value.")
+        raise RecipeError(f"{shown} is not of the form key=value.")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{shown}: the value is not valid YAML ({getattr(error, 'problem', error)}).") from None
+    _put(values, key, value, shown=shown)
+
+
+def _put(values: dict[str, Any], key: str, value: Any, *, shown: str) -> None:
     *parents, last = key.split(".")
     part = values
     for parent in parents:
         inner: dict[str, Any] | list[Any] | str | None = part.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise RecipeError(f"{where}: override {without_secret(override)!r}: '{parent}' is a value, not a part with keys of its own.")
+            raise RecipeError(f"{shown}: '{parent}' is a value, not a part with keys of its own.")
         part = inner
-    try:
-        part[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(
-            f"{where}: override {without_secret(override)!r}: the value is not valid YAML ({getattr(error, 'problem', error)})."
-        ) from None
+    part[last] = value
 
 
 def _tell_parts(value: Any, where: str, key: str) -> None:

@@ -19,9 +19,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from refinery import __version__
 from refinery.errors import RunDirError
 from refinery.runtime.recipe import Recipe
+from refinery.version import __version__
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ def shipped_files() -> list[PurePath]:
     return sorted(PurePath(file) for file in files if file.parent.name != "__pycache__")
 
 
-def found(path: str | Path) -> Path:
+def found(path: str | PurePath) -> Path:
     """`path`, or the shipped file of that name where the working directory has none; the log says so."""
     path = Path(path)
     names_shipped = any(path.parts[: len(prefix)] == prefix for prefix in _SHIPPED) and ".." not in path.parts
@@ -41,7 +41,7 @@ def found(path: str | Path) -> Path:
 
 
 def with_found_paths(values: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's values, each path in them as `found` finds it."""
+    """A recipe's values, each path in them as `found` finds it, in text."""
     return {key: _with_found_path(value) for key, value in values.items()}
 
 
@@ -50,6 +50,8 @@ def _with_found_path(value: Any) -> Any:
         return with_found_paths(cast("dict[str, Any]", value))
     if isinstance(value, list):
         return [_with_found_path(inner) for inner in cast("list[Any]", value)]
+    if isinstance(value, PurePath):
+        return str(found(value))
     return str(found(value)) if isinstance(value, str) and found(value) != Path(value) else value
 
 

@@ -163,7 +163,7 @@ def test_the_help_shows_commands_in_groups(refinery):
         (["infer", "recipes/demo/infer/rag.yaml", "decoder"], 2, "override 'decoder' is not of the form key=value."),
         (["infer", "recipes/demo/infer/rag.yaml", "decoder=rga", "--dry-run"], 2, "no decoder 'rga'. Did you mean 'rag'?"),
         (["view", "absent"], 2, "error: absent: holds no run.json. Name the output_dir of a run."),
-        (["answer", "Who?", "--run", "absent"], 2, "error: absent: holds no run.json."),
+        (["answer", "Who?", "--run", "absent"], 2, "error: absent: there is no such run, recipe or checkpoint."),
         (["answer", "Who?"], 2, "the following arguments are required: --run"),
         (["push", "absent", "--to", "me/mine", "--dry-run"], 2, "error: absent: holds no run.json."),
         (["push", "absent"], 2, "the following arguments are required: --to"),
@@ -292,6 +292,6 @@ def test_a_new_question_is_answered_with_its_trace(refinery, answered):
     assert "1 calls, 1 retrievals" in printed
 
 
-def test_an_answer_needs_an_infer_run(refinery, tmp_path):
+def test_an_answer_by_a_generator_alone_has_nothing_to_search(refinery, tmp_path):
     code, _, error = refinery("answer", "Who?", "--run", train_run(tmp_path / "run"))
-    assert (code, "is a train run. Name the output_dir of an infer run" in error) == (2, True)
+    assert (code, "run: retriever: is missing, and decoder 'rq_rag' needs it." in error) == (2, True)
