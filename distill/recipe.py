@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from distill.teacher.batch import BatchConfig
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.protocols.base import check_protocol, protocol_of
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime import plugins
 from refinery.runtime.recipe import Recipe, build_recipe
@@ -58,8 +59,12 @@ class DistillRecipe(Recipe):
         return int(number), int(count)
 
     def check(self, where: str) -> None:
-        """The task's options, and the reader."""
+        """The task's options, the endpoints' protocols, and the reader."""
         self.task_options(where)
+        for endpoint in filter(None, (self.teacher, self.target_endpoint)):
+            check_protocol(endpoint)
+            if self.transport == "batch" and not protocol_of(endpoint).openai_routes:
+                raise self.fault("transport", f"OpenAI's Batch jobs are not for protocol '{endpoint.protocol}'. Set it to live.")
         with self.at("reader"):
             plugins.load("refinery.questions", self.reader)
 

@@ -10,6 +10,7 @@ from infer.decoders.base import load_decoder
 from infer.session import AnswerStyle
 from refinery.llms.build import ModelConfig, Role
 from refinery.llms.served.endpoint import ServedModelConfig
+from refinery.llms.served.protocols.base import check_protocol
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime import plugins
 from refinery.runtime.recipe import Recipe, build_recipe, read_values
@@ -64,8 +65,11 @@ class PipelineRecipe(Recipe):
         return self.llm.base if self.llm else self.endpoint and self.endpoint.tokenizer
 
     def check(self, where: str) -> None:
-        """The decoder's options."""
+        """The decoder's options, and the endpoints' protocols."""
         self.decoder_options(where)
+        for model in (self.model, *self.sub_models.values()):
+            if isinstance(model, ServedModelConfig):
+                check_protocol(model)
 
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""

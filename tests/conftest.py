@@ -7,8 +7,10 @@ os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import contextlib
+import importlib
 import re
 import socket
+import sys
 
 import pytest
 from helpers.tiny_llama import saved_llama, tiny_llama
@@ -40,6 +42,22 @@ def _reaches_the_hub() -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("huggingface.co", 443), timeout=3):
         return True
     return False
+
+
+@pytest.fixture
+def my_lab(tmp_path, monkeypatch):
+    """Writes `my_lab/NAME.py`, a module of somebody's own, into the working directory."""
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / "my_lab").mkdir(exist_ok=True)
+        (tmp_path / "my_lab" / f"{name}.py").write_text(text)
+        importlib.invalidate_caches()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield write
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_lab"]:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -16,16 +16,10 @@ from pydantic import Field
 from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import keep_in
 from refinery.errors import LLMError
-from refinery.llms.served.endpoint import (
-    ChatRequest,
-    EndpointConfig,
-    RefusedRequest,
-    Reply,
-    UnusableEndpoint,
-    openai_client,
-    parse_completion,
-)
+from refinery.llms.served.chat_request import ChatRequest, parse_chat
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.openai import EndpointClient
+from refinery.llms.served.protocols.openai_chat import openai_client
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
 from refinery.llms.served.wire import read_json
 from refinery.runtime.recipe import Recipe
@@ -197,7 +191,7 @@ class BatchTransport:
             waiting.tries -= 1  # it is sent again without the schema, which costs it no try
             return set()
         try:
-            reply = parse_completion(read_reply(response), max_tokens=self.config.max_tokens)
+            reply = parse_chat(read_reply(response), self.config)
         except RetryableFault:
             return set()
         except (RefusedRequest, UnusableEndpoint) as error:

@@ -14,7 +14,9 @@ from typing import Any
 
 from distill.teacher.store import ReplyStore
 from refinery.errors import LLMError, RecipeError
-from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, Price, Reply
+from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.endpoint import EndpointConfig, Price, Reply
+from refinery.llms.served.protocols.base import protocol_of
 
 _NANO = 10**9  # of a dollar
 _NANO_PER_TOKEN = 1000  # of a price of one dollar per million tokens
@@ -34,7 +36,7 @@ def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
         return None, None
     try:
         address = config.base_urls[0]
-        price = partial(calc_price, provider_api_url=address) if address else partial(calc_price, provider_id="openai")
+        price = partial(calc_price, provider_api_url=address) if address else partial(calc_price, provider_id=protocol_of(config).provider)
         thousand = [price(usage, config.model).total_price for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))]
     except LookupError:
         return None, None

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from distill.teacher.budget import Budget
 from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RequestLog, Teacher
-from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, Reply
+from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.endpoint import EndpointConfig, Reply
 
 T = TypeVar("T", bound=BaseModel)
 Messages = tuple[tuple[str, str], ...]

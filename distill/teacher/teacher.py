@@ -17,8 +17,10 @@ from pydantic import BaseModel
 from distill.teacher.budget import Budget
 from distill.teacher.store import ReplyStore, effect_key
 from refinery.errors import LLMError
-from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.json_reply import read_reply, reads_as_refusal
+from refinery.llms.served.protocols.base import protocol_of
 from refinery.prompts.render import render_prompt
 from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight
@@ -200,13 +202,14 @@ class Teacher:
 
 
 def _provider(config: EndpointConfig) -> str:
-    """What of an address belongs to a request's key: OpenAI's own models and Azure's deployments are others than equally named ones.
+    """What of an address belongs to a request's key: a provider's own models and Azure's deployments are others than equally named ones.
 
     Elsewhere the model's name says which model it is: a server that has moved to another port or machine is not paid again.
     """
     if config.azure_api_version:
         return "azure"
-    return "openai" if all(url is None or urlsplit(url).hostname == "api.openai.com" for url in config.base_urls) else "by name"
+    protocol = protocol_of(config)
+    return protocol.provider if all(url is None or urlsplit(url).hostname == protocol.host for url in config.base_urls) else "by name"
 
 
 def _key(frame: bytes, messages: tuple[tuple[str, str], ...], rollout: int) -> bytes:

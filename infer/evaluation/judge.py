@@ -16,7 +16,8 @@ from infer.evaluation.scores import JUDGEMENTS_FILE, JudgedAnswer, read_judgemen
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.errors import RunDirError
-from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest
+from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
 from refinery.llms.served.openai import EndpointClient
 from refinery.prompts.render import prompt_hash, render_prompt
 from refinery.runtime.progress import Progress

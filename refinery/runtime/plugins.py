@@ -35,9 +35,9 @@ class PluginKind(Generic[T]):
     package: str  # its files are the parts that ship; also the group of the entry points
     declared: type[T]
     attribute: str  # a module's declared object: "RETRIEVER"
-    function: str  # the function that is enough to declare a part: "build"
-    parameters: tuple[str, ...]  # what that function is called with
-    of_function: Callable[[Callable[..., Any]], T]
+    function: str = ""  # the function that is enough to declare a part, "build", if there is one
+    parameters: tuple[str, ...] = ()  # what that function is called with
+    of_function: Callable[[Callable[..., Any]], T] | None = None
     table: Mapping[str, T] | None = None  # the parts that ship, where a file holds several
 
     def shipped(self) -> list[str]:
@@ -101,17 +101,15 @@ def _declared(kind: PluginKind[T], name: str, found: object) -> T:
     if isinstance(found, ModuleType):
         inner = getattr(found, kind.attribute, None) or getattr(found, kind.function, None)
         if inner is None:
-            raise PluginError(
-                f"{kind.noun} '{name}': {_place(found)} declares neither {kind.attribute} (a {kind.declared.__name__}) "
-                f"nor the function {_call(kind)}."
-            )
+            declares = f"{kind.attribute} (a {kind.declared.__name__})"
+            lacks = f"neither {declares} nor the function {_call(kind)}" if kind.of_function else f"no {declares}"
+            raise PluginError(f"{kind.noun} '{name}': {_place(found)} declares {lacks}.")
         found = inner
     if isinstance(found, kind.declared):
         return found
-    if not callable(found):
-        raise PluginError(
-            f"{kind.noun} '{name}': is a {type(found).__name__}. It should be a {kind.declared.__name__}, or a function {_call(kind)}."
-        )
+    if kind.of_function is None or not callable(found):
+        wanted = f"{kind.declared.__name__}, or a function {_call(kind)}" if kind.of_function else kind.declared.__name__
+        raise PluginError(f"{kind.noun} '{name}': is a {type(found).__name__}. It should be a {wanted}.")
     _check_call(kind, name, found)
     return kind.of_function(found)
 

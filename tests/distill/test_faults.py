@@ -19,7 +19,8 @@ from distill.benchmark.run import endpoint, stats
 from distill.teacher.store import ReplyStore
 from refinery.demo.teacher.server import ChatServer, serving
 from refinery.errors import RunDirError
-from refinery.llms.served.endpoint import ChatRequest, EndpointConfig
+from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.openai import EndpointClient
 
 PROJECT = Path(__file__).parents[2]

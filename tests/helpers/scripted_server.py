@@ -23,6 +23,10 @@ class ScriptedServer(ThreadingHTTPServer):
         self.address = f"http://127.0.0.1:{self.server_port}"
         self.base_url = f"{self.address}/v1"
 
+    def respond(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> Answer:
+        """What a POST gets; a server that minds its path and headers has its own."""
+        return self.answer(body)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is no error of the test's, and its standard error may be what a test reads."""
         if not isinstance(sys.exception(), ConnectionError):
@@ -38,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
         self.server.bodies.append(body)
         self.server.headers.append(dict(self.headers))
-        self._reply(*self.server.answer(body))
+        self._reply(*self.server.respond(self.path, dict(self.headers), body))
 
     def do_GET(self) -> None:
         self._reply(*self.server.listing)
@@ -57,9 +61,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def scripted(answer: Callable[[dict[str, Any]], Answer], *, listing: Answer = (404, {})) -> Generator[ScriptedServer, None, None]:
+def scripted(
+    answer: Callable[[dict[str, Any]], Answer], *, listing: Answer = (404, {}), server_type: type[ScriptedServer] = ScriptedServer
+) -> Generator[ScriptedServer, None, None]:
     """A server in this process, on a thread, until the block ends."""
-    with ScriptedServer(answer, listing) as server:
+    with server_type(answer, listing) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:

@@ -1,4 +1,4 @@
-"""An LLM behind a chat endpoint: contexts are messages, and what comes back is text.
+"""An LLM behind a chat endpoint of any protocol: contexts are messages, and what comes back is text.
 
 For decoders that only prompt. A chat gives no token ids and no log-probabilities of given text; whatever needs them (`score`, control
 tokens) is refused with a line that says which kind of model has them. A label is read by chat_labels.py.
@@ -16,10 +16,12 @@ from refinery.contract.segments import Segment
 from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.served.capabilities import Capabilities, Need
-from refinery.llms.served.chat_labels import TOP_LOGPROBS, LabelReply, label_probs_of, mean_probs
+from refinery.llms.served.chat_labels import LabelReply, label_probs_of, mean_probs
+from refinery.llms.served.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.context_limit import ByteTokens
-from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.openai import EndpointClient
+from refinery.llms.served.protocols.base import Chat, protocol_of
 from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight
 
@@ -33,7 +35,7 @@ Messages = tuple[tuple[str, str], ...]  # (role, content)
 
 
 class ChatLLM:
-    """An `LLM` over any OpenAI-compatible chat endpoint. Equal greedy requests that are open at once are sent once.
+    """An `LLM` over any chat endpoint. Equal greedy requests that are open at once are sent once.
 
     A reply has at most `max_tokens` of the endpoint's configuration; its `temperature` holds where the decoder asks for none.
     `counters` holds what was really sent, the `Usage` of a context what its question asked for. `served_limit` is the longest context
@@ -46,7 +48,8 @@ class ChatLLM:
         self.config, self.served_limit, self.label_samples = config, served_limit, label_samples
         self.context_limit = None if served_limit is None else max(served_limit - _TEMPLATE_TOKENS, 1)
         self.counters = Counters()
-        self.label_logprobs: bool | None = None  # not known before the first label
+        # Not known before the first label, where the protocol has them at all.
+        self.label_logprobs: bool | None = None if protocol_of(config).first_logprobs else False
         self._endpoint = EndpointClient(config)
         self._in_flight: SingleFlight[bytes, Reply] = SingleFlight()
 
@@ -210,13 +213,9 @@ class GenerationRequest(ChatRequest):
         key = store_key(content.encode())
         return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
 
-    def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
-        """See `ChatRequest.body`."""
-        own: dict[str, Any] = {
-            "temperature": self.temperature or config.temperature,
-            config.max_tokens_name: min(self.max_new_tokens, config.max_tokens),
-        }
-        return ChatRequest.body(self, config, send_schema=send_schema) | own | ({"stop": list(self.stop)} if self.stop else {})
+    def chat(self, config: EndpointConfig) -> Chat:
+        """See `ChatRequest.chat`."""
+        return Chat(self.messages, min(self.max_new_tokens, config.max_tokens), self.temperature or config.temperature, self.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +229,14 @@ class LabelRequest(GenerationRequest):
         key = store_key(content.encode())
         return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
 
-    def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
-        """See `ChatRequest.body`."""
-        return GenerationRequest.body(self, config, send_schema=send_schema) | {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
+    def chat(self, config: EndpointConfig) -> Chat:
+        """See `ChatRequest.chat`."""
+        return dataclasses.replace(GenerationRequest.chat(self, config), first_logprobs=True)
 
-    def parse(self, reply: Any, *, max_tokens: int, unseen_tries: int) -> Reply:
+    def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:
         """See `ChatRequest.parse`."""
-        return LabelReply.of(GenerationRequest.parse(self, reply, max_tokens=max_tokens, unseen_tries=unseen_tries), reply)
+        first_logprobs = protocol_of(config).first_logprobs
+        return LabelReply.of(parse_chat(reply, config, unseen_tries=unseen_tries), first_logprobs(reply) if first_logprobs else None)
 
 
 def _before(text: str, stop: Sequence[str]) -> str:

@@ -4,27 +4,25 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from refinery.llms.served.endpoint import Reply
-from refinery.llms.served.wire import first_choice
+from refinery.llms.served.protocols.base import FirstLogprobs
 
 # What the first token's alternatives say of the labels counts from this share of its probability on; below it the model says something else
 # first ("The paragraph is ..."), and its words are read.
 _LEAST_MASS = 0.5
-TOP_LOGPROBS = 20  # OpenAI's most
 
 
 @dataclass(frozen=True, slots=True)
 class LabelReply(Reply):
     """A reply with the log-probabilities of what its first token could have been, None where the endpoint gave none."""
 
-    first_logprobs: tuple[tuple[str, float], ...] | None = None
+    first_logprobs: FirstLogprobs | None = None
 
     @classmethod
-    def of(cls, reply: Reply, completion: Any) -> "LabelReply":
-        """The reply with what the API's JSON says of its first token."""
-        return cls(**{name: getattr(reply, name) for name in Reply.__slots__}, first_logprobs=_first_logprobs(completion))
+    def of(cls, reply: Reply, first_logprobs: FirstLogprobs | None) -> "LabelReply":
+        """The reply with what its first token could have been."""
+        return cls(**{name: getattr(reply, name) for name in Reply.__slots__}, first_logprobs=first_logprobs)
 
 
 def label_probs_of(reply: LabelReply, labels: Sequence[str]) -> dict[str, float]:
@@ -61,12 +59,3 @@ def _by_words(text: str, labels: Sequence[str]) -> dict[str, float]:
     if found["negated"] and len(labels) == 2:
         named = next(label for label in labels if label != named)
     return probs | {named: 1.0}
-
-
-def _first_logprobs(completion: Any) -> tuple[tuple[str, float], ...] | None:
-    """What OpenAI's chat format says of the first token; None for anything else, which many servers send."""
-    try:
-        first = (first_choice(completion) or {})["logprobs"]["content"][0]
-        return tuple((str(token["token"]), float(token["logprob"])) for token in first["top_logprobs"]) or None
-    except (KeyError, TypeError, ValueError, IndexError):
-        return None

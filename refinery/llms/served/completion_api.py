@@ -7,7 +7,7 @@ Each of the two reads exists in several dialects (vLLM, SGLang, llama.cpp, OpenA
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
@@ -84,7 +84,6 @@ class CompletionReply(Reply):
 class CompletionRequest:
     """A prompt, as token ids or as text, and what to do with it; `values` are the request's further parameters."""
 
-    path: ClassVar[str] = "/completions"
     model: str
     prompt: list[int] | str
     max_tokens: int
@@ -95,16 +94,24 @@ class CompletionRequest:
     def json_schema(self) -> None:
         """Labels are read, never parsed."""
 
+    def path(self, config: EndpointConfig) -> str:
+        """See `EndpointRequest.path`."""
+        return "/completions"
+
     def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
         """The request as the completions API takes it."""
         standard = {"model": self.model, "prompt": self.prompt, "max_tokens": self.max_tokens, "temperature": self.temperature}
         return standard | self.values
 
+    def tiny(self, config: EndpointConfig) -> "CompletionRequest":
+        """See `EndpointRequest.tiny`."""
+        return CompletionRequest(config.model, "Hi", 1, config.temperature, {})
+
     def likely_prompt_tokens(self) -> float:
         """Exact for token ids, four characters a token for text."""
         return len(self.prompt) / 4 if isinstance(self.prompt, str) else len(self.prompt)
 
-    def parse(self, reply: Any, *, max_tokens: int, unseen_tries: int) -> CompletionReply:
+    def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> CompletionReply:
         """The API's JSON. Raises RefusedRequest when it holds no completion."""
         try:
             read = _Completion.model_validate(reply)
@@ -120,7 +127,7 @@ class CompletionRequest:
             num_prompt_tokens=usage.prompt_tokens,
             num_completion_tokens=usage.completion_tokens,
             model=read.model,
-            max_tokens=max_tokens,
+            max_tokens=config.max_tokens,
             unseen_tries=unseen_tries,
             token_ids=choice.token_ids,
             logprobs=None if echo else found.token_logprobs,

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, PositiveInt, ValidationError
 
-from refinery.llms.served.endpoint import EndpointConfig, server_address
+from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.protocols.base import protocol_of
 
 _SECONDS = 10.0
 # Fewer than an English or Chinese token has, so that what is counted by them is seldom too long.
@@ -31,12 +32,12 @@ async def served_context_limit(config: EndpointConfig) -> int | None:
 async def _limit_at(config: EndpointConfig, base_url: str) -> int | None:
     import aiohttp
 
-    base, query, headers = server_address(config, base_url)
+    address = protocol_of(config).address(config, base_url)
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{base}/models{query}", headers=headers, allow_redirects=False) as response,
+            session.get(f"{address.base}/models{address.query}", headers=address.headers, allow_redirects=False) as response,
         ):
             models = _Models.model_validate_json(await response.read())
     except (aiohttp.ClientError, TimeoutError, OSError, ValidationError):

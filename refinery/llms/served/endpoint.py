@@ -1,16 +1,12 @@
-"""What an OpenAI-compatible endpoint is called and how it is spoken to: its configuration, a request, a reply."""
+"""What an endpoint is called: its configuration, what a request to it can do, a reply. `protocols/` says how a chat is put to it."""
 
-import json
-import os
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from refinery.contract.chat_template import AUTO
 from refinery.errors import LLMError
-from refinery.llms.served.wire import content_text, first_choice, token_count, whole_text
-from refinery.llms.thinking import split_thinking
 from refinery.runtime.recipe import Recipe, secret_error
 
 
@@ -22,13 +18,21 @@ class Price(Recipe):
 
 
 class EndpointConfig(Recipe):
-    """An OpenAI-compatible endpoint, or several that serve one model. The key is read from the environment and never written anywhere."""
+    """An endpoint, or several that serve one model. The key is read from the environment and never written anywhere."""
 
+    protocol: str = Field(
+        default="openai_chat", description="how it is asked: a file of refinery/llms/served/protocols, or a module of your own"
+    )
     base_url: str | list[str] | None = Field(
-        default=None, description="where the endpoint is; None is OpenAI itself; several share the load"
+        default=None, description="where the endpoint is; None is the protocol's own provider, such as OpenAI; several share the load"
     )
     model: str = Field(description="model name as the endpoint knows it")
-    api_key_env: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the key; unset sends no key")
+    api_key_env: str = Field(
+        default="",
+        description="environment variable that holds the key, an unset one sends no key; by default it is named after the protocol: "
+        "OPENAI_API_KEY, ANTHROPIC_API_KEY",
+        validate_default=True,
+    )
     azure_api_version: str | None = Field(default=None, description="set for Azure OpenAI; base_url is then the resource's address")
     temperature: float = Field(default=0.0, description="RQ-RAG's curation uses 0")
     max_tokens: int = Field(default=500, description="RQ-RAG's curation uses 500", ge=1)
@@ -60,9 +64,15 @@ class EndpointConfig(Recipe):
                 raise ValueError("an address starts with http:// or https://")
         return base_url
 
+    @field_validator("api_key_env")
+    @classmethod
+    def _named_after_the_protocol(cls, name: str, info: ValidationInfo) -> str:
+        module = str(info.data.get("protocol", "")).partition(":")[0].rpartition(".")[2]  # `gemini` of my_lab.gemini:PROTOCOL
+        return name or f"{module.partition('_')[0].upper()}_API_KEY"
+
     @property
     def base_urls(self) -> list[str | None]:
-        """The addresses as a list; None is OpenAI itself."""
+        """The addresses as a list; None is the protocol's own provider."""
         return list(self.base_url) if isinstance(self.base_url, list) else [self.base_url]
 
 
@@ -116,71 +126,38 @@ R = TypeVar("R", bound="Reply", covariant=True)
 class EndpointRequest(Protocol[R]):
     """What an endpoint is asked, whichever of its routes takes it."""
 
-    path: ClassVar[str]
-
     @property
     def json_schema(self) -> dict[str, Any] | None:
         """The schema of the reply, or None for plain text."""
+        ...
+
+    def path(self, config: EndpointConfig) -> str:
+        """The route, as it is put after the endpoint's address."""
         ...
 
     def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
         """The request as its route takes it."""
         ...
 
+    def tiny(self, config: EndpointConfig) -> "EndpointRequest[Any]":
+        """A request to the same route that takes a token or two, for finding out whether anything answers."""
+        ...
+
     def likely_prompt_tokens(self) -> float:
         """What the prompt is expected to count against a limit of tokens a minute."""
         ...
 
-    def parse(self, reply: Any, *, max_tokens: int, unseen_tries: int) -> R:
+    def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> R:
         """The route's JSON as a Reply. Raises RefusedRequest when it holds none."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """One chat: its messages, and the JSON schema of the reply (None for plain text). `key` names it in a reply store."""
-
-    path: ClassVar[str] = "/chat/completions"
-    key: bytes
-    messages: tuple[tuple[str, str], ...]  # (role, content)
-    json_schema: dict[str, Any] | None = None
-
-    def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
-        """The request as the chat API takes it."""
-        body: dict[str, Any] = {
-            "model": config.model,
-            "messages": [{"role": role, "content": content} for role, content in self.messages],
-            "temperature": config.temperature,
-            config.max_tokens_name: config.max_tokens,
-        }
-        if self.json_schema is not None and send_schema:
-            schema = {"name": self.json_schema.get("title", "reply"), "schema": self.json_schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        elif self.json_schema is not None:
-            recipe = f"\n\nReply with one JSON object of this schema and nothing else:\n{json.dumps(self.json_schema)}"
-            body["messages"][-1]["content"] += recipe
-        return body
-
-    def most_prompt_tokens(self) -> int:
-        """More tokens than the prompt can have: a token is a byte at least, and a message's frame a handful."""
-        schema = len(json.dumps(self.json_schema)) + 100 if self.json_schema else 0
-        return sum(len(content.encode()) + 16 for _, content in self.messages) + schema
-
-    def likely_prompt_tokens(self) -> float:
-        """Four characters a token, roughly."""
-        return self.most_prompt_tokens() / 4
-
-    def parse(self, reply: Any, *, max_tokens: int, unseen_tries: int) -> "Reply":
-        """See `parse_completion`."""
-        return parse_completion(reply, max_tokens=max_tokens, unseen_tries=unseen_tries)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """One chat reply: its text, why it ended, which model wrote it, and its tokens.
 
-    `finish_reason` is the API's (`stop`, `length`, `content_filter`) or `refusal`. `max_tokens` is the limit it was written under,
-    `unseen_tries` how many tries were sent before it and never answered, which the endpoint may charge for. `reasoning` is what a
+    `finish_reason` is `stop`, `length`, `content_filter` or `refusal`, or else the API's own word. `max_tokens` is the limit it was written
+    under, `unseen_tries` how many tries were sent before it and never answered, which the endpoint may charge for. `reasoning` is what a
     reasoning model thought before `text`, as the server tells it or as it stands in the reply.
     """
 
@@ -213,58 +190,3 @@ class UnusableEndpoint(LLMError):
     def __init__(self, message: str, *, unseen_tries: int = 0, status: int | None = None) -> None:
         super().__init__(message)
         self.unseen_tries, self.status = unseen_tries, status
-
-
-def parse_completion(completion: Any, *, max_tokens: int, unseen_tries: int = 0) -> Reply:
-    """The API's JSON as a Reply, read leniently. Raises RefusedRequest when it holds none."""
-    choice = first_choice(completion)
-    if choice is None:
-        raise RefusedRequest("the reply has no choices")
-    message, usage = choice.get("message") or {}, completion.get("usage")
-    message = message if isinstance(message, dict) else {"content": message}
-    usage = usage if isinstance(usage, dict) else {}
-    try:
-        refusal, content = content_text(message.get("refusal")), content_text(message.get("content"))
-        told = content_text(message.get("reasoning_content") or message.get("reasoning"))
-    except ValueError as error:
-        raise RefusedRequest(f"the reply has no text: {error}") from None
-    thought, content = split_thinking(content)
-    return Reply(
-        text=content or refusal,
-        finish_reason="refusal" if refusal else whole_text(str(choice.get("finish_reason") or "stop")),
-        request_id=whole_text(str(completion.get("id", ""))),
-        num_prompt_tokens=token_count(usage.get("prompt_tokens")),
-        num_completion_tokens=token_count(usage.get("completion_tokens")),
-        model=whole_text(str(completion.get("model", ""))),
-        max_tokens=max_tokens,
-        unseen_tries=unseen_tries,
-        reasoning=told or thought,
-    )
-
-
-def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: int = 0) -> Any:
-    """The official client for one address: it knows keys, organisations and Azure."""
-    from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient
-
-    key = os.environ.get(config.api_key_env, "").strip() or "none"
-    http_client = DefaultAsyncHttpxClient(follow_redirects=False)  # the key and the prompts go to no other address
-    if config.azure_api_version:
-        return AsyncAzureOpenAI(
-            azure_endpoint=base_url or "",
-            azure_deployment=config.model,
-            api_version=config.azure_api_version,
-            api_key=key,
-            max_retries=max_retries,
-            http_client=http_client,
-        )
-    return AsyncOpenAI(base_url=base_url, api_key=key, max_retries=max_retries, http_client=http_client)
-
-
-def server_address(config: EndpointConfig, base_url: str | None) -> tuple[str, str, dict[str, str]]:
-    """What stands before and after a route's path in the address of its requests, and the headers that carry the key."""
-    client = openai_client(config, base_url)
-    base = str(client.base_url).rstrip("/")
-    if config.azure_api_version:
-        return base, f"?api-version={config.azure_api_version}", {"api-key": client.api_key, "Content-Type": "application/json"}
-    extra = {name: value for name, value in client.default_headers.items() if isinstance(value, str) and name.startswith("OpenAI-")}
-    return base, "", {"Content-Type": "application/json", **client.auth_headers, **extra}

@@ -1,9 +1,8 @@
-"""Ask OpenAI-compatible endpoints, by chat or for completions: one request, its tries, and what it took.
+"""Ask endpoints, by chat or for completions: one request, its tries, and what it took.
 
 Knows nothing of labels, stores or money. What a response means stands in `responses.py`, when a server is out in `outage.py`.
 
-The `openai` client names the endpoint, the key, the organisation or Azure; requests are posted with aiohttp, which takes a fifth of the
-client's CPU time for each.
+Requests are posted with aiohttp, which takes a fifth of the CPU time of the `openai` client for each.
 """
 
 import asyncio

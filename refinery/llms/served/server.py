@@ -9,16 +9,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from refinery.errors import LLMError
-from refinery.llms.served.endpoint import (
-    ChatRequest,
-    EndpointConfig,
-    EndpointRequest,
-    RefusedRequest,
-    Reply,
-    UnusableEndpoint,
-    server_address,
-)
+from refinery.llms.served.chat_request import TINY_CHAT
+from refinery.llms.served.endpoint import EndpointConfig, EndpointRequest, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.outage import Outage
+from refinery.llms.served.protocols.base import protocol_of
 from refinery.llms.served.rate_limits import AdaptiveConcurrencyLimit
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
 
@@ -48,11 +42,13 @@ class Server:
     def __init__(self, config: EndpointConfig, base_url: str | None, session: Callable[[], Any]) -> None:
         self.config = config
         self.gate = AdaptiveConcurrencyLimit(config.calls_in_flight)
-        self.base, self._query, self.headers = server_address(config, base_url)
+        self._address = protocol_of(config).address(config, base_url)
+        self.base = self._address.base
         self.outage = Outage(f"endpoint {self.base}", self._is_up)
         self.refusal = ""
-        self._session, self._path = session, ChatRequest.path
-        self._answered, self._sends_schemas, self._schema_failures = False, True, 0
+        self._session = session
+        self._tiny: EndpointRequest[Any] = TINY_CHAT  # to the route that was asked last
+        self._answered, self._sends_schemas, self._schema_failures = False, protocol_of(config).takes_schemas, 0
 
     def rank(self) -> tuple[bool, float]:
         """Those that answer first, of these the least loaded."""
@@ -60,16 +56,16 @@ class Server:
 
     async def send(self, request: EndpointRequest[R], tries: Tries) -> R:
         """One try. Raises RetryableFault, RefusedRequest or UnusableEndpoint."""
-        self._path = request.path
+        self._tiny = request.tiny(self.config)
         seconds = min(self.config.timeout_seconds, tries.left)
         # Decided for each request: another may find out in the meantime that the server takes no schemas.
         with_schema, named = request.json_schema is not None and self._sends_schemas and not tries.without_schema, False
-        response = await self._post(request.body(self.config, send_schema=with_schema), seconds)
+        response = await self._post(request, seconds, with_schema=with_schema)
         if with_schema and (named := is_about_schemas(response.status, response.content)):
             with_schema = False
-            response = await self._post(request.body(self.config, send_schema=False), seconds)
+            response = await self._post(request, seconds, with_schema=False)
         try:
-            reply = request.parse(read_reply(response), max_tokens=self.config.max_tokens, unseen_tries=tries.unseen)
+            reply = request.parse(read_reply(response), self.config, unseen_tries=tries.unseen)
         except RetryableFault as fault:
             tries.without_schema = with_schema and fault.status == 500  # a guided backend that fails may not say so
             raise
@@ -94,14 +90,14 @@ class Server:
             self._sends_schemas = False
             logger.warning("endpoint %s takes no JSON schema of its replies; it stands in the prompts.", self.base)
 
-    async def _post(self, body: dict[str, Any], seconds: float) -> Response:
+    async def _post(self, request: EndpointRequest[Any], seconds: float, *, with_schema: bool) -> Response:
         import aiohttp
 
-        url, timeout = f"{self.base}{self._path}{self._query}", aiohttp.ClientTimeout(total=seconds)
+        url, timeout = f"{self.base}{request.path(self.config)}{self._address.query}", aiohttp.ClientTimeout(total=seconds)
+        content = json.dumps(request.body(self.config, send_schema=with_schema)).encode()
+        headers = {"Content-Type": "application/json", **self._address.headers}
         try:
-            async with self._session().post(
-                url, data=json.dumps(body).encode(), headers=self.headers, timeout=timeout, allow_redirects=False
-            ) as response:
+            async with self._session().post(url, data=content, headers=headers, timeout=timeout, allow_redirects=False) as response:
                 return Response(response.status, response.headers, await response.read())
         except TimeoutError:
             raise RetryableFault(f"no reply within {seconds:.0f} s", unseen=1) from None
@@ -115,12 +111,8 @@ class Server:
 
     async def _probe(self) -> Exception | None:
         """What comes of a tiny request, which takes a token or two."""
-        if self._path == ChatRequest.path:
-            body = {"messages": [{"role": "user", "content": "Hi"}], self.config.max_tokens_name: 1}
-        else:
-            body = {"prompt": "Hi", "max_tokens": 1}
         try:
-            read_reply(await self._post({"model": self.config.model} | body, min(self.config.timeout_seconds, _PROBE_SECONDS)))
+            read_reply(await self._post(self._tiny, min(self.config.timeout_seconds, _PROBE_SECONDS), with_schema=False))
         except (RetryableFault, LLMError) as error:
             return error
         return None

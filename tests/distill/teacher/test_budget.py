@@ -13,7 +13,8 @@ from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
 from distill.teacher.budget import Budget, BudgetExhausted, Spending, known_price
 from refinery.demo.teacher.server import serving
-from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, Reply
+from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.endpoint import EndpointConfig, Reply
 
 PRICE = {"prompt": 1000.0, "completion": 1000.0}  # a tenth of a cent a token
 

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from distill.teacher.budget import Budget
 from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher, keep_in
-from refinery.llms.served.endpoint import ChatRequest, EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 
 
 class Answer(BaseModel):

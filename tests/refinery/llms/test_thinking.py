@@ -3,7 +3,7 @@
 import pytest
 from helpers.chat_templates import chat_tokenizer
 
-from refinery.llms.served.endpoint import parse_completion
+from refinery.llms.served.protocols.openai_chat import PROTOCOL
 from refinery.llms.thinking import read_written, split_thinking
 
 
@@ -39,5 +39,5 @@ def test_the_reasonings_end_is_found_where_decoding_would_drop_it(special):
     ],
 )
 def test_an_endpoints_reasoning_is_no_part_of_its_reply(message):
-    reply = parse_completion({"choices": [{"message": message}]}, max_tokens=10)
+    reply = PROTOCOL.parse({"choices": [{"message": message}]})
     assert (reply.text, reply.reasoning) == ("Paris", "Lyon? No.")

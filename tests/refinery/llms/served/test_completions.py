@@ -12,7 +12,7 @@ from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.served.capabilities import Capabilities, probe
 from refinery.llms.served.completion_api import CompletionRequest
 from refinery.llms.served.completions import CompletionsLLM, without_special_tokens
-from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, ServedModelConfig
 
 PROMPT = "Question: Who directed Dune?"
 LABELS = [" know", " unknow"]
@@ -188,13 +188,13 @@ def test_a_need_that_is_not_met_is_refused_in_one_line(control_tokenizer):
 )
 def test_a_reply_that_is_no_completion_is_refused(reply):
     with pytest.raises(RefusedRequest, match="the reply is no completion"):
-        CompletionRequest("tiny", [1], 1, 0.0, {}).parse(reply, max_tokens=1, unseen_tries=0)
+        CompletionRequest("tiny", [1], 1, 0.0, {}).parse(reply, EndpointConfig(model="tiny"))
 
 
 @pytest.mark.parametrize("logprobs", [None, [], [-0.5], [-0.5, None], [-0.5, float("nan")]])
 def test_a_text_with_log_probabilities_left_out_is_an_error_and_never_a_score(control_tokenizer, logprobs):
     body = {"model": "tiny", "choices": [{"text": "a", "token_ids": [5, 6], "logprobs": {"token_logprobs": logprobs}}]}
-    reply = CompletionRequest("tiny", [1], 2, 0.0, {}).parse(body, max_tokens=2, unseen_tries=0)
+    reply = CompletionRequest("tiny", [1], 2, 0.0, {}).parse(body, EndpointConfig(model="tiny"))
     config = ServedModelConfig(base_url="http://127.0.0.1:9/v1", model="tiny", tokenizer="tiny")
     context = CompletionsLLM(config, control_tokenizer, Capabilities(logprobs=True)).context("a")
     with pytest.raises(LLMError, match=r"gave \d log-probabilities where 2 were asked for"):

@@ -1,0 +1,67 @@
+"""A chat as a request to an endpoint, whichever protocol the endpoint is asked by."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from refinery.llms.served.endpoint import EndpointConfig, Reply
+from refinery.llms.served.protocols.base import Chat, protocol_of
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One chat: its messages, and the JSON schema of the reply (None for plain text). `key` names it in a reply store."""
+
+    key: bytes
+    messages: tuple[tuple[str, str], ...]  # (role, content)
+    json_schema: dict[str, Any] | None = None
+
+    def path(self, config: EndpointConfig) -> str:
+        """See `EndpointRequest.path`."""
+        return protocol_of(config).path
+
+    def chat(self, config: EndpointConfig) -> Chat:
+        """What is asked, with the limits of the endpoint's configuration."""
+        return Chat(self.messages, config.max_tokens, config.temperature, json_schema=self.json_schema)
+
+    def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
+        """The request as the endpoint's protocol takes it; a schema that is not sent stands in the prompt."""
+        protocol, chat = protocol_of(config), self.chat(config)
+        if chat.json_schema is not None and not (send_schema and protocol.takes_schemas):
+            chat = replace(chat, messages=_with_schema(chat.messages, chat.json_schema), json_schema=None)
+        return protocol.body(chat, config)
+
+    def tiny(self, config: EndpointConfig) -> "ChatRequest":
+        """See `EndpointRequest.tiny`."""
+        return TINY_CHAT
+
+    def most_prompt_tokens(self) -> int:
+        """More tokens than the prompt can have: a token is a byte at least, and a message's frame a handful."""
+        schema = len(json.dumps(self.json_schema)) + 100 if self.json_schema else 0
+        return sum(len(content.encode()) + 16 for _, content in self.messages) + schema
+
+    def likely_prompt_tokens(self) -> float:
+        """Four characters a token, roughly."""
+        return self.most_prompt_tokens() / 4
+
+    def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:
+        """See `parse_chat`."""
+        return parse_chat(reply, config, unseen_tries=unseen_tries)
+
+
+class _TinyChat(ChatRequest):
+    def chat(self, config: EndpointConfig) -> Chat:
+        return Chat(self.messages, 1, config.temperature)
+
+
+TINY_CHAT = _TinyChat(b"", (("user", "Hi"),))
+
+
+def parse_chat(reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:
+    """The JSON of the endpoint's protocol as a Reply. Raises RefusedRequest when it holds none."""
+    return replace(protocol_of(config).parse(reply), max_tokens=config.max_tokens, unseen_tries=unseen_tries)
+
+
+def _with_schema(messages: tuple[tuple[str, str], ...], schema: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    *before, (role, content) = messages
+    return *before, (role, f"{content}\n\nReply with one JSON object of this schema and nothing else:\n{json.dumps(schema)}")

@@ -1,0 +1,100 @@
+"""OpenAI's chat completions, as OpenAI, Azure, vLLM, SGLang, llama.cpp and most gateways speak them. Replies are read leniently."""
+
+from typing import Any
+
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, FirstLogprobs, api_key
+from refinery.llms.served.wire import content_text, first_choice, token_count, whole_text
+from refinery.llms.thinking import split_thinking
+
+_TOP_LOGPROBS = 20  # OpenAI's most
+
+
+def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: int = 0) -> Any:
+    """The official client for one address: it knows keys, organisations and Azure."""
+    from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient
+
+    key = api_key(config) or "none"
+    http_client = DefaultAsyncHttpxClient(follow_redirects=False)  # the key and the prompts go to no other address
+    if config.azure_api_version:
+        return AsyncAzureOpenAI(
+            azure_endpoint=base_url or "",
+            azure_deployment=config.model,
+            api_version=config.azure_api_version,
+            api_key=key,
+            max_retries=max_retries,
+            http_client=http_client,
+        )
+    return AsyncOpenAI(base_url=base_url, api_key=key, max_retries=max_retries, http_client=http_client)
+
+
+def _address(config: EndpointConfig, base_url: str | None) -> Address:
+    client = openai_client(config, base_url)
+    base = str(client.base_url).rstrip("/")
+    if config.azure_api_version:
+        return Address(base, f"?api-version={config.azure_api_version}", {"api-key": client.api_key})
+    extra = {name: value for name, value in client.default_headers.items() if isinstance(value, str) and name.startswith("OpenAI-")}
+    return Address(base, headers=client.auth_headers | extra)
+
+
+def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": config.model,
+        "messages": [{"role": role, "content": content} for role, content in chat.messages],
+        "temperature": chat.temperature,
+        config.max_tokens_name: chat.max_tokens,
+    }
+    if chat.stop:
+        body["stop"] = list(chat.stop)
+    if chat.json_schema is not None:
+        schema = {"name": chat.json_schema.get("title", "reply"), "schema": chat.json_schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if chat.first_logprobs:
+        body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
+    return body
+
+
+def _parse(completion: Any) -> Reply:
+    choice = first_choice(completion)
+    if choice is None:
+        raise RefusedRequest("the reply has no choices")
+    message, usage = choice.get("message") or {}, completion.get("usage")
+    message = message if isinstance(message, dict) else {"content": message}
+    usage = usage if isinstance(usage, dict) else {}
+    try:
+        refusal, content = content_text(message.get("refusal")), content_text(message.get("content"))
+        told = content_text(message.get("reasoning_content") or message.get("reasoning"))
+    except ValueError as error:
+        raise RefusedRequest(f"the reply has no text: {error}") from None
+    thought, content = split_thinking(content)
+    return Reply(
+        text=content or refusal,
+        finish_reason="refusal" if refusal else whole_text(str(choice.get("finish_reason") or "stop")),
+        request_id=whole_text(str(completion.get("id", ""))),
+        num_prompt_tokens=token_count(usage.get("prompt_tokens")),
+        num_completion_tokens=token_count(usage.get("completion_tokens")),
+        model=whole_text(str(completion.get("model", ""))),
+        reasoning=told or thought,
+    )
+
+
+def _first_logprobs(completion: Any) -> FirstLogprobs | None:
+    """What the format says of the first token; None for anything else, which many servers send."""
+    try:
+        first = (first_choice(completion) or {})["logprobs"]["content"][0]
+        return tuple((str(token["token"]), float(token["logprob"])) for token in first["top_logprobs"]) or None
+    except (KeyError, TypeError, ValueError, IndexError):
+        return None
+
+
+PROTOCOL = ChatProtocol(
+    path="/chat/completions",
+    address=_address,
+    body=_body,
+    parse=_parse,
+    provider="openai",
+    host="api.openai.com",
+    takes_schemas=True,
+    first_logprobs=_first_logprobs,
+    openai_routes=True,
+)
