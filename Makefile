@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo real test test-all lint dist
+.PHONY: demo real test test-all lint docs dist
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## the whole loop, offline on CPU: distil, train, infer, print the table
@@ -23,6 +23,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+docs: $(INSTALLED)  ## the pages of docs/ and the API's, in build/docs; a dead link or a missing name is an error
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[docs]"
+	$(BIN)/mkdocs build --strict
 
 dist: $(INSTALLED)  ## the wheel and the source archive, in dist/
 	$(BIN)/python -m hatchling build

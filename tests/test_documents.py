@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from helpers.documents import DOCUMENTS, PROJECT
 
-PROJECT = Path(__file__).parents[1]
-DOCUMENTS = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
 FOLDERS = "refinery|distill|train|infer|recipes|accelerate_configs|tests|benchmarks|docs"
 by_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
 

@@ -1,4 +1,4 @@
-"""The commands of README and CONTRIBUTING: stages are run with --dry-run, the others are accepted by the command's parser."""
+"""The commands of README, CONTRIBUTING and docs/: stages are run with --dry-run, the others are accepted by the command's parser."""
 
 import re
 import shlex
@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.documents import GUIDES, PROJECT
 
 from refinery.cli import build_parser
 from refinery.contract.records import Passage, RelevanceLabel, Trajectory, write_records
 from refinery.demo.world.data import write_demo_data
 
-PROJECT = Path(__file__).parents[1]
-DOCUMENTS = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md")]
-BLOCKS = [block for path in DOCUMENTS for block in re.findall(r"```bash\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)]
-COMMANDS = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines() if line.strip()]
+BLOCKS = [block for path in GUIDES for block in re.findall(r"```bash\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)]
+LINES = dict.fromkeys(line.strip() for block in BLOCKS for line in block.splitlines() if line.strip())
+COMMANDS = [shlex.split(line, comments=True) for line in LINES]
 MERGES = [command for command in COMMANDS if command[:3] == ["refinery", "distill", "merge"]]
 STAGES = [c for c in COMMANDS if c[0] == "refinery" and c[1] in ("distill", "train", "infer") and c not in MERGES]
 LAUNCHED = [command for command in COMMANDS if command[0] == "accelerate"]
