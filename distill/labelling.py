@@ -11,6 +11,7 @@ from distill.teacher.budget import BudgetExhausted
 from distill.teacher.teacher import RejectedRow, Teacher
 from refinery.errors import LLMError
 from refinery.runtime.progress import Progress
+from refinery.runtime.together import together
 
 # A slow question holds back the writing of those behind it, and not their work, until this many times `rows_in_flight` are done.
 _HELD_BACK = 16
@@ -40,11 +41,7 @@ async def label_all(
     numbered = enumerate(rows)
     with Progress(f"distill {context.recipe.task}", total=total, beside=lambda: _status(writer, teachers, total)) as progress:
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(context.recipe.rows_in_flight, total)):
-                    group.create_task(_worker(numbered, order, work, progress))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            await together(_worker(numbered, order, work, progress) for _ in range(min(context.recipe.rows_in_flight, total)))
         finally:
             order.flush()
     if work.stopped_by:

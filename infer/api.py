@@ -1,17 +1,24 @@
-"""The public Python API over trained models: `refinery.load(...).ask(...)`."""
+"""What answers and scores in the public Python API: `refinery.load(...).ask(...)` and `refinery.score(...)`."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, overload
 
+from infer.evaluation import scores
+from infer.evaluation.evaluate import evaluate
+from infer.evaluation.rescore import answered_in_order
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.sources import recipe_of
-from refinery.contract.records import Question
-from refinery.contract.trace import Prediction
+from refinery.contract.records import Question, read_records
+from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import LLMError, RecordError
+from refinery.metrics.bootstrap import Interval
+from refinery.questions.base import as_questions, given_questions
 from refinery.runtime.background_loop import await_in_background, run_in_background
+from refinery.runtime.together import together
 
 
 def load(source: str | Path | Mapping[str, Any], **changes: Any) -> "LoadedPipeline":
@@ -94,15 +101,7 @@ class LoadedPipeline:
     async def _answered(self, question: str | Question | list[str] | list[Question]) -> Prediction | list[Prediction]:
         if isinstance(question, str | Question):
             return await self._pipeline.answer(as_questions([question])[0])
-        return await self._outcomes(as_questions(question))
-
-    async def _outcomes(self, questions: Sequence[Question]) -> list[Prediction]:
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._pipeline.outcome(question)) for question in questions]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await together(self._pipeline.outcome(one) for one in as_questions(question))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -133,12 +132,63 @@ class LoadedPipeline:
         await self.aclose()
 
 
-def as_questions(questions: Iterable[str | Question]) -> list[Question]:
-    """Texts as questions, whose ids are their places from 1 on; questions stay as they are. Raises RecordError for a blank text."""
-    return [question if isinstance(question, Question) else _question(number, question) for number, question in enumerate(questions, 1)]
+@dataclass(frozen=True, slots=True)
+class Score(Interval):
+    """A metric's mean in percent with its 95 % bootstrap interval (`mean`, `low`, `high`), over the questions that it applies to."""
+
+    questions: int
 
 
-def _question(number: int, text: str) -> Question:
-    if not text.strip():
-        raise RecordError(f"question {number}: is empty. Ask something.")
-    return Question(id=str(number), text=text)
+def score(
+    predictions: str | Path | Sequence[Prediction] | Sequence[str | None],
+    questions: str | Path | Sequence[Question],
+    *,
+    metrics: Sequence[str] = (),
+    reader: str = "jsonl",
+) -> dict[str, Score]:
+    """Score answers by every metric that applies to their questions, each named by the script whose number it is (`em.squad`).
+
+    `predictions` are the folder of an infer run or its predictions.jsonl, what `ask` gave, or plain texts, one a question in the order of
+    `questions` (None, or a prediction that failed without an answer, counts as wrong). `questions` are a file in the schema of `reader`,
+    or Questions. `metrics` names some of your own, such as "my_lab.metrics:mine".
+
+        scores = refinery.score(["France", "Paris"], "questions.jsonl")
+        print(scores["em.squad"].mean, scores["f1.squad"].mean)
+
+    Of a decoder that grows a tree, the answer that it selected is scored. A question without gold answers is not scored. Raises RecordError
+    for predictions and questions that do not belong together, or where no question has a gold answer; PluginError for an unknown metric.
+    """
+    asked = given_questions(questions, reader=reader)
+    if not any(scores.has_gold(question) for question in asked):
+        raise RecordError("none of the questions has gold answers to score against. Give them `answers`.")
+    given = [prediction and _answer_alone(prediction) for prediction in _predictions_of(predictions, asked)]
+    rows = scores.score("answers", asked, given, metrics=metrics)
+    scored = next(iter(evaluate(rows, given, seconds=0.0).values()))  # of a tree the selected answers come before the upper bound
+    return {metric: Score(**values) for metric, values in scored["all"]["metrics"].items()}
+
+
+def _answer_alone(prediction: Prediction) -> Prediction:
+    return prediction.model_copy(update={"selected": {"answer": prediction.answer}}) if prediction.selected else prediction
+
+
+def _predictions_of(
+    given: str | Path | Sequence[Prediction] | Sequence[str | None], questions: Sequence[Question]
+) -> Sequence[Prediction | None]:
+    """One a question, in their order; None where there is none."""
+    if isinstance(given, str | Path):
+        file = Path(given) / PREDICTIONS_FILE if Path(given).is_dir() else Path(given)
+        return answered_in_order(read_records(file, Prediction), questions, file.parent)
+    if len(given) != len(questions):
+        raise RecordError(f"there are {len(given)} predictions for {len(questions)} questions. Give one for each, in their order.")
+    return [_prediction_of(one, question) for one, question in zip(given, questions, strict=True)]
+
+
+def _prediction_of(given: Prediction | str | None, question: Question) -> Prediction | None:
+    if isinstance(given, Prediction):
+        if given.question != question.text:
+            raise RecordError(f"prediction '{given.question_id}' answers {given.question!r}, and the question there is {question.text!r}.")
+        return given
+    if given is None:
+        return None
+    cost = Cost(calls=0, retrievals=0, prefill_tokens=0, decode_tokens=0)
+    return Prediction(question_id=question.id, question=question.text, answer=given, trace=[], cost=cost)

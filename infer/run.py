@@ -27,6 +27,7 @@ from refinery.questions.base import read_questions
 from refinery.retrievers.supporting import check_supporting
 from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
+from refinery.runtime.together import together
 
 
 def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
@@ -103,10 +104,6 @@ async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger:
             progress.advance()
 
         try:
-            async with asyncio.TaskGroup() as group:
-                for question in questions:
-                    group.create_task(answer_one(question))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            await together(answer_one(question) for question in questions)
         finally:
             await pipeline.close()

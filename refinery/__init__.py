@@ -15,18 +15,36 @@ from typing import TYPE_CHECKING, Any
 from refinery.version import __version__
 
 if TYPE_CHECKING:
-    from infer.api import LoadedPipeline, aload, load
+    from infer.api import LoadedPipeline, Score, aload, load, score
     from refinery.contract.records import Passage, Question
     from refinery.contract.trace import Prediction
     from refinery.errors import RefineryError
+    from refinery.retrieval import asearch, search
+    from refinery.retrievers.base import Hit
 
-__all__ = ["LoadedPipeline", "Passage", "Prediction", "Question", "RefineryError", "__version__", "aload", "load"]
+__all__ = [
+    "Hit",
+    "LoadedPipeline",
+    "Passage",
+    "Prediction",
+    "Question",
+    "RefineryError",
+    "Score",
+    "__version__",
+    "aload",
+    "asearch",
+    "load",
+    "score",
+    "search",
+]
 
 _NAMES_OF = {
-    "infer.api": ("LoadedPipeline", "aload", "load"),
+    "infer.api": ("LoadedPipeline", "Score", "aload", "load", "score"),
     "refinery.contract.records": ("Passage", "Question"),
     "refinery.contract.trace": ("Prediction",),
     "refinery.errors": ("RefineryError",),
+    "refinery.retrieval": ("asearch", "search"),
+    "refinery.retrievers.base": ("Hit",),
 }
 _HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}
 

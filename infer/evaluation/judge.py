@@ -21,6 +21,7 @@ from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
 from refinery.llms.served.openai import EndpointClient
 from refinery.prompts.render import prompt_hash, render_prompt
 from refinery.runtime.progress import Progress
+from refinery.runtime.together import together
 
 
 def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
@@ -72,11 +73,7 @@ async def _ask_all(asked: Sequence[tuple[Question, str]], config: EndpointConfig
             progress.advance()
 
         try:
-            async with asyncio.TaskGroup() as group:
-                for question, answer in asked:
-                    group.create_task(ask(question, answer))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            await together(ask(question, answer) for question, answer in asked)
         finally:
             await endpoint.close()
 

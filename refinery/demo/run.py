@@ -18,6 +18,7 @@ from refinery.demo.world.data import common_share, write_demo_data
 from refinery.errors import RunDirError
 from refinery.runtime.run_dir import environment, read_metrics, write_json
 from refinery.runtime.shipped import shipped
+from refinery.runtime.together import together
 
 # Each job is one CPU thread: a second thread makes a model this small slower, a second job does not. The last one has both cores.
 _JOBS_AT_ONCE = 2
@@ -61,12 +62,7 @@ async def _run_all(jobs: list[Job], seed: int, port: int, output: Path, resume: 
         done[job.name].set()
 
     async with _teacher(seed, port, output):
-        try:
-            async with asyncio.TaskGroup() as group:
-                for job in jobs:
-                    group.create_task(run(job))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        await together(run(job) for job in jobs)
     return seconds
 
 

@@ -30,6 +30,24 @@ def iter_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int |
     return islice((question for path in paths for question in read(path)), limit)
 
 
+def given_questions(questions: str | Path | Iterable[str | Question], *, reader: str = "jsonl") -> list[Question]:
+    """The questions of a file, or those given, texts among them; ids must be unique. Raises RecordError."""
+    if isinstance(questions, str | Path):
+        return read_questions([Path(questions)], reader=reader)
+    return as_questions(questions)
+
+
+def as_questions(questions: Iterable[str | Question]) -> list[Question]:
+    """Texts as questions, whose ids are their places from 1 on; questions stay as they are. Raises RecordError for a blank text."""
+    return [question if isinstance(question, Question) else _question(number, question) for number, question in enumerate(questions, 1)]
+
+
+def _question(number: int, text: str) -> Question:
+    if not text.strip():
+        raise RecordError(f"question {number}: is empty. Ask something.")
+    return Question(id=str(number), text=text)
+
+
 def read_named_questions(named: Sequence[str]) -> list[Question]:
     """The questions of files that a command names by `READER=FILE`, or by `FILE` where they are in Refinery's own schema."""
     questions: list[Question] = []

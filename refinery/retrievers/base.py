@@ -123,13 +123,20 @@ def load_retriever_config(path: Path, overrides: Sequence[str] = ()) -> Retrieve
     """The configuration in a retriever's recipe, or that of an index folder. Raises RecipeError with one line per fault."""
     if not path.is_dir():
         return load_recipe(path, RetrieverConfig, overrides)
+    names_retriever = any(override.startswith("name=") for override in overrides)
+    values = apply_overrides(index_values(path, names_retriever=names_retriever), overrides, where=str(path))
+    return build_recipe(values, RetrieverConfig, where=str(path))
+
+
+def index_values(folder: Path, *, names_retriever: bool = False) -> dict[str, Any]:
+    """The configuration of an index folder. One that came from elsewhere chooses no code to run: the caller `names_retriever`, or it must
+    be an installed one, else PluginError is raised."""
     from refinery.retrievers.index.manifest import read_manifest
 
-    name = read_manifest(path).name
-    if not any(override.startswith("name=") for override in overrides):
-        plugins.find_installed(RETRIEVERS, name)  # a folder that came from elsewhere chooses no code to run
-    values = apply_overrides({"name": name, "index": str(path)}, overrides, where=str(path))
-    return build_recipe(values, RetrieverConfig, where=str(path))
+    name = read_manifest(folder).name
+    if not names_retriever:
+        plugins.find_installed(RETRIEVERS, name)
+    return {"name": name, "index": str(folder)}
 
 
 def build_retriever(config: RetrieverConfig) -> Retriever:
