@@ -7,7 +7,7 @@ from typing import Any
 
 from distill.predictions import Predictions
 from distill.recipe import DistillRecipe
-from distill.teacher.store import ReplyStore
+from distill.stores.base import ReplyStore
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Provenance, Question
 from refinery.errors import RetrievalError

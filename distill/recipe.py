@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from distill.stores.base import STORES, ReplyStore, StorePlugin, opened
 from distill.teacher.batch import BatchConfig
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
@@ -28,7 +29,8 @@ class DistillRecipe(Recipe):
     target_endpoint: EndpointConfig | None = Field(default=None, description="the same, behind an endpoint")
     transport: Literal["live", "batch"] = Field(default="live", description="batch: waves of Batch jobs, cheaper and within a day")
     batch: BatchConfig = BatchConfig()
-    store: Path | None = Field(default=None, description="where replies and searches are kept; effects.sqlite in output_dir by default")
+    store: str | None = Field(default=None, description="where replies and searches are kept; effects.sqlite in output_dir by default")
+    store_kind: str = Field(default="sqlite", description="a file of distill/stores, an entry point, or a module of your own")
     max_cost_usd: float | None = Field(default=None, description="hard cap; the run stops before a request that could pass it", gt=0)
     retriever: RetrieverConfig | None = None
     passages_per_query: int = Field(default=5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
@@ -59,14 +61,32 @@ class DistillRecipe(Recipe):
         return int(number), int(count)
 
     def check(self, where: str) -> None:
-        """The task's options, the endpoints' protocols, and the reader."""
+        """The task's options, the endpoints' protocols, the store, and the reader."""
         self.task_options(where)
+        self.store_place(self.output_dir)
         for endpoint in filter(None, (self.teacher, self.target_endpoint)):
             check_protocol(endpoint)
             if self.transport == "batch" and not protocol_of(endpoint).openai_routes:
                 raise self.fault("transport", f"OpenAI's Batch jobs are not for protocol '{endpoint.protocol}'. Set it to live.")
         with self.at("reader"):
             plugins.load("refinery.questions", self.reader)
+
+    def store_place(self, folder: Path) -> str:
+        """Where the replies of the run in `folder` are kept. Raises RecipeError where the recipe must say it."""
+        own = self.store_plugin.file_name
+        if self.store or own:
+            return self.store or f"{folder}/{own}"
+        raise self.fault("store", f"is missing, and store_kind '{self.store_kind}' needs it.")
+
+    def open_store(self, folder: Path) -> ReplyStore:
+        """The store of the run in `folder`. Raises RunDirError when it cannot be used."""
+        return opened(self.store_plugin, self.store_kind, self.store_place(folder))
+
+    @property
+    def store_plugin(self) -> StorePlugin:
+        """What `store_kind` names. Raises PluginError."""
+        with self.at("store_kind"):
+            return plugins.find(STORES, self.store_kind)
 
     def task_options(self, where: str | None = None) -> Any:
         """The task's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown task."""

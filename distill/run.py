@@ -21,9 +21,9 @@ from distill.label_context import LabelContext
 from distill.labelling import label_all
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
+from distill.stores.base import ReplyStore
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
-from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow, Teacher, keep_in
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
@@ -67,7 +67,7 @@ def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
         _tell_moved_endpoints(recipe)
         # What a finished run wrote stays until what is asked again is there too.
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None)
-        store = ReplyStore(recipe.store or output / "effects.sqlite")
+        store = recipe.open_store(output.path)
         closing.callback(store.close)
         guards = Guards(recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length)
         writer = LabelWriter(output, guards, replaces_finished=finished is not None)

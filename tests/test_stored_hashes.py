@@ -1,7 +1,7 @@
 """Hashes that lie in stores, indexes and records. A changed one would have replies paid again, indexes rebuilt and runs not resumed."""
 
 from distill.steps.trajectory_checks import keeps_original
-from distill.teacher.store import effect_key
+from distill.stores.base import effect_key
 from distill.teacher.teacher import Teacher
 from refinery.contract.records import Passage
 from refinery.llms.served.chat import GenerationRequest, LabelRequest

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from distill.teacher.store import ReplyStore
+from distill.stores.base import ReplyStore
 from distill.teacher.teacher import keep_in
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import ChatRequest, parse_chat

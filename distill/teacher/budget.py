@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from distill.teacher.store import ReplyStore
+from distill.stores.base import ReplyStore
 from refinery.errors import LLMError, RecipeError
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, Price, Reply
@@ -134,7 +134,7 @@ class Budget:
         if None in self._spending.spent.values():
             raise RecipeError(
                 f"{self.config.where}: max_cost_usd: earlier attempts of this run paid at unknown prices, so what is left of the cap is "
-                "unknown. Name this run's effects.sqlite as `store` and another output_dir: that run pays only for what is new, and all it "
+                "unknown. Name this run's store as `store` and another output_dir: that run pays only for what is new, and all it "
                 "pays counts."
             )
 

@@ -7,8 +7,8 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 
+from distill.stores.base import ReplyStore
 from distill.teacher.budget import Budget
-from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RequestLog, Teacher
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, Reply

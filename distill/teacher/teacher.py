@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from distill.stores.base import ReplyStore, effect_key
 from distill.teacher.budget import Budget
-from distill.teacher.store import ReplyStore, effect_key
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint

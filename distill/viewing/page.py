@@ -11,8 +11,8 @@ from typing import Any
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.run import iter_rows, load_task
+from distill.stores.base import ReplyStore
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
-from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow
 from distill.viewing.trace_tree import cell_text, groups_of, label_nodes
 from refinery.errors import RefineryError, RunDirError
@@ -110,17 +110,17 @@ class _Conversations:
         self._runner = asyncio.Runner()
         self._store: ReplyStore | None = None
         self.inputs: dict[str, Any] = {}
-        store = recipe.store or path / "effects.sqlite"
         try:
             retriever = build_retriever(recipe.retriever) if recipe.retriever else None
             self.inputs = {row.id: row for row in iter_rows(self._task, recipe)}
+            place = recipe.store_place(path)
         except RefineryError as error:
             _log.warning("prompts are left out: %s", error)
             return
-        if not store.exists():
-            _log.warning("prompts are left out: the run's store %s is gone", store)
+        if not recipe.store_plugin.exists(place):
+            _log.warning("prompts are left out: the run's store %s is gone", place)
             return
-        self._store = ReplyStore(store)
+        self._store = recipe.open_store(path)
         self._heard: list[Any] = []
         teacher, target = (self._replay(config) for config in (recipe.teacher, recipe.target_endpoint))
         listener: Any = PromptRecorder()

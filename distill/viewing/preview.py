@@ -11,7 +11,6 @@ from distill.recipe import DistillRecipe
 from distill.run import count_rows, iter_rows, load_task
 from distill.teacher.budget import Budget
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
-from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow
 from refinery.retrievers.base import build_retriever
 
@@ -40,8 +39,8 @@ async def estimate(recipe: DistillRecipe) -> str:
     total = count_rows(task, recipe)
     if recipe.teacher is None:
         return f"{total} rows; no teacher is asked."
-    path = recipe.store or recipe.output_dir / "effects.sqlite"
-    paid = await _paid_rows(task, recipe, path) if path.exists() else []
+    there = recipe.store_plugin.exists(recipe.store_place(recipe.output_dir))
+    paid = await _paid_rows(task, recipe) if there else []
     if len(paid) < 2:
         return f"{total} rows. No estimate yet: run a pilot with limit=20, then this again; its replies are not paid twice."
     tokens, dollars = zip(*paid, strict=True)
@@ -50,10 +49,10 @@ async def estimate(recipe: DistillRecipe) -> str:
     return f"{total} rows, from {len(paid)} paid before, 95 % interval: {_interval(tokens, total, ',.0f')} tokens, {cost}."
 
 
-async def _paid_rows(task: Any, recipe: DistillRecipe, path: Any) -> list[tuple[int, float]]:
+async def _paid_rows(task: Any, recipe: DistillRecipe) -> list[tuple[int, float]]:
     """(tokens, dollars) of each of the first rows that the store answers whole."""
     assert recipe.teacher is not None
-    store = ReplyStore(path)
+    store = recipe.open_store(recipe.output_dir)
     paid: list[tuple[int, float]] = []
     retriever, teacher = _retriever(recipe), Replay(recipe.teacher, store)
     try:

@@ -16,7 +16,7 @@ import pytest
 from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
-from distill.teacher.store import ReplyStore
+from distill.stores.sqlite import SqliteStore
 from refinery.demo.teacher.server import ChatServer, serving
 from refinery.errors import RunDirError
 from refinery.llms.served.chat_request import ChatRequest
@@ -159,9 +159,9 @@ def test_an_endpoint_that_takes_no_schema_gets_it_in_the_prompt(mock_recipe, rea
 
 
 def test_a_full_disk_ends_the_run_in_one_line_and_loses_nothing_paid(mock_recipe, tmp_path, capsys, monkeypatch):
-    import distill.teacher.store
+    import distill.stores.sqlite
 
-    opened = distill.teacher.store._open
+    opened = distill.stores.sqlite._open
 
     def small(path):
         database = opened(path)
@@ -171,7 +171,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_loses_nothing_paid(mock_recipe
     with endpoint(Settings(latency_seconds=0.0)) as url:
         path = mock_recipe(url, count=200, rows_in_flight=32)
         with monkeypatch.context() as patch:
-            patch.setattr(distill.teacher.store, "_open", small)
+            patch.setattr(distill.stores.sqlite, "_open", small)
             assert main([str(path)]) == 2
         assert "cannot be used as a store (database or disk is full)" in capsys.readouterr().err
         assert main([str(path), "--resume"]) == 0
@@ -179,11 +179,11 @@ def test_a_full_disk_ends_the_run_in_one_line_and_loses_nothing_paid(mock_recipe
 
 
 def test_two_processes_cannot_share_a_store(tmp_path):
-    first = ReplyStore(tmp_path / "effects.sqlite")
+    first = SqliteStore(tmp_path / "effects.sqlite")
     with pytest.raises(RunDirError, match="another process is using this store"):
-        ReplyStore(tmp_path / "effects.sqlite")
+        SqliteStore(tmp_path / "effects.sqlite")
     first.close()
-    ReplyStore(tmp_path / "effects.sqlite").close()
+    SqliteStore(tmp_path / "effects.sqlite").close()
 
 
 def test_an_interrupt_ends_within_two_seconds_and_leaves_a_usable_part(mock_recipe, tmp_path):

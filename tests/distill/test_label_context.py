@@ -5,7 +5,7 @@ import pytest
 
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
-from distill.teacher.store import ReplyStore
+from distill.stores.sqlite import SqliteStore
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
@@ -31,7 +31,7 @@ def search(folder, retriever, *queries, k=None):
     recipe = DistillRecipe(task="relevance", output_dir=folder, passages_per_query=2)
 
     async def run():
-        with contextlib.closing(ReplyStore(folder / "effects.sqlite")) as store:
+        with contextlib.closing(SqliteStore(folder / "effects.sqlite")) as store:
             context = LabelContext(recipe, None, None, retriever, store)
             return [await context.search(query, QUESTION, k=k) for query in queries]
 

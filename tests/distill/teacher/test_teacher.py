@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from distill.stores.sqlite import SqliteStore
 from distill.teacher.budget import Budget
-from distill.teacher.store import ReplyStore
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher, keep_in
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
@@ -30,7 +30,7 @@ class Scripted:
     """Answers with one text after the other, the last one again and again."""
 
     retries = in_flight = 0
-    store: ReplyStore
+    store: SqliteStore
 
     def __init__(self, *texts: str, finish_reason: str = "stop") -> None:
         self.texts, self.finish_reason = list(texts), finish_reason
@@ -56,7 +56,7 @@ def ask(folder: Path, transport: Scripted, *prompts: str, schema=Answer, rollout
     endpoint = EndpointConfig(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", "max_tokens": 50} | config)
 
     async def run():
-        store = transport.store = ReplyStore(folder / "effects.sqlite")
+        store = transport.store = SqliteStore(folder / "effects.sqlite")
         with contextlib.closing(store):
             teacher = Teacher(endpoint, store, transport, Budget(endpoint, None))
             calls = [teacher.ask(prompt, schema, RequestLog(), rollout=rollout) for prompt in prompts for rollout in rollouts]
@@ -177,7 +177,7 @@ def ask_twice(folder: Path, transport: Held, between) -> list:
     endpoint = EndpointConfig(model="m", base_url="http://127.0.0.1:1/v1", max_tokens=50)
 
     async def run():
-        with contextlib.closing(ReplyStore(folder / "effects.sqlite")) as store:
+        with contextlib.closing(SqliteStore(folder / "effects.sqlite")) as store:
             transport.store = store
             teacher = Teacher(endpoint, store, transport, Budget(endpoint, None))
             rows = [asyncio.ensure_future(teacher.ask("Where?", Answer, RequestLog())) for _ in range(2)]
@@ -203,23 +203,23 @@ def test_a_request_that_fails_fails_for_every_row_that_waits_for_it(tmp_path):
 
 
 def test_a_value_is_read_as_soon_as_it_is_kept(tmp_path):
-    async def run(store: ReplyStore) -> list:
+    async def run(store: SqliteStore) -> list:
         found = [store.get(b"key")]
         for value in (1, 2):
             await store.put(b"key", value)
             found.append(store.get(b"key"))
         return found
 
-    with contextlib.closing(ReplyStore(tmp_path / "effects.sqlite")) as store:
+    with contextlib.closing(SqliteStore(tmp_path / "effects.sqlite")) as store:
         assert asyncio.run(run(store)) == [None, 1, 2]
 
 
 def test_reading_does_not_keep_the_stores_log_from_being_emptied(tmp_path):
-    async def run(store: ReplyStore) -> int:
+    async def run(store: SqliteStore) -> int:
         for number in range(40):
             store.get(b"nothing")
             await asyncio.gather(*(store.put(b"%d %d" % (number, one), "x" * 4000) for one in range(100)))
         return (tmp_path / "effects.sqlite-wal").stat().st_size
 
-    with contextlib.closing(ReplyStore(tmp_path / "effects.sqlite")) as store:
+    with contextlib.closing(SqliteStore(tmp_path / "effects.sqlite")) as store:
         assert asyncio.run(run(store)) < 40 * 100 * 4000 * 3 / 4

@@ -14,7 +14,7 @@ import pytest
 from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
-from distill.teacher.store import ReplyStore
+from distill.stores.sqlite import SqliteStore
 from refinery.errors import RunDirError
 
 PROJECT = Path(__file__).parents[3]
@@ -22,10 +22,10 @@ VALUES = {b"key %02d" % number: ["relevant" if number % 2 else "irrelevant", num
 
 
 def filled(path: Path) -> Path:
-    async def put(store: ReplyStore) -> None:
+    async def put(store: SqliteStore) -> None:
         await asyncio.gather(*(store.put(key, value) for key, value in VALUES.items()))
 
-    with contextlib.closing(ReplyStore(path)) as store:
+    with contextlib.closing(SqliteStore(path)) as store:
         asyncio.run(put(store))
     return path
 
@@ -36,7 +36,7 @@ def test_a_flipped_bit_is_a_miss_and_never_another_value(tmp_path, caplog, seed)
     content, spoiled = bytearray(path.read_bytes()), rng.choice(list(VALUES.values()))
     content[content.index(json.dumps(spoiled).encode()) + rng.randrange(4)] ^= 1 << rng.randrange(8)
     path.write_bytes(content)
-    with contextlib.closing(ReplyStore(path)) as store:
+    with contextlib.closing(SqliteStore(path)) as store:
         found = {key: store.get(key) for key in VALUES}
     assert found == {key: None if value == spoiled else value for key, value in VALUES.items()}
     assert "1 damaged values were left unread" in caplog.text
@@ -48,7 +48,7 @@ def test_a_damaged_file_is_one_line_that_says_how_to_save_the_rest(tmp_path):
     content[4096:4200] = bytes(104)
     path.write_bytes(content)
     with pytest.raises(RunDirError, match=r"The file is damaged: `sqlite3 .* \.recover \| sqlite3 NEW` saves what can be read"):
-        [ReplyStore(path).get(key) for key in VALUES]
+        [SqliteStore(path).get(key) for key in VALUES]
 
 
 def test_a_server_that_moved_is_not_paid_again(mock_recipe, caplog):

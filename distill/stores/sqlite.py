@@ -1,4 +1,4 @@
-"""The effect store: every paid reply and every search, durable before a row uses it. A rerun replays it; it is the run's checkpoint.
+"""A reply store in one SQLite file.
 
 Each value stands beside a digest of its key and itself: one that a disk has changed is a miss, and never a label.
 
@@ -16,8 +16,9 @@ from typing import Any, TextIO
 
 from pydantic_core import from_json
 
+from distill.stores.base import ReplyStore, StorePlugin
 from refinery.errors import RunDirError
-from refinery.runtime.fingerprint import checksum, store_key
+from refinery.runtime.fingerprint import checksum
 from refinery.runtime.sqlite_file import open_database
 
 _Item = tuple[str, tuple[Any, ...], asyncio.Future[None]]
@@ -30,12 +31,7 @@ _TABLES = (
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 
-def effect_key(*parts: Any) -> bytes:
-    """16 bytes that name an effect by everything that can change it."""
-    return store_key(json.dumps(parts, sort_keys=True).encode())
-
-
-class ReplyStore:
+class SqliteStore(ReplyStore):
     """Values by key. One process at a time: another is refused.
 
     Raises RunDirError when the file is in use, is no store, or cannot be written (a full disk).
@@ -194,3 +190,6 @@ def _set_aside_undigested(database: sqlite3.Connection) -> bool:
         database.execute("ALTER TABLE effects RENAME TO undigested")
         return True
     return "undigested" in tables
+
+
+STORE = StorePlugin(lambda place: SqliteStore(Path(place)), exists=lambda place: Path(place).exists(), file_name="effects.sqlite")
