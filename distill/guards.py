@@ -13,6 +13,7 @@ from typing import Any
 
 from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
 from refinery.contract.records import Preference, Question, Record, Trajectory
+from refinery.contract.tokenizer import Tokenizer
 from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions
 from refinery.tasks.rows import PromptedRecord, prompt_and_reply
@@ -34,7 +35,12 @@ class Guards:
     """
 
     def __init__(
-        self, evaluation_sets: Sequence[Path] = (), *, reader: str = "jsonl", tokenizer: Any = None, max_length: int | None = None
+        self,
+        evaluation_sets: Sequence[Path] = (),
+        *,
+        reader: str = "jsonl",
+        tokenizer: Tokenizer | None = None,
+        max_length: int | None = None,
     ) -> None:
         self._rows = 0
         self._labels: Counter[str] = Counter()
@@ -178,7 +184,7 @@ class _Overlap:
 class _Lengths:
     """Tokens of a training row, of a random sample of them: a tokenizer is slower than a run that replays its store."""
 
-    tokenizer: Any
+    tokenizer: Tokenizer
     max_length: int | None
     lengths: list[int] = field(default_factory=list)
     rows: int = 0
@@ -202,7 +208,7 @@ class _Lengths:
         return report
 
 
-def num_tokens(record: Record, tokenizer: Any) -> int:
+def num_tokens(record: Record, tokenizer: Tokenizer) -> int:
     """Tokens of a record as training writes it; a control token counts as one, whether or not the tokenizer has it yet."""
     if isinstance(record, Preference):
         return max(num_tokens(path, tokenizer) for path in (record.chosen, record.rejected))
@@ -214,7 +220,7 @@ def num_tokens(record: Record, tokenizer: Any) -> int:
     return sum(1 if segment.kind == "control_token" else _num_tokens(segment.text, tokenizer) for segment in segments)
 
 
-def _num_tokens(text: str, tokenizer: Any) -> int:
+def _num_tokens(text: str, tokenizer: Tokenizer) -> int:
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

@@ -25,8 +25,10 @@ from distill.stores.base import ReplyStore
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
 from distill.teacher.teacher import RejectedRow, Teacher, keep_in
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
+from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.openai import EndpointClient
 from refinery.questions.base import check_ids, iter_questions
@@ -210,13 +212,13 @@ def _metrics(writer: LabelWriter, teachers: dict[str, Teacher]) -> dict[str, Any
     return {**writer.counts(), **spent, "guards": writer.guards.report()}
 
 
-def _build_target(recipe: DistillRecipe) -> Any:
+def _build_target(recipe: DistillRecipe) -> LLM | None:
     from refinery.llms.build import build_llm
 
     return build_llm(recipe.target) if recipe.target else None
 
 
-def _tokenizer(recipe: DistillRecipe) -> Any:
+def _tokenizer(recipe: DistillRecipe) -> Tokenizer | None:
     """The student's tokenizer, for the guard of length."""
     if recipe.student is None:
         return None

@@ -5,6 +5,7 @@ from typing import Any
 
 from refinery.contract.records import Passage
 from refinery.contract.segments import encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.prompts.render import Prompt, render_prompt
 
 # No tokenizer has tokens longer than this, so what lies beyond so many characters of a text need not be encoded to be cut.
@@ -14,17 +15,12 @@ _TITLE_TOKENS = 32
 _TOKENS_BESIDE = 8
 
 
-def token_counter(llm: Any) -> Any:
-    """What tells how many tokens a text has: the model's tokenizer, or what counts for a model behind a chat, which shows none."""
-    return getattr(llm, "token_counter", None) or llm.tokenizer
-
-
 def valid_text(text: str) -> str:
     """The text with `?` for lone surrogates: bytes that were not UTF-8 where they came from, which neither tokenizers nor JSON take."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def fit_text(text: str, token_budget: int, tokenizer: Any) -> str:
+def fit_text(text: str, token_budget: int, tokenizer: Tokenizer) -> str:
     """The text, or as much of its beginning as takes `token_budget` tokens."""
     beginning = text[: token_budget * _CHARACTERS_PER_TOKEN]
     token_ids = encode_text(beginning, tokenizer)
@@ -33,7 +29,7 @@ def fit_text(text: str, token_budget: int, tokenizer: Any) -> str:
     return valid_text(tokenizer.decode(token_ids[:token_budget], skip_special_tokens=False)).rstrip("\N{REPLACEMENT CHARACTER}")
 
 
-def fit_passages(passages: Sequence[Passage], token_budget: int, tokenizer: Any) -> list[Passage]:
+def fit_passages(passages: Sequence[Passage], token_budget: int, tokenizer: Tokenizer) -> list[Passage]:
     """The passages, the longest shortened until they take `token_budget` tokens together."""
     titles = [fit_text(passage.title, _TITLE_TOKENS, tokenizer) for passage in passages]
     texts = [passage.text[: token_budget * _CHARACTERS_PER_TOKEN] for passage in passages]
@@ -46,7 +42,7 @@ def fit_passages(passages: Sequence[Passage], token_budget: int, tokenizer: Any)
     ]
 
 
-def fit_prompt(prompt: Prompt, token_budget: int, tokenizer: Any) -> Prompt:
+def fit_prompt(prompt: Prompt, token_budget: int, tokenizer: Tokenizer) -> Prompt:
     """The prompt with the passages that it shows shortened, the longest first, until it takes `token_budget` tokens or none has text
     left.
     """

@@ -1,7 +1,7 @@
 """What is loaded to answer questions: a decoder, its models and its retriever."""
 
 import asyncio
-from typing import Any
+from typing import cast
 
 from infer.decoders.base import load_decoder
 from infer.fitting import valid_text
@@ -13,7 +13,7 @@ from refinery.contract.choices import choice_question
 from refinery.contract.control_tokens import check_manifest
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
-from refinery.llms.served.capabilities import Need
+from refinery.llms.base import LLM, Need, ServedLLM
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import Retriever, build_retriever
 
@@ -32,8 +32,8 @@ class Pipeline:
         self.options = recipe.decoder_options(recipe.where)
         self.roles = self.decoder.roles(self.options)
         self._check_parts()
-        self.llm: Any = None
-        self.sub_models: dict[str, Any] = {}
+        self.llm: LLM
+        self.sub_models: dict[str, LLM] = {}
         self.retriever: Retriever | None = None
         self._searches, self._outcomes = SearchHealth(), Outcomes()
         self._in_flight = asyncio.Semaphore(recipe.questions_in_flight)
@@ -67,12 +67,12 @@ class Pipeline:
         warn_of_another_models_labels(self.recipe)
 
     def _check_models(self) -> None:
-        recipe = self.recipe
+        recipe, served = self.recipe, self.endpoints()
         for role, config in recipe.sub_models.items():
             if isinstance(config, ServedModelConfig):
-                self.sub_models[role].require(f"{recipe.decoder}' in role '{role}", self.roles[role].needs)
+                served[role].require(f"{recipe.decoder}' in role '{role}", self.roles[role].needs)
         if recipe.endpoint:
-            self.llm.require(recipe.decoder, self._llm_needs())
+            served["model"].require(recipe.decoder, self._llm_needs())
         if tokenizer := recipe.tokenizer:
             check_manifest(tokenizer, self.llm.tokenizer, needed=self.decoder.control_tokens)
 
@@ -131,8 +131,8 @@ class Pipeline:
         for llm in self.endpoints().values():
             await llm.close()
 
-    def endpoints(self) -> dict[str, Any]:
+    def endpoints(self) -> dict[str, ServedLLM]:
         """The models behind endpoints: sub-models by their role, the one that answers as `model`."""
         configs = {"model": self.recipe.model, **self.recipe.sub_models}
         llms = {"model": self.llm, **self.sub_models}
-        return {role: llm for role, llm in llms.items() if isinstance(configs[role], ServedModelConfig)}
+        return {role: cast(ServedLLM, llm) for role, llm in llms.items() if isinstance(configs[role], ServedModelConfig)}

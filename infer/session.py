@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, token_counter, valid_text
+from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, valid_text
 from infer.outcomes import SearchHealth
 from refinery.contract.chat_template import frame_tokens
 from refinery.contract.records import Passage, Question, Trajectory
@@ -56,12 +56,12 @@ class Session:
     def fit_prompt(self, role: str, prompt: str, *, to_write: int) -> str:
         """The prompt for `context_for`, with a note where its passages had to be shortened: one search finds no more than the model has
         room for, but worked examples and several searches together may be."""
-        llm: Any = self.sub_models.get(role, self.llm)
+        llm = self.sub_models.get(role, self.llm)
         prompt = self.styled(prompt)
-        limit = getattr(llm, "context_limit", None)
+        limit = llm.context_limit
         if limit is None or not isinstance(prompt, Prompt):
             return prompt
-        fitted = fit_prompt(prompt, limit - to_write - frame_tokens(token_counter(llm)), token_counter(llm))
+        fitted = fit_prompt(prompt, limit - to_write - frame_tokens(llm.token_counter), llm.token_counter)
         if fitted is not prompt:
             self.record("shortened", self.question.text, depth=0, text=f"the passages in the prompt {prompt.name}")
         return fitted
@@ -79,8 +79,8 @@ class Session:
     def readable(self) -> Question:
         """The question as it is decoded: shortened, with a note, where the model's context is too short for it."""
         text = self.question.text
-        if (limit := self._context_limit) is not None:
-            text = fit_text(text, limit // _QUESTION_SHARE, self._tokenizer)
+        if (limit := self.llm.context_limit) is not None:
+            text = fit_text(text, limit // _QUESTION_SHARE, self.llm.token_counter)
         if text != self.question.text:
             self.record("shortened", text, depth=0, text=f"the question, of {len(self.question.text):,} characters")
         return self.question.model_copy(update={"text": text})
@@ -110,24 +110,16 @@ class Session:
 
     def fitted(self, passages: list[Passage], token_budget: int | None = None) -> list[Passage]:
         """The passages shortened until together they take `token_budget` tokens, by default what a prompt has for them."""
-        if (limit := self._context_limit) is None:
+        if (limit := self.llm.context_limit) is None:
             return passages
         if token_budget is None:
-            token_budget = limit - limit // _QUESTION_SHARE - self.max_new_tokens - _PROMPT_TOKENS - frame_tokens(self._tokenizer)
-        return fit_passages(passages, max(token_budget, 0), self._tokenizer)
+            token_budget = limit - limit // _QUESTION_SHARE - self.max_new_tokens - _PROMPT_TOKENS - frame_tokens(self.llm.token_counter)
+        return fit_passages(passages, max(token_budget, 0), self.llm.token_counter)
 
     @property
     def context_left(self) -> int | None:
         """The longest context that leaves room for an answer; None where the model names no limit."""
-        return None if self._context_limit is None else self._context_limit - self.max_new_tokens
-
-    @property
-    def _context_limit(self) -> int | None:
-        return getattr(self.llm, "context_limit", None)
-
-    @property
-    def _tokenizer(self) -> Any:
-        return token_counter(self.llm)
+        return None if self.llm.context_limit is None else self.llm.context_limit - self.max_new_tokens
 
     def record(
         self, name: str, question: str, *, depth: int, passages: Sequence[Hit] | None = None, prompt: str | None = None, **values: Any

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow
+from refinery.contract.tokenizer import Tokenizer
 from refinery.hub.model_card import DATA_FILE
 from refinery.hub.reproduce import EXAMPLES_FILE, NUM_EXAMPLES
 from refinery.llms.weights.hub_files import whole_revision
@@ -22,7 +23,7 @@ def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:
     return {str(path): file_fingerprint(path) for path in files} | base | {"number of processes": str(processes)}
 
 
-def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer: Any) -> None:
+def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer: Tokenizer) -> None:
     """Write `data.json` and `examples.jsonl`. Called when training starts: the data may be gone when it ends."""
     write_json(recipe.output_dir / DATA_FILE, {"files": [_data_file(path) for path in recipe.data], "prompts": rendered_prompts()})
     prompts = [_prompt(row) if recipe.family == "causal" else row.input_ids for row in rows[:NUM_EXAMPLES]]

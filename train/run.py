@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from refinery.contract.segments import EncodedRow
+from refinery.contract.tokenizer import Tokenizer
 from refinery.hub.push import open_repository, push
 from refinery.llms.weights.device import own_device, warn_of_slow_bfloat16
 from refinery.runtime.process import is_main_process
@@ -30,15 +31,17 @@ class Family(Protocol):
         """(model, tokenizer) ready for the trainer."""
         ...
 
-    def encode_rows(self, records: Any, recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, Any]]:
+    def encode_rows(self, records: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
         """The rows to train on, and what was done with the others (train/rows/length_filter.py)."""
         ...
 
-    def build_trainer(self, model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
+    def build_trainer(self, model: Any, tokenizer: Tokenizer, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
         """The transformers Trainer over the rows."""
         ...
 
-    def save_model(self, model: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path, state_dict: dict[str, Any] | None = None) -> None:
+    def save_model(
+        self, model: Any, tokenizer: Tokenizer, recipe: TrainRecipe, folder: Path, state_dict: dict[str, Any] | None = None
+    ) -> None:
         """Write the checkpoint that inference loads by itself; `state_dict` holds the weights where the model is split over processes."""
         ...
 
@@ -137,7 +140,7 @@ def _agreed_checkpoint(trainer: Any, recipe: TrainRecipe) -> Path | None:
     return broadcast_object_list([last_checkpoint(recipe) if trainer.is_world_process_zero() else None])[0]
 
 
-def _save(family: Family, trainer: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path) -> dict[str, Any]:
+def _save(family: Family, trainer: Any, tokenizer: Tokenizer, recipe: TrainRecipe, folder: Path) -> dict[str, Any]:
     """Every process must call it; the first one writes. Returns the trained weights by name, which are whole in the first process."""
     weights, model = whole_weights(trainer), trainer.accelerator.unwrap_model(trainer.model)
     if trainer.is_world_process_zero():

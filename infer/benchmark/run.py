@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from infer.benchmark.reference.ra_isf import PlainSolver
 from infer.benchmark.reference.rq_rag import ReferencePath, decode_plainly
@@ -17,9 +17,14 @@ from infer.benchmark.world import Shape, build_model, build_tokenizer, draw_ques
 from infer.decoders import ra_isf, rq_rag
 from infer.session import Session
 from refinery.contract.records import Question, Trajectory
+from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
+from refinery.llms.base import LLM
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
+
+if TYPE_CHECKING:
+    from refinery.llms.engine.huggingface import HuggingFaceLLM
 
 LARGE = Shape(hidden_size=384, intermediate_size=1344, layers=2, heads=4, vocabulary=49_152, question_words=90, passage_words=145)
 SMALL = Shape(hidden_size=128, intermediate_size=384, layers=2, heads=4, vocabulary=2_048, question_words=30, passage_words=20)
@@ -119,7 +124,7 @@ class _World:
 
     shape: Shape
     model: Any
-    tokenizer: Any
+    tokenizer: Tokenizer
 
     @classmethod
     def build(cls, shape: Shape, *, device: str = "cpu", dtype: str = "float32") -> "_World":
@@ -129,7 +134,7 @@ class _World:
     def find(self, query: str) -> Sequence[Any]:
         return find_passages(query, self.shape)
 
-    def engine(self, *, kv_tokens: int) -> Any:
+    def engine(self, *, kv_tokens: int) -> "HuggingFaceLLM":
         from refinery.llms.engine.huggingface import HuggingFaceLLM
 
         return HuggingFaceLLM(self.model, self.tokenizer, kv_tokens=kv_tokens)
@@ -146,12 +151,12 @@ class _World:
     def together(
         self,
         questions: Sequence[Question],
-        engine: Any,
+        engine: LLM,
         decode: Callable[[Question, Session, Any], Awaitable[Prediction]],
         options: Any,
         *,
         max_new_tokens: int,
-        sub_models: dict[str, Any] | None = None,
+        sub_models: dict[str, LLM] | None = None,
     ) -> tuple[list[Prediction], float]:
         """The predictions of all questions at once, and the seconds that they take together."""
 

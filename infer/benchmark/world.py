@@ -5,10 +5,11 @@ A random model writes random queries, so passages are drawn from the query's own
 
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.records import Passage, Question
+from refinery.contract.tokenizer import Tokenizer
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.tasks.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW
 
@@ -28,7 +29,7 @@ class Shape:
     passage_words: int
 
 
-def build_model(shape: Shape, tokenizer: Any, *, device: str = "cpu", dtype: str = "float32") -> Any:
+def build_model(shape: Shape, tokenizer: Tokenizer, *, device: str = "cpu", dtype: str = "float32") -> Any:
     """A random Llama, its head scaled up so that greedy choices do not hang on the last bit."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -55,14 +56,15 @@ def build_model(shape: Shape, tokenizer: Any, *, device: str = "cpu", dtype: str
     return model
 
 
-def build_tokenizer(vocabulary: int) -> Any:
+def build_tokenizer(vocabulary: int) -> Tokenizer:
     """One token a word: RQ-RAG's control tokens, RA-ISF's labels, and made-up words up to `vocabulary` tokens in all."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    import tokenizers
+    from tokenizers import models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     named = ["<s>", "</s>", "<pad>", "<unk>", *(label.strip() for label in (KNOW, UNKNOW, RELEVANT, IRRELEVANT))]
     words = [*named, *(_word(number) for number in range(vocabulary - len(named) - len(RQ_RAG)))]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106
+    tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -72,7 +74,7 @@ def build_tokenizer(vocabulary: int) -> Any:
         unk_token="<unk>",  # noqa: S106
     )
     fast.add_special_tokens({"additional_special_tokens": [token.token for token in RQ_RAG]})
-    return fast
+    return cast(Tokenizer, fast)
 
 
 def draw_questions(number: int, shape: Shape) -> list[Question]:

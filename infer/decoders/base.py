@@ -15,7 +15,7 @@ from refinery.contract.control_tokens import ControlToken
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.errors import PluginError
-from refinery.llms.served.capabilities import Need
+from refinery.llms.base import Need
 from refinery.llms.weights.families import FamilyName
 from refinery.runtime import plugins
 from refinery.runtime.recipe import Recipe

@@ -17,7 +17,7 @@ from refinery.contract.chat_template import reply_text
 from refinery.contract.records import Question
 from refinery.contract.segments import Segment
 from refinery.contract.trace import Prediction
-from refinery.llms.served.capabilities import Need
+from refinery.llms.base import Need
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
@@ -59,7 +59,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
 
 async def _probability(answer: str, prompts: Sequence[str], weights: list[float], session: Session) -> float:
     """p(y | x) of a whole answer."""
-    reply = Segment(reply_text(f" {answer}", session.llm.tokenizer), "answer")  # type: ignore[attr-defined]
+    reply = Segment(reply_text(f" {answer}", session.llm.tokenizer), "answer")
     scored = await asyncio.gather(*(session.context(prompt).score([reply]) for prompt in prompts))
     return sum(weight * math.exp(sum(logprobs)) for weight, logprobs in zip(weights, scored, strict=True)) / sum(weights)
 

@@ -6,7 +6,7 @@ A selector, where the recipe names one, judges every path (infer/steps/path_judg
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -20,8 +20,7 @@ from refinery.contract.formats import END, FormatName, action_segment, evidence_
 from refinery.contract.records import Passage, Question, Reading, Step, Trajectory
 from refinery.contract.segments import Segment, control_token_id
 from refinery.contract.trace import Prediction
-from refinery.llms.base import Context, Generation
-from refinery.llms.served.capabilities import Need
+from refinery.llms.base import Context, Generation, Need
 from refinery.llms.weights.families import FamilyName
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
@@ -98,7 +97,7 @@ class _Node:
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Grow the whole tree, then select; the selections of every strategy are kept."""
-    prompt = prompt_segments(question.text, render_prompt(options.system_prompt), _tokenizer(session), format=options.format)
+    prompt = prompt_segments(question.text, render_prompt(options.system_prompt), session.llm.tokenizer, format=options.format)
     read = await _score_prompt(prompt, session) if options.fidelity == "official" else ()
     paths = await _expand(_Node(session.context(prompt), read=tuple(read)), question, session, options)
     if SELECTOR in session.sub_models or SELECTOR in session.adapters:
@@ -213,17 +212,13 @@ async def _score_prompt(prompt: list[Segment], session: Session) -> list[float]:
 
 def _closed(generation: Generation, session: Session) -> bool:
     """Whether the model ended what it wrote with `[EOS]`, and not with the end of the message or at the limit."""
-    return generation.token_ids[-1:] == [control_token_id(END.text, _tokenizer(session))]
+    return generation.token_ids[-1:] == [control_token_id(END.text, session.llm.tokenizer)]
 
 
 def _blank_tokens(generation: Generation, session: Session) -> int:
     """How many tokens of white space open the answer; sample_from_tree.py knows them by their ids in Llama 2."""
-    decode = _tokenizer(session).decode
+    decode = session.llm.tokenizer.decode
     return next((i for i, token_id in enumerate(generation.token_ids) if decode([token_id]).strip()), 0)
-
-
-def _tokenizer(session: Session) -> Any:
-    return session.llm.tokenizer  # type: ignore[attr-defined]
 
 
 DECODER = Decoder(decode, Options, needs_retriever=True, control_tokens=RQ_RAG, roles=roles, llm_needs=llm_needs, check_family=check_family)

@@ -20,8 +20,7 @@ from refinery.contract.control_tokens import SELF_RAG
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import Segment, control_token_id
 from refinery.contract.trace import Prediction
-from refinery.llms.base import Context, Generation
-from refinery.llms.served.capabilities import Need
+from refinery.llms.base import Context, Generation, Need
 from refinery.llms.softmax import softmax
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
@@ -120,7 +119,7 @@ async def _candidate(prompt: Context, passage: Passage, session: Session) -> Can
 
 async def _worth_where_written(context: Context, reply: Generation, kind: dict[str, float], session: Session) -> float:
     """The worth of a kind of token at the place where the model wrote the first of them."""
-    token_ids = {control_token_id(_TOKENS[role], session.llm.tokenizer) for role in kind}  # type: ignore[attr-defined]
+    token_ids = {control_token_id(_TOKENS[role], session.llm.tokenizer) for role in kind}
     place = next((i for i, token_id in enumerate(reply.token_ids) if token_id in token_ids), None)
     if place is None:
         return 0.0

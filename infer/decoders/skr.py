@@ -16,7 +16,7 @@ from infer.steps.ask import read_label
 from infer.steps.reasoning import answered
 from refinery.contract.records import KnowledgeLabel, Passage, Question, read_records
 from refinery.contract.trace import Prediction
-from refinery.llms.served.capabilities import Need
+from refinery.llms.base import Need
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.sub_models import KNOW, UNKNOW, knowledge_prompt

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
 
 from refinery.contract.segments import encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, ScoredPassage
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def efficiency(predictions: Sequence[Prediction | None], *, tokenizer: Any | None = None) -> dict[str, float]:
+def efficiency(predictions: Sequence[Prediction | None], *, tokenizer: Tokenizer | None = None) -> dict[str, float]:
     """Means over the answered questions of what the model was shown.
 
     `iterations` ("# Iter" of Table 4) are the depths of a trace, `passages_per_iteration` ("# Passages") those that a filter left where a
@@ -37,7 +37,7 @@ def efficiency(predictions: Sequence[Prediction | None], *, tokenizer: Any | Non
     }
 
 
-def _counter(tokenizer: Any | None) -> Callable[[str], int]:
+def _counter(tokenizer: Tokenizer | None) -> Callable[[str], int]:
     if tokenizer is None:
         return lambda text: len(_WORD.findall(text))
     return lambda text: len(encode_text(text, tokenizer))

@@ -8,6 +8,7 @@ import numpy as np
 
 from infer.evaluation.efficiency import efficiency
 from infer.evaluation.scores import QuestionScores
+from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.metrics.bootstrap import interval
 from refinery.metrics.registry import DEFAULT_METRICS, METRICS, metrics_of
@@ -16,7 +17,7 @@ _COSTS = ("calls", "retrievals", "prefill_tokens", "decode_tokens")
 
 
 def evaluate(
-    rows: Sequence[QuestionScores], predictions: Sequence[Prediction | None], *, seconds: float, tokenizer: Any | None = None
+    rows: Sequence[QuestionScores], predictions: Sequence[Prediction | None], *, seconds: float, tokenizer: Tokenizer | None = None
 ) -> dict[str, Any]:
     """Scores in percent per system and question group; `em` and `f1` are SQuAD's.
 

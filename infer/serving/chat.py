@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infer.fitting import fit_text
 from refinery.contract.records import Question
+from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 
 _CANNOT = ("tools", "functions", "response_format", "logprobs", "modalities", "audio", "web_search_options")
@@ -103,7 +104,7 @@ def parse_body(body: bytes) -> ChatBody:
     return request
 
 
-def completion(request: ChatBody, prediction: Prediction, tokenizer: Any) -> dict[str, Any]:
+def completion(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """The whole reply; `refinery` is its extension: trace, paths, selections, cost. `tokenizer` counts what the client allows."""
     content, finish_reason = _content(request, prediction, tokenizer)
     message = {"role": "assistant", "content": content, "refusal": None}
@@ -120,7 +121,7 @@ def opening_chunk(request: ChatBody, completion_id: str) -> str:
     return _event(_chunk(request, completion_id, {"role": "assistant", "content": ""}))
 
 
-def closing_chunks(request: ChatBody, prediction: Prediction, tokenizer: Any) -> Iterator[str]:
+def closing_chunks(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> Iterator[str]:
     """The events that end a stream: the answer, which a decoder only has at its end, the extension, usage where it was asked for."""
     completion_id = prediction.question_id
     content, finish_reason = _content(request, prediction, tokenizer)
@@ -136,7 +137,7 @@ def error_event(error: ApiError) -> str:
     return _event(error.body)
 
 
-def _content(request: ChatBody, prediction: Prediction, tokenizer: Any) -> tuple[str, Literal["stop", "length"]]:
+def _content(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> tuple[str, Literal["stop", "length"]]:
     """The answer, and whether all of it is within the client's limit. Without a tokenizer a word counts as a token."""
     answer, limit = prediction.answer, request.limit
     if limit is None:

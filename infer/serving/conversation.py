@@ -1,13 +1,13 @@
 """A conversation as one question that stands alone, since decoders and retrievers read nothing else."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from infer.fitting import fit_text, token_counter, valid_text
+from infer.fitting import fit_text, valid_text
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.reasoning import reason
 from refinery.contract.trace import Cost, Prediction
+from refinery.llms.base import LLM
 from refinery.prompts.render import render_prompt
 
 _MOST_TURNS = 8  # what a follow-up refers to was said shortly before
@@ -44,10 +44,10 @@ def joined(before: Session, prediction: Prediction) -> Prediction:
     return prediction.model_copy(update={"trace": [*before.trace, *prediction.trace], "cost": whole})
 
 
-def _fitted(text: str, llm: Any) -> str:
+def _fitted(text: str, llm: LLM) -> str:
     """As much of a turn as leaves room for the others, in half of the model's context."""
-    limit = getattr(llm, "context_limit", None)
+    limit = llm.context_limit
     text = valid_text(text)
     if limit is None:
         return text[:_MOST_CHARACTERS]
-    return fit_text(text, limit // (2 * (_MOST_TURNS + 1)), token_counter(llm))
+    return fit_text(text, limit // (2 * (_MOST_TURNS + 1)), llm.token_counter)

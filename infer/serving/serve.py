@@ -21,6 +21,7 @@ from infer.serving.chat import ApiError, ChatBody, closing_chunks, completion, e
 from infer.serving.conversation import joined, standalone_question
 from infer.session import Session
 from refinery.contract.records import Question
+from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.errors import RecordError, RefineryError
 from refinery.runtime.serving import Guard, RequestFault, listen, read_json_body, url_of
@@ -129,7 +130,7 @@ class _Service:
         return joined(session, await self._pipeline.answer(question.model_copy(update={"text": alone})))
 
     @property
-    def _tokenizer(self) -> Any:
+    def _tokenizer(self) -> Tokenizer | None:
         """The served model's, or None where only its endpoint has one."""
         return self._pipeline.llm.tokenizer if self._pipeline.recipe.tokenizer else None
 
@@ -146,7 +147,9 @@ class _Service:
             raise ApiError(404, f"there is no model '{name}' here, but '{self._name}'", code="model_not_found", parameter="model")
 
 
-async def _events(body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]", tokenizer: Any) -> AsyncIterator[str]:
+async def _events(
+    body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]", tokenizer: Tokenizer | None
+) -> AsyncIterator[str]:
     """The stream; while there is no answer yet, a comment now and then keeps the connection open."""
     try:
         yield opening_chunk(body, completion_id)

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
-from infer.fitting import fit_passages, token_counter
+from infer.fitting import fit_passages
 from infer.session import Session
 from infer.steps.ask import read_label
 from refinery.contract.chat_template import frame_tokens
@@ -30,11 +29,11 @@ async def _right_share(prompt: str, session: Session) -> float:
 
 def _fitting_prompt(path: Trajectory, session: Session) -> str:
     """What the selector reads, its longest passages shortened where the whole is too long for it (an encoder shortens by itself)."""
-    selector: Any = session.sub_models.get(_ROLE, session.llm)
-    prompt, limit = selection_prompt(path), getattr(selector, "context_limit", None)
+    selector = session.sub_models.get(_ROLE, session.llm)
+    prompt, limit = selection_prompt(path), selector.context_limit
     if limit is None:
         return prompt
-    tokenizer = token_counter(selector)
+    tokenizer = selector.token_counter
     excess = len(encode_text(prompt, tokenizer)) + frame_tokens(tokenizer) + 1 - limit  # the label
     if excess <= 0:
         return prompt

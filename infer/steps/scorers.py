@@ -6,17 +6,17 @@ By words alone, by a cross-encoder, by a label read of the model that plays a ro
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from pydantic import BaseModel
 
-from infer.fitting import count_shortened, fit_passages, fit_text, token_counter
+from infer.fitting import count_shortened, fit_passages, fit_text
 from infer.session import Session
 from infer.steps.ask import ask_json, read_label
 from refinery.contract.chat_template import frame_tokens
 from refinery.contract.records import Passage
 from refinery.contract.segments import encode_text
-from refinery.llms.base import Usage
+from refinery.llms.base import LLM, Usage
 from refinery.passages.corpus import searched_text
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.search.cross_encoder import CrossEncoder
@@ -89,15 +89,15 @@ class LabelScorer:
         return probs[self.labels[1]]
 
     @property
-    def _llm(self) -> Any:
+    def _llm(self) -> LLM:
         return self.session.sub_models.get(self.role, self.session.llm)
 
     def _fitting(self, statement: str, passages: Sequence[Passage]) -> tuple[str, Sequence[Passage]]:
         """What the model has room for: half of it is the statement's at most."""
-        limits = [limit for limit in (self.most_tokens, getattr(self._llm, "context_limit", None)) if limit is not None]
+        limits = [limit for limit in (self.most_tokens, self._llm.context_limit) if limit is not None]
         if not limits:
             return statement, passages
-        tokenizer = token_counter(self._llm)
+        tokenizer = self._llm.token_counter
         statement = fit_text(statement, min(limits) // 2, tokenizer)
         bare = self.prompt(statement, Passage(id="", text=""))
         token_budget = min(limits) - _BESIDE_PROMPT - frame_tokens(tokenizer) - len(encode_text(bare, tokenizer))

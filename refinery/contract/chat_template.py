@@ -14,6 +14,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from refinery.contract.segments import Segment, encode_segment
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.runtime.fingerprint import text_fingerprint
 
@@ -36,12 +37,12 @@ class Message:
     content: str | Sequence[Segment]
 
 
-def has_template(tokenizer: Any) -> bool:
+def has_template(tokenizer: Tokenizer) -> bool:
     """Whether prompts for this tokenizer's model go through a chat template."""
-    return bool(getattr(tokenizer, "chat_template", None))
+    return bool(tokenizer.chat_template)
 
 
-def use_template(tokenizer: Any, choice: str) -> None:
+def use_template(tokenizer: Tokenizer, choice: str) -> None:
     """Give the tokenizer the template that a recipe chooses: its own ("auto"), none, or that of a file; it is saved with what is trained.
 
     Raises CheckpointError when the file cannot be read or no prompt can be written with it.
@@ -60,22 +61,22 @@ def use_template(tokenizer: Any, choice: str) -> None:
         _frame(("user", "assistant"), tokenizer)
 
 
-def template_fingerprint(tokenizer: Any) -> str | None:
+def template_fingerprint(tokenizer: Tokenizer) -> str | None:
     """What a trained checkpoint records of its template; None without one."""
     return text_fingerprint([tokenizer.get_chat_template()]) if has_template(tokenizer) else None
 
 
-def user_turn(prompt: str, tokenizer: Any) -> list[Segment]:
+def user_turn(prompt: str, tokenizer: Tokenizer) -> list[Segment]:
     """A prompt as a user's turn that the model replies to, or as plain text for a model without a template."""
     return chat_segments([Message("user", prompt)], tokenizer) if has_template(tokenizer) else [Segment(prompt, "prompt")]
 
 
-def reply_text(text: str, tokenizer: Any) -> str:
+def reply_text(text: str, tokenizer: Tokenizer) -> str:
     """What a model writes after `user_turn`: under a template it begins without the space or line break that sets it off."""
     return text.lstrip() if has_template(tokenizer) else text
 
 
-def chat_segments(messages: Sequence[Message], tokenizer: Any) -> list[Segment]:
+def chat_segments(messages: Sequence[Message], tokenizer: Tokenizer) -> list[Segment]:
     """A conversation, up to where the assistant writes. The first segment is of kind `template`: the template writes BOS, or none.
 
     A system message joins the user's first turn where the template takes none (Gemma, Mistral).
@@ -87,7 +88,7 @@ def chat_segments(messages: Sequence[Message], tokenizer: Any) -> list[Segment]:
     return segments if segments[0].kind == "template" else [Segment("", "template", token_ids=()), *segments]
 
 
-def next_turn(text: str, tokenizer: Any, *, after: Sequence[int]) -> list[Segment]:
+def next_turn(text: str, tokenizer: Tokenizer, *, after: Sequence[int]) -> list[Segment]:
     """What follows a reply, so that the model is asked `text` next; `after` are the tokens so far, which may hold the reply's end."""
     if not has_template(tokenizer):
         return [Segment(f"\n{text}\n", "prompt")]
@@ -97,7 +98,7 @@ def next_turn(text: str, tokenizer: Any, *, after: Sequence[int]) -> list[Segmen
     return _filled(following[1:] if end == tuple(after[-1:]) else following, ["", "", text])
 
 
-def reply_end(tokenizer: Any) -> str:
+def reply_end(tokenizer: Tokenizer) -> str:
     """The special token that ends the assistant's turn: `<end_of_turn>` of Gemma, whose end of sequence is another one."""
     if not has_template(tokenizer):
         return tokenizer.eos_token
@@ -106,12 +107,13 @@ def reply_end(tokenizer: Any) -> str:
     return next((piece.text for piece in after if isinstance(piece, Segment)), tokenizer.eos_token)
 
 
-def end_ids(tokenizer: Any) -> frozenset[int]:
+def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """The tokens that a reply ends at."""
-    return frozenset({tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(reply_end(tokenizer))} - {None})
+    ends = (tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(reply_end(tokenizer)))
+    return frozenset(end for end in ends if end is not None)
 
 
-def frame_tokens(tokenizer: Any) -> int:
+def frame_tokens(tokenizer: Tokenizer) -> int:
     """How many tokens stand around a prompt: the template's, or BOS."""
     if has_template(tokenizer):
         return sum(len(encode_segment(segment, tokenizer)) for segment in user_turn("", tokenizer))
@@ -133,7 +135,7 @@ def _filled(frame: Sequence[_Piece], contents: Sequence[str | Sequence[Segment]]
     return [*segments, Segment(text, "prompt")] if text else segments
 
 
-def _takes_system(tokenizer: Any) -> bool:
+def _takes_system(tokenizer: Tokenizer) -> bool:
     try:
         return 0 in _frame(("system", "user"), tokenizer)
     except CheckpointError:
@@ -146,7 +148,7 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     return [Message("user", "\n\n".join(texts)), *rest]
 
 
-def _frame(roles: tuple[Role, ...], tokenizer: Any) -> tuple[_Piece, ...]:
+def _frame(roles: tuple[Role, ...], tokenizer: Tokenizer) -> tuple[_Piece, ...]:
     """What the template writes around messages of these roles, and where these stand in it."""
     known = _frames.setdefault(tokenizer, {})
     key = (tokenizer.get_chat_template(), roles)
@@ -158,7 +160,7 @@ def _frame(roles: tuple[Role, ...], tokenizer: Any) -> tuple[_Piece, ...]:
     return known[key]
 
 
-def _rendered(roles: tuple[Role, ...], tokenizer: Any) -> str:
+def _rendered(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:
     """The template around slots, without the thinking that some templates switch on (Qwen3)."""
     from jinja2 import TemplateError
 
@@ -174,7 +176,7 @@ def _rendered(roles: tuple[Role, ...], tokenizer: Any) -> str:
         raise _unusable(roles, str(error).strip().split("\n")[0], tokenizer) from None
 
 
-def _unusable(roles: tuple[Role, ...], reason: str, tokenizer: Any) -> CheckpointError:
+def _unusable(roles: tuple[Role, ...], reason: str, tokenizer: Tokenizer) -> CheckpointError:
     return CheckpointError(
         f"{tokenizer.name_or_path}: its chat template does not take a conversation of {', '.join(roles)} ({reason}). "
         "Name another by chat_template: FILE, or set chat_template: none."
@@ -185,7 +187,7 @@ def _on_one_day(template: str) -> str:
     return _DAY.sub(lambda call: json.dumps(_TODAY.strftime(call["format"])), template)
 
 
-def _pieces(rendered: str, slots: int, tokenizer: Any) -> list[_Piece]:
+def _pieces(rendered: str, slots: int, tokenizer: Tokenizer) -> list[_Piece]:
     """The rendered template cut at its added tokens, as its tokenizer finds them, and at its slots."""
     encoded = tokenizer(rendered, add_special_tokens=False, split_special_tokens=False, return_offsets_mapping=True)
     pieces: list[_Piece] = []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 
 RqRagRole = Literal["answer", "rewrite", "decompose", "disambiguate", "evidence_start", "evidence_end", "respond", "end"]
@@ -67,7 +68,12 @@ def token_for(role: str) -> ControlToken:
 
 
 def write_manifest(
-    folder: str | Path, tokens: tuple[ControlToken, ...], tokenizer: Any, *, base_rows: int | None = None, chat_template: str | None = None
+    folder: str | Path,
+    tokens: tuple[ControlToken, ...],
+    tokenizer: Tokenizer,
+    *,
+    base_rows: int | None = None,
+    chat_template: str | None = None,
 ) -> None:
     """Save the manifest beside a checkpoint: each token with the id this tokenizer gives it.
 
@@ -95,7 +101,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def check_manifest(folder: str | Path, tokenizer: Any, *, needed: tuple[ControlToken, ...] = ()) -> None:
+def check_manifest(folder: str | Path, tokenizer: Tokenizer, *, needed: tuple[ControlToken, ...] = ()) -> None:
     """Raise CheckpointError unless the tokenizer agrees with the checkpoint's manifest and has every `needed` token."""
     path = Path(folder) / MANIFEST_FILE
     for row in read_manifest(folder).get("control_tokens", []):

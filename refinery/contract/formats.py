@@ -9,12 +9,13 @@ token cannot be confused with the same characters inside a passage.
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from refinery.contract.chat_template import Message, chat_segments, has_template
 from refinery.contract.control_tokens import RQ_RAG, token_for
 from refinery.contract.records import Passage, Step, Trajectory, Turn
 from refinery.contract.segments import Segment, control_token_id
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 
 FormatName = Literal["consistent", "official"]
@@ -24,7 +25,7 @@ END = Segment(token_for("end").token, "control_token", trained=True)
 _MARKERS = (token_for("evidence_start").token, token_for("evidence_end").token)
 
 
-def prompt_segments(question: str, system_prompt: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
+def prompt_segments(question: str, system_prompt: str, tokenizer: Tokenizer, *, format: FormatName) -> list[Segment]:
     """The conversation up to where the model starts to write: in the checkpoint's own chat template, else in RQ-RAG's.
 
     `official` is RQ-RAG's whatever the checkpoint (finetune.py; the markers are plain text, `</s>` is the real token).
@@ -57,7 +58,7 @@ def evidence_segments(passages: Sequence[Passage], *, format: FormatName) -> lis
     return _evidence(body if format == "official" else f"\n{body}")
 
 
-def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
+def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: Tokenizer, *, format: FormatName) -> list[Segment]:
     """A whole training row: the prompt, then every step; what the model writes is trained, what the environment inserts is not."""
     history = trajectory.history or []
     first, *later = [*(turn.question for turn in history), trajectory.question]
@@ -97,7 +98,7 @@ def steps_segments(steps: Sequence[Step], *, format: FormatName) -> list[Segment
     return [segment for step in steps for segment in write(step, spaced)]
 
 
-def _turn_segments(turn: Turn, next_question: str, tokenizer: Any, *, format: FormatName) -> list[Segment]:
+def _turn_segments(turn: Turn, next_question: str, tokenizer: Tokenizer, *, format: FormatName) -> list[Segment]:
     """An earlier reply, and the question after it."""
     if isinstance(turn.reply, str):
         reply, trained = [Segment(turn.reply.strip(), "prompt")], False
@@ -112,7 +113,7 @@ def _turn_segments(turn: Turn, next_question: str, tokenizer: Any, *, format: Fo
     ]
 
 
-def _templated(tokenizer: Any, format: FormatName) -> bool:
+def _templated(tokenizer: Tokenizer, format: FormatName) -> bool:
     return format == "consistent" and has_template(tokenizer)
 
 
@@ -151,7 +152,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def parse_steps(ids: Sequence[int], tokenizer: Any) -> list[Step]:
+def parse_steps(ids: Sequence[int], tokenizer: Tokenizer) -> list[Step]:
     """Read back the steps of a sequence written in either format; passages get their 1-based position as id.
 
     Raises RecordError when the tokens do not form whole steps.

@@ -10,16 +10,18 @@ from copy import deepcopy
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from refinery.contract.tokenizer import Tokenizer
+
 # Each tokenizer's copy, and how many tokens the tokenizer had when it was made.
 _COPIES: WeakKeyDictionary[Any, tuple[int, Any]] = WeakKeyDictionary()
 
 
-def encode_text(text: str, tokenizer: Any) -> list[int]:
+def encode_text(text: str, tokenizer: Tokenizer) -> list[int]:
     """Token ids of outside text: nothing in it becomes an added token."""
     return plain_text_tokenizer(tokenizer)(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
 
 
-def plain_text_tokenizer(tokenizer: Any) -> Any:
+def plain_text_tokenizer(tokenizer: Tokenizer) -> Any:
     """The tokenizer's copy that reads outside text; made once, and anew when tokens were added. Pass `split_special_tokens=True` to it."""
     if not hasattr(tokenizer, "backend_tokenizer"):
         return tokenizer  # one of our fakes, which has no added tokens
@@ -32,13 +34,13 @@ def plain_text_tokenizer(tokenizer: Any) -> Any:
     return copy
 
 
-def added_token_names(tokenizer: Any) -> list[str]:
+def added_token_names(tokenizer: Tokenizer) -> list[str]:
     """The names of the tokens that no outside text may give. Runs of white space, which some tokenizers add (GPT-NeoX), are text."""
     added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
     return [token.content for token in added if token.content.replace("▁", " ").strip()]
 
 
-def hide_added_tokens(tokenizer: Any) -> None:
+def hide_added_tokens(tokenizer: Tokenizer) -> None:
     """Change a tokenizer so that with `split_special_tokens` it finds no added token in a text; for one that only reads."""
     from tokenizers import AddedToken, normalizers
 

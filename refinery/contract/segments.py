@@ -7,9 +7,10 @@ opens are encoded segment by segment by the same function, which makes training 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from refinery.contract.plain_text import encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError, UnwritableError
 
 IGNORED_LABEL = -100
@@ -43,7 +44,7 @@ class EncodedRow:
     question_id: str = field(default="", compare=False)
 
 
-def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
+def encode(segments: Sequence[Segment], tokenizer: Tokenizer) -> EncodedRow:
     """Encode a row, BOS first unless a chat template opens it, and check it by decoding what is trained.
 
     Raises CheckpointError when a control token is not one token of this tokenizer, UnwritableError as `check_writable`.
@@ -60,13 +61,13 @@ def encode(segments: Sequence[Segment], tokenizer: Any) -> EncodedRow:
     return EncodedRow(ids, labels, kinds)
 
 
-def bos_ids(segments: Sequence[Segment], tokenizer: Any) -> list[int]:
+def bos_ids(segments: Sequence[Segment], tokenizer: Tokenizer) -> list[int]:
     """BOS, where the tokenizer has one and no chat template, which writes its own, opens the row."""
     templated = bool(segments) and segments[0].kind == "template"
     return [] if templated or tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
 
 
-def encode_segment(segment: Segment, tokenizer: Any) -> list[int]:
+def encode_segment(segment: Segment, tokenizer: Tokenizer) -> list[int]:
     """Token ids of one segment, without BOS."""
     if segment.token_ids is not None:
         return list(segment.token_ids)
@@ -75,7 +76,7 @@ def encode_segment(segment: Segment, tokenizer: Any) -> list[int]:
     return encode_text(segment.text, tokenizer)
 
 
-def control_token_id(token: str, tokenizer: Any) -> int:
+def control_token_id(token: str, tokenizer: Tokenizer) -> int:
     """The id of a control token, always from the tokenizer. Raises CheckpointError when the tokenizer has no such token."""
     token_id = tokenizer.convert_tokens_to_ids(token)
     if token_id is None or token_id == tokenizer.unk_token_id:
@@ -85,7 +86,7 @@ def control_token_id(token: str, tokenizer: Any) -> int:
     return token_id
 
 
-def check_writable(segments: Sequence[Segment], tokenizer: Any) -> None:
+def check_writable(segments: Sequence[Segment], tokenizer: Tokenizer) -> None:
     """Raise UnwritableError for trained text that its tokens do not decode to, but for white space and the tokenizer's normalization.
 
     A model trained on such a row would learn to write something else: `<unk>`, or nothing where a letter was.
@@ -101,7 +102,7 @@ def check_writable(segments: Sequence[Segment], tokenizer: Any) -> None:
             )
 
 
-def _normalized(text: str, tokenizer: Any) -> str:
+def _normalized(text: str, tokenizer: Tokenizer) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return backend.normalizer.normalize_str(text) if backend and backend.normalizer else text
 

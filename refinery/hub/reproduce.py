@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from refinery.contract.tokenizer import Tokenizer
+
 EXAMPLES_FILE = "examples.jsonl"
 NUM_EXAMPLES = 3
 _MAX_NEW_TOKENS = 24
@@ -30,7 +32,7 @@ def outputs(folder: Path, examples: list[dict[str, Any]]) -> list[str]:
     return outputs_of(*load_checkpoint(str(folder)), examples)
 
 
-def outputs_of(model: Any, tokenizer: Any, examples: list[dict[str, Any]]) -> list[str]:
+def outputs_of(model: Any, tokenizer: Tokenizer, examples: list[dict[str, Any]]) -> list[str]:
     """The same for a model that is loaded."""
     import torch
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from refinery.contract.segments import Segment
+from refinery.contract.tokenizer import Tokenizer
+
+Need = Literal["token_ids", "control_tokens", "stop_token_ids", "logprobs", "label_logprobs", "token_scores", "scores"]
 
 
 @dataclass(slots=True)
@@ -84,11 +87,42 @@ class Context(Protocol):
 class LLM(Protocol):
     """A model that contexts are opened on."""
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's. Raises IncapableModelError for an endpoint by chat, which shows none."""
+        ...
+
+    @property
+    def token_counter(self) -> Tokenizer:
+        """What texts are counted and cut by: the tokenizer, or what takes its place for an endpoint by chat."""
+        ...
+
+    @property
+    def context_limit(self) -> int | None:
+        """Tokens of a prompt and its reply together; None where there is no such limit, or none is known."""
+        ...
+
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> Context:
         """A fresh context. A str is what the model is asked: through its chat template where it has one, else plain text after BOS.
 
         Segments stand as they are, BOS before them unless a chat template opens them. Costs are added to `usage`.
         """
+        ...
+
+
+class ServedLLM(LLM, Protocol):
+    """A model behind an endpoint."""
+
+    def require(self, decoder: str, needs: frozenset[Need]) -> None:
+        """Raise IncapableModelError when the endpoint lacks what the decoder needs."""
+        ...
+
+    def record(self) -> dict[str, Any]:
+        """What the endpoint can do, for the run's record."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
         ...
 
 

@@ -4,7 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
+from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
 from refinery.llms.weights.device import inference_dtype, own_device, warn_of_slow_bfloat16
 from refinery.llms.weights.families import FamilyName, checkpoint_family
@@ -34,7 +36,7 @@ class ModelConfig(Recipe):
     seed: int = Field(default=633, description="for sampling; RQ-RAG's inference uses 633")
 
 
-def build_llm(config: ModelConfig | EndpointConfig) -> Any:
+def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
     """The engine for the configured model's family, or an endpoint, by chat or for completions.
 
     Raises CheckpointError when the parts disagree, UnusableEndpoint when an endpoint for completions does not answer.
@@ -73,7 +75,7 @@ def model_family(config: ModelConfig) -> FamilyName:
     return checkpoint_family(next(iter(config.adapters.values()), config.base))
 
 
-def llm_over(model: Any, tokenizer: Any, family: FamilyName, **settings: Any) -> Any:
+def llm_over(model: Any, tokenizer: Tokenizer, family: FamilyName, **settings: Any) -> LLM:
     """The engine for a model of a family that is loaded already; `settings` are the engine's own."""
     if family == "seq2seq":
         from refinery.llms.engine.seq2seq import Seq2SeqLLM
@@ -88,7 +90,7 @@ def llm_over(model: Any, tokenizer: Any, family: FamilyName, **settings: Any) ->
     return HuggingFaceLLM(model, tokenizer, **settings)
 
 
-def _served(config: ServedModelConfig, tokenizer: str) -> Any:
+def _served(config: ServedModelConfig, tokenizer: str) -> LLM:
     from refinery.llms.served.capabilities import probe
     from refinery.llms.served.completions import CompletionsLLM
     from refinery.llms.weights.checkpoint import load_tokenizer

@@ -7,10 +7,11 @@ characters inside outside text never get them, as with a real tokenizer.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.segments import Segment, encode_segment
+from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.base import Generation, Usage
 from refinery.llms.thinking import split_thinking
 
@@ -38,8 +39,19 @@ class FakeLLM:
     script: Script
     token_logprob: float = -0.1
     scores: Mapping[str, float] = field(default_factory=dict)
-    tokenizer: "FakeTokenizer" = field(default_factory=lambda: FakeTokenizer())
+    # It has what a prompt without a chat template needs of a tokenizer.
+    tokenizer: Tokenizer = field(default_factory=lambda: cast(Tokenizer, FakeTokenizer()))
     calls: list[Call] = field(default_factory=list)
+
+    @property
+    def token_counter(self) -> Tokenizer:
+        """See `LLM.token_counter`."""
+        return self.tokenizer
+
+    @property
+    def context_limit(self) -> int | None:
+        """None: it reads any length. A subclass may set a limit."""
+        return None
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "FakeContext":
         """See `LLM.context`."""
@@ -134,7 +146,7 @@ class FakeTokenizer:
     """Words as tokens, known from when they are first met; RQ-RAG's control tokens come first. No BOS."""
 
     name_or_path = "fake"
-    bos_token_id = None
+    bos_token_id = chat_template = None
     unk_token_id = None
     eos_token, eos_token_id = "</s>", 0
 

@@ -1,7 +1,8 @@
 """What a reasoning model thinks before it replies: kept apart, so that it is never an answer, a query or a label."""
 
 from collections.abc import Sequence
-from typing import Any
+
+from refinery.contract.tokenizer import Tokenizer
 
 _OPEN, _CLOSE = "<think>", "</think>"
 
@@ -16,7 +17,7 @@ def split_thinking(text: str) -> tuple[str, str]:
     return "", text
 
 
-def read_written(token_ids: Sequence[int], tokenizer: Any) -> tuple[str, str]:
+def read_written(token_ids: Sequence[int], tokenizer: Tokenizer) -> tuple[str, str]:
     """(the reasoning, the reply) of what a model wrote, without special tokens, of which some tokenizers count `</think>` as one."""
     close = tokenizer.convert_tokens_to_ids(_CLOSE)
     if close is None or close == tokenizer.unk_token_id or close not in token_ids:

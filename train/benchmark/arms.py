@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from datasets import Dataset
@@ -30,6 +30,9 @@ from train.benchmark.rows import trajectory_rows
 from train.families.causal import build_trainer
 from train.recipe import TrainRecipe
 from train.rows.packing import PackingCollator
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _MAX_LENGTH = 1024  # TRL's default, so that it truncates nothing
 _VOCABULARY = 4096
@@ -93,7 +96,8 @@ class Arms:
     def _trl(self, seed: int, **values: Any) -> Any:
         arguments = SFTConfig(str(self._folder), num_train_epochs=1, seed=seed, use_cpu=True, **values)
         dataset = Dataset.from_dict({"input_ids": [row.input_ids for row in self._rows], "labels": [row.labels for row in self._rows]})
-        return SFTTrainer(copy.deepcopy(self._model), arguments, train_dataset=dataset, processing_class=self._tokenizer)
+        tokenizer = cast("PreTrainedTokenizerBase", self._tokenizer)
+        return SFTTrainer(copy.deepcopy(self._model), arguments, train_dataset=dataset, processing_class=tokenizer)
 
 
 class _Stopwatch(TrainerCallback):

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from refinery.contract.segments import IGNORED_LABEL, SegmentKind
+from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.text import printable
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
@@ -66,7 +67,7 @@ def _label(row: Any, recipe: TrainRecipe) -> str:
     return f", trained label: {labels_of(recipe)[row.labels[0]]}"
 
 
-def _painted(tokens: Sequence[Token], recipe: TrainRecipe, tokenizer: Any, *, in_colour: bool) -> Text:
+def _painted(tokens: Sequence[Token], recipe: TrainRecipe, tokenizer: Tokenizer, *, in_colour: bool) -> Text:
     painted = Text()
     # A letter of several tokens can be read only with its neighbours, so tokens that train alike are decoded together.
     for (kind, trained), span in groupby(tokens, key=lambda token: token[1:]):

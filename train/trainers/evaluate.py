@@ -12,7 +12,9 @@ from typing import Any
 from refinery.contract.formats import END, SEARCH_ACTIONS, parse_steps
 from refinery.contract.records import Decomposition, Preference, PromptCompletion, RelevanceLabel, Step, Trajectory
 from refinery.contract.segments import Segment, encode, encode_segment
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError, UnwritableError
+from refinery.llms.base import LLM, Context
 from refinery.llms.build import ModelConfig, build_llm, llm_over
 from refinery.metrics.classification import accuracy, auc, expected_calibration_error, label_f1
 from refinery.metrics.squad import exact_match
@@ -35,22 +37,24 @@ def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
     return {"validation_rows": len(fitting), **left_out, **score(llm, fitting, recipe)}
 
 
-def evaluate_model(model: Any, tokenizer: Any, recipe: TrainRecipe) -> dict[str, float]:
+def evaluate_model(model: Any, tokenizer: Tokenizer, recipe: TrainRecipe) -> dict[str, float]:
     """The scores of a model in training on its first validation rows. Leaves the model as it was, but for its mode."""
+    from refinery.llms.engine.huggingface import HuggingFaceLLM
+
     llm = llm_over(model, tokenizer, recipe.family)
     try:
         return score(llm, _fitting(held_out_records(recipe), recipe, tokenizer), recipe)
     finally:
-        if recipe.family == "causal":
+        if isinstance(llm, HuggingFaceLLM):
             llm.release()
 
 
-def relevance_shares(llm: Any, records: Sequence[RelevanceLabel]) -> list[float]:
+def relevance_shares(llm: LLM, records: Sequence[RelevanceLabel]) -> list[float]:
     """The probability that a judge gives each passage of being relevant."""
     return asyncio.run(_positive_shares(llm, records, "relevance"))
 
 
-def score(llm: Any, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float]:
+def score(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float]:
     """What `train.recipe.SCORES` lists for the task; a score that the rows cannot have is left out (AUC of rows of one label)."""
     scorers = {
         "decomposition": _score_decompositions,
@@ -63,7 +67,7 @@ def score(llm: Any, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, fl
     return {name: value for name, value in scores.items() if value is not None}
 
 
-def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> list[Any]:
+def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Any]:
     """A causal model gets no row that it would not be trained on: too long, or with a target that it cannot write. An encoder shortens
     a long one, and T5 has no limit.
 
@@ -87,7 +91,7 @@ def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> lis
     return fitting
 
 
-async def _score_judgements(llm: Any, records: Sequence[JudgeLabel], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_judgements(llm: LLM, records: Sequence[JudgeLabel], recipe: TrainRecipe) -> dict[str, float | None]:
     """Accuracy; F1 and AUC of the positive label; ECE of the probability that the chosen label has."""
     shares = await _positive_shares(llm, records, recipe.task)
     labels = [label.strip() for label in JUDGE_LABELS[recipe.task]]
@@ -102,7 +106,7 @@ async def _score_judgements(llm: Any, records: Sequence[JudgeLabel], recipe: Tra
     }
 
 
-async def _positive_shares(llm: Any, records: Sequence[JudgeLabel], task: str) -> list[float]:
+async def _positive_shares(llm: LLM, records: Sequence[JudgeLabel], task: str) -> list[float]:
     """The probability of the positive label, record by record."""
     negative, positive = JUDGE_LABELS[task]
 
@@ -112,7 +116,7 @@ async def _positive_shares(llm: Any, records: Sequence[JudgeLabel], task: str) -
     return await _all(judge, records)
 
 
-async def _score_decompositions(llm: Any, records: Sequence[Decomposition], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_decompositions(llm: LLM, records: Sequence[Decomposition], recipe: TrainRecipe) -> dict[str, float | None]:
     """Accuracy is the share of lists that are equal; F1 is over the sub-questions of all lists."""
 
     async def decompose(record: Decomposition) -> list[str]:
@@ -128,7 +132,7 @@ async def _score_decompositions(llm: Any, records: Sequence[Decomposition], reci
     return {"accuracy": exact / len(records), "f1": 2 * shared / total}
 
 
-async def _score_replies(llm: Any, records: Sequence[PromptCompletion], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_replies(llm: LLM, records: Sequence[PromptCompletion], recipe: TrainRecipe) -> dict[str, float | None]:
     """Share of replies that are the teacher's, but for white space at their ends."""
 
     async def reply(record: PromptCompletion) -> str:
@@ -139,7 +143,7 @@ async def _score_replies(llm: Any, records: Sequence[PromptCompletion], recipe: 
     return {"accuracy": accuracy([text.strip() for text in written], [record.reply.strip() for record in records])}
 
 
-async def _score_preferences(llm: Any, records: Sequence[Preference], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: TrainRecipe) -> dict[str, float | None]:
     """Share of pairs whose chosen path the model finds likelier than the rejected one: by the sum over what a model writes."""
 
     async def logprob(path: Trajectory) -> float:
@@ -155,7 +159,7 @@ async def _score_preferences(llm: Any, records: Sequence[Preference], recipe: Tr
     return {"accuracy": sum(mine > theirs for mine, theirs in zip(chosen, rejected, strict=True)) / len(records)}
 
 
-async def _score_steps(llm: Any, records: Sequence[Trajectory], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_steps(llm: LLM, records: Sequence[Trajectory], recipe: TrainRecipe) -> dict[str, float | None]:
     """Share of replies that are one whole step, F1 of the decision to answer, exact match of queries and of answers."""
 
     async def walk(record: Trajectory) -> list[tuple[Step, Step | None]]:
@@ -180,18 +184,18 @@ async def _score_steps(llm: Any, records: Sequence[Trajectory], recipe: TrainRec
     }
 
 
-def _room(llm: Any, context: Any) -> int:
+def _room(llm: LLM, context: Context) -> int:
     """Tokens that the model may write before it runs out of positions."""
-    limit = getattr(llm, "context_limit", None)
+    limit = llm.context_limit
     return _MAX_NEW_TOKENS if limit is None else min(_MAX_NEW_TOKENS, limit - len(context.token_ids))
 
 
-def _step_of(segments: Sequence[Segment], tokenizer: Any) -> Step:
+def _step_of(segments: Sequence[Segment], tokenizer: Tokenizer) -> Step:
     (step,) = parse_steps([token for segment in segments for token in encode_segment(segment, tokenizer)], tokenizer)
     return step
 
 
-def _parsed(token_ids: Sequence[int], tokenizer: Any) -> Step | None:
+def _parsed(token_ids: Sequence[int], tokenizer: Tokenizer) -> Step | None:
     """The one step that the tokens are, or None where they are something else."""
     try:
         steps = parse_steps(token_ids, tokenizer)

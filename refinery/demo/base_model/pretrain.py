@@ -12,12 +12,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 from pydantic import Field
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, encode
+from refinery.contract.tokenizer import Tokenizer
 from refinery.demo.base_model.copying import order_rows, write_copying_heads
 from refinery.demo.base_model.pretrain_rows import ROW_WRITERS, UNKNOWN, FreshWorld, answered, closed_book_row, reading_row, synthesis_row
 from refinery.demo.base_model.tokenizer import build_tokenizer
@@ -89,18 +91,19 @@ def main() -> None:
         model.save_pretrained(recipe.output_dir)
 
 
-def _begin(recipe: PretrainRecipe) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+def _begin(recipe: PretrainRecipe) -> tuple[LlamaForCausalLM, Tokenizer]:
     """An earlier run's model and tokenizer, or new ones."""
     if recipe.start_from:
-        return LlamaForCausalLM.from_pretrained(recipe.start_from), PreTrainedTokenizerFast.from_pretrained(recipe.start_from)
+        tokenizer = cast(Tokenizer, PreTrainedTokenizerFast.from_pretrained(recipe.start_from))
+        return LlamaForCausalLM.from_pretrained(recipe.start_from), tokenizer
     tokenizer = build_tokenizer(recipe.vocab_size)
     model = LlamaForCausalLM(_llama_config(recipe, tokenizer))
     write_copying_heads(model, seed=recipe.seed)
-    order_rows(model, [tokenizer.encode(f" {year}")[0] for year in YEARS])
+    order_rows(model, [tokenizer(f" {year}")["input_ids"][0] for year in YEARS])
     return model, tokenizer
 
 
-def _llama_config(recipe: PretrainRecipe, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+def _llama_config(recipe: PretrainRecipe, tokenizer: Tokenizer) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=recipe.vocab_size,
         hidden_size=recipe.hidden_size,
@@ -184,15 +187,13 @@ def separate_unseen_rows(model: LlamaForCausalLM, seen: set[int]) -> None:
     weight[unseen] = usual.mean(dim=0) + fresh * usual.std(dim=0)
 
 
-def _text_rows(
-    rng: random.Random, shares: dict[str, float], count: int, fresh: FreshWorld, tokenizer: PreTrainedTokenizerFast
-) -> list[EncodedRow]:
+def _text_rows(rng: random.Random, shares: dict[str, float], count: int, fresh: FreshWorld, tokenizer: Tokenizer) -> list[EncodedRow]:
     kinds = rng.choices(list(shares), weights=list(shares.values()), k=count)
     return [encode(ROW_WRITERS[kind](rng, fresh), tokenizer) for kind in kinds]
 
 
 @torch.no_grad()
-def evaluate(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, float]:
+def evaluate(model: LlamaForCausalLM, tokenizer: Tokenizer) -> dict[str, float]:
     """Share of rows whose answer is predicted token for token: closed-book, and reading and synthesis in a world never trained on."""
     rng = random.Random(1)
     world = demo_worlds(0)["validation"]

@@ -3,10 +3,13 @@
 import random
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import cast
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from refinery.contract.tokenizer import Tokenizer
 from refinery.demo.world import names
 from refinery.demo.world.entities import NamePools, common_world
 from refinery.demo.world.questions import QUESTION_TYPES, draw_questions
@@ -28,9 +31,9 @@ _STUDENT_PROMPTS = (
 SPECIAL_TOKENS = ("<s>", "</s>", "<pad>")
 
 
-def build_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
+def build_tokenizer(vocab_size: int) -> Tokenizer:
     """Train the tokenizer; every word of a name and every year is one token after a space, and any text can be encoded."""
-    tokenizer = Tokenizer(models.BPE())
+    tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -38,7 +41,8 @@ def build_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
         vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(_corpus(), trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>")  # noqa: S106
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>")  # noqa: S106
+    return cast(Tokenizer, fast)
 
 
 def _corpus() -> Iterator[str]:

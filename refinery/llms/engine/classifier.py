@@ -10,13 +10,14 @@ from typing import Any, NoReturn
 
 from refinery.contract.plain_text import plain_text_tokenizer
 from refinery.contract.segments import Segment
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Usage
 from refinery.runtime.batching import Batcher, chunks, in_thread
 from refinery.tasks.sub_models import judged_parts
 
 
-def encode_pair(question: str, passage: str, tokenizer: Any, *, max_length: int | None = None) -> dict[str, list[int]]:
+def encode_pair(question: str, passage: str, tokenizer: Tokenizer, *, max_length: int | None = None) -> dict[str, list[int]]:
     """Model inputs of a question and a passage ("" for none), as plain text. The passage is cut to `max_length`, then the question."""
     tokenizer = plain_text_tokenizer(tokenizer)
     texts = (question, passage) if passage else (question,)
@@ -37,8 +38,10 @@ class _Request:
 class ClassifierLLM:
     """An `LLM` over an encoder with a classification head; `shortened` counts the judgements that could not read everything."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, kv_tokens: int = 65_536) -> None:
-        self.tokenizer = tokenizer
+    context_limit = None  # it shortens what it reads by itself
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, *, kv_tokens: int = 65_536) -> None:
+        self.tokenizer = self.token_counter = tokenizer
         self.counters = Counters()
         self.shortened = 0
         self.name = str(model.config._name_or_path)
@@ -112,6 +115,15 @@ class ClassifierContext:
     def extend(self, segments: Sequence[Segment]) -> "ClassifierContext":
         """See `Context.extend`."""
         return ClassifierContext(self._llm, self._text + "".join(segment.text for segment in segments), self._usage)
+
+    @property
+    def ends_its_turns(self) -> bool:
+        """See `Context.ends_its_turns`; an encoder writes none."""
+        return True
+
+    def ask_next(self, text: str) -> NoReturn:
+        """Raises IncapableModelError: an encoder has no turns."""
+        self._llm.refuse("reply")
 
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
         """See `Context.label_probs`.

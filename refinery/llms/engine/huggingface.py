@@ -14,6 +14,7 @@ import torch
 
 from refinery.contract.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
 from refinery.contract.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.engine.decoding import Branch, decode
@@ -37,8 +38,8 @@ class HuggingFaceLLM:
     one is slower (what does not fit is computed again) and gives the same answers. `peak_kv_tokens` is the most that were held.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, adapters: Sequence[str] = (), kv_tokens: int = 65_536, seed: int = 0) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, model: Any, tokenizer: Tokenizer, *, adapters: Sequence[str] = (), kv_tokens: int = 65_536, seed: int = 0) -> None:
+        self.tokenizer = self.token_counter = tokenizer
         self._kv = KvModel(model, adapters=adapters, kv_tokens=kv_tokens, seed=seed)
         self.root = self._kv.tree.root
         self.kv_tokens = kv_tokens

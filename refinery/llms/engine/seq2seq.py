@@ -12,6 +12,7 @@ from typing import Any
 
 from refinery.contract.control_tokens import OPENING
 from refinery.contract.segments import Segment, control_token_id, encode_segment, encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.softmax import label_softmax
 from refinery.runtime.batching import Batcher, chunks, in_thread
@@ -37,10 +38,12 @@ class _Request:
 class Seq2SeqLLM:
     """An `LLM` over a transformers encoder-decoder, with named PEFT adapters. `kv_tokens` bounds rows x length of a batch."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, adapters: Sequence[str] = (), kv_tokens: int = 65_536, seed: int = 0) -> None:
+    context_limit = None  # T5's positions are relative
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, *, adapters: Sequence[str] = (), kv_tokens: int = 65_536, seed: int = 0) -> None:
         import torch
 
-        self.tokenizer = tokenizer
+        self.tokenizer = self.token_counter = tokenizer
         self.counters = Counters()
         self._model = model.eval()
         self._adapters, self._budget = tuple(adapters), kv_tokens

@@ -6,10 +6,12 @@ something else. So a capability counts only where a reply proves it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from refinery.contract.segments import encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
+from refinery.llms.base import Need
 from refinery.llms.served.completion_api import (
     FORCED,
     CompletionReply,
@@ -25,8 +27,6 @@ from refinery.llms.served.completion_api import (
 from refinery.llms.served.context_limit import served_context_limit
 from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig, UnusableEndpoint
 from refinery.llms.served.openai import EndpointClient
-
-Need = Literal["token_ids", "control_tokens", "stop_token_ids", "logprobs", "label_logprobs", "token_scores", "scores"]
 
 _WORDS: dict[Need, str] = {
     "token_ids": "token-id prompts and replies",
@@ -83,7 +83,7 @@ class Capabilities:
 NO_CAPABILITIES = Capabilities()
 
 
-async def probe(config: ServedModelConfig, tokenizer: Any) -> Capabilities:
+async def probe(config: ServedModelConfig, tokenizer: Tokenizer) -> Capabilities:
     """Ask every address of the endpoint, some twelve tiny requests each.
 
     Raises UnusableEndpoint when one does not answer, LLMError when one lacks an adapter or they differ.
@@ -105,7 +105,7 @@ async def probe(config: ServedModelConfig, tokenizer: Any) -> Capabilities:
 class _Probe:
     """The questions put to one address."""
 
-    def __init__(self, config: ServedModelConfig, endpoint: EndpointClient, tokenizer: Any) -> None:
+    def __init__(self, config: ServedModelConfig, endpoint: EndpointClient, tokenizer: Tokenizer) -> None:
         self.config, self.endpoint, self.tokenizer = config, endpoint, tokenizer
         bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         self.ids = bos + encode_text(_PROBE_TEXT, tokenizer)

@@ -10,12 +10,13 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from refinery.contract.segments import Segment
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
-from refinery.llms.base import Counters, Generation, Usage
-from refinery.llms.served.capabilities import Capabilities, Need
+from refinery.llms.base import Counters, Generation, Need, Usage
+from refinery.llms.served.capabilities import Capabilities
 from refinery.llms.served.chat_labels import LabelReply, label_probs_of, mean_probs
 from refinery.llms.served.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.context_limit import ByteTokens
@@ -42,7 +43,7 @@ class ChatLLM:
     that the server takes; prompts are fitted to `context_limit` by counting bytes, since a chat shows no tokenizer.
     """
 
-    token_counter = ByteTokens()
+    token_counter = cast(Tokenizer, ByteTokens())  # it has what counting and cutting need of a tokenizer
 
     def __init__(self, config: EndpointConfig, served_limit: int | None = None, *, label_samples: int = 1) -> None:
         self.config, self.served_limit, self.label_samples = config, served_limit, label_samples
@@ -54,7 +55,7 @@ class ChatLLM:
         self._in_flight: SingleFlight[bytes, Reply] = SingleFlight()
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer:
         """An endpoint shows none. Raises IncapableModelError."""
         raise self.lacks("control tokens")
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.wire import token_count
@@ -150,7 +151,7 @@ def label_requests(dialect: LabelReads, model: str, prompt: list[int] | str, lab
     return [CompletionRequest(model, prompt, 1, 0.0, value) for value in values]
 
 
-def label_logprobs(dialect: LabelReads, replies: Sequence[CompletionReply], labels: Sequence[int], tokenizer: Any) -> list[float]:
+def label_logprobs(dialect: LabelReads, replies: Sequence[CompletionReply], labels: Sequence[int], tokenizer: Tokenizer) -> list[float]:
     """What the replies to `label_requests` give each label. Raises LLMError where one is missing."""
     if dialect == "allowed_token_ids":
         return whole([(reply.logprobs or [None])[0] for reply in replies], len(labels), replies[0])
@@ -183,6 +184,6 @@ def whole(logprobs: Sequence[float | None], number: int, reply: CompletionReply)
     return found
 
 
-def _names(token_id: int, tokenizer: Any) -> tuple[str, ...]:
+def _names(token_id: int, tokenizer: Tokenizer) -> tuple[str, ...]:
     """What servers call a token in `top_logprobs`."""
     return f"token_id:{token_id}", tokenizer.decode([token_id]), tokenizer.convert_ids_to_tokens(token_id)

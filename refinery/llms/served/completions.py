@@ -13,9 +13,10 @@ from typing import Any
 from refinery.contract.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
 from refinery.contract.plain_text import added_token_names
 from refinery.contract.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
-from refinery.llms.base import Counters, Generation, Usage
-from refinery.llms.served.capabilities import Capabilities, Need
+from refinery.llms.base import Counters, Generation, Need, Usage
+from refinery.llms.served.capabilities import Capabilities
 from refinery.llms.served.completion_api import (
     CompletionReply,
     CompletionRequest,
@@ -40,8 +41,9 @@ class CompletionsLLM:
     The endpoint's `max_tokens` bounds every reply, and its `temperature` holds where the decoder asks for none.
     """
 
-    def __init__(self, config: ServedModelConfig, tokenizer: Any, capabilities: Capabilities) -> None:
-        self.config, self.tokenizer, self.capabilities = config, tokenizer, capabilities
+    def __init__(self, config: ServedModelConfig, tokenizer: Tokenizer, capabilities: Capabilities) -> None:
+        self.config, self.capabilities = config, capabilities
+        self.tokenizer = self.token_counter = tokenizer
         self.counters = Counters()
         self._endpoint = EndpointClient(config)
 
@@ -216,14 +218,14 @@ class CompletionsContext:
                 f"endpoint model '{self._llm.config.model}' takes text only, and what a model wrote is not put into text again. "
                 "Ask it by chat (leave out `tokenizer`), serve it with vLLM, or name it by `llm`."
             )
-        bos = self._llm.tokenizer.bos_token if self._llm.capabilities.bos_in_text else ""
-        return bos + without_special_tokens(self._text, self._llm.tokenizer)
+        bos = self._llm.tokenizer.bos_token if self._llm.capabilities.bos_in_text else None
+        return (bos or "") + without_special_tokens(self._text, self._llm.tokenizer)
 
     def _continued(self, new_ids: list[int], text: str | None) -> "CompletionsContext":
         return CompletionsContext(self._llm, self._token_ids + new_ids, text, self._usage) if new_ids or text != self._text else self
 
 
-def without_special_tokens(text: str, tokenizer: Any) -> str:
+def without_special_tokens(text: str, tokenizer: Tokenizer) -> str:
     """The text with a space inside whatever a server's tokenizer would read as an added token."""
     for token in added_token_names(tokenizer):
         text = text.replace(token, f"{token[0]} {token[1:]}")

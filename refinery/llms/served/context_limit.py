@@ -48,9 +48,9 @@ async def _limit_at(config: EndpointConfig, base_url: str) -> int | None:
 class ByteTokens:
     """Counts a text of a model behind a chat, which shows no tokenizer: three bytes are a token."""
 
-    bos_token_id = None
+    bos_token_id = chat_template = None
 
-    def __call__(self, text: str, **options: Any) -> dict[str, list[bytes]]:
+    def __call__(self, text: str, *args: Any, **options: Any) -> dict[str, list[bytes]]:
         """As a tokenizer is called."""
         content = text.encode()
         return {"input_ids": [content[at : at + _BYTES_PER_TOKEN] for at in range(0, len(content), _BYTES_PER_TOKEN)]}

@@ -12,6 +12,7 @@ from typing import Any
 
 from refinery.contract.chat_template import AUTO, template_fingerprint, use_template
 from refinery.contract.control_tokens import check_manifest, read_manifest
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.weights.decoder_support import check_decoder
 from refinery.llms.weights.embeddings import check_adapter_fits, check_bundle, extend_vocabulary
@@ -125,7 +126,7 @@ def _adapter_config(path: str) -> dict[str, Any]:
     return config
 
 
-def load_tokenizer(path: str, chat_template: str = AUTO) -> Any:
+def load_tokenizer(path: str, chat_template: str = AUTO) -> Tokenizer:
     """The tokenizer of a checkpoint under a recipe's choice of chat template, checked against the manifest saved beside it."""
     from transformers import AutoTokenizer
 
@@ -140,7 +141,7 @@ def load_tokenizer(path: str, chat_template: str = AUTO) -> Any:
     return tokenizer
 
 
-def check_template(path: str, tokenizer: Any) -> None:
+def check_template(path: str, tokenizer: Tokenizer) -> None:
     """Raise CheckpointError unless prompts go through the chat template, or the lack of one, that a checkpoint was trained with."""
     manifest = read_manifest(small_files(path))
     trained = manifest.get("chat_template")
@@ -158,7 +159,7 @@ def read_adapter_config(path: str) -> dict[str, Any] | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
-def _check_vocabulary(path: str, model: Any, tokenizer: Any) -> None:
+def _check_vocabulary(path: str, model: Any, tokenizer: Tokenizer) -> None:
     rows = model.get_input_embeddings().weight.shape[0]
     if rows < len(tokenizer):
         raise CheckpointError(
