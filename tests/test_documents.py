@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers.documents import DOCUMENTS, PROJECT
 
-FOLDERS = "refinery|distill|train|infer|recipes|accelerate_configs|tests|benchmarks|docs"
+FOLDERS = "refinery|distill|train|infer|recipes|accelerate_configs|tests|benchmarks|docs|examples"
 by_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
 
 
