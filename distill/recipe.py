@@ -10,6 +10,7 @@ from distill.teacher.batch import BatchConfig
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.protocols.base import check_protocol, protocol_of
+from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime import plugins
 from refinery.runtime.recipe import Recipe, build_recipe
@@ -69,7 +70,7 @@ class DistillRecipe(Recipe):
             if self.transport == "batch" and not protocol_of(endpoint).openai_routes:
                 raise self.fault("transport", f"OpenAI's Batch jobs are not for protocol '{endpoint.protocol}'. Set it to live.")
         with self.at("reader"):
-            plugins.load("refinery.questions", self.reader)
+            find_reader(self.reader)
 
     def store_place(self, folder: Path) -> str:
         """Where the replies of the run in `folder` are kept. Raises RecipeError where the recipe must say it."""

@@ -11,8 +11,8 @@ from infer.session import AnswerStyle
 from refinery.llms.build import ModelConfig, Role
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.protocols.base import check_protocol
+from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
-from refinery.runtime import plugins
 from refinery.runtime.recipe import Recipe, build_recipe, read_values
 
 
@@ -91,7 +91,7 @@ class InferRecipe(PipelineRecipe):
         """The decoder's options, the reader and the metrics."""
         super().check(where)
         with self.at("reader"):
-            plugins.load("refinery.questions", self.reader)
+            find_reader(self.reader)
         if self.metrics:
             from refinery.metrics.registry import find_metric
 

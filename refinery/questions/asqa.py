@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import AliasChoices, Field, RootModel
 
 from refinery.contract.records import Disambiguation, Passage, Question
-from refinery.questions.base import DatasetRow, iter_dataset, load_json, numbered, parse_row
+from refinery.questions.base import DatasetRow, Reader, iter_dataset, load_json, numbered, parse_row
 
 _NO_CONTEXT = "No context provided"
 
@@ -97,3 +97,6 @@ def _passages(question: str, knowledge: Iterable[_Knowledge]) -> list[Passage] |
         if item.content and item.content != _NO_CONTEXT:
             titles.setdefault(item.content, item.wikipage or "")
     return [Passage(id=f"{question}:{number}", title=title, text=text) for number, (text, title) in enumerate(titles.items())] or None
+
+
+READER = Reader(read, of_rows, ("qa_pairs",))

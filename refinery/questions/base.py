@@ -1,9 +1,18 @@
-"""Read questions through a reader found by name, and what the readers of released datasets share."""
+"""Read questions through a reader found by name, and what the readers of released datasets share.
+
+A reader is one file with a function `read`; `reader: my_lab.trivia` in a recipe finds it outside this project too:
+
+    def read(path: Path) -> Iterator[Question]:
+        return iter_dataset(path, Row, lambda row: [Question(id=row.key, text=row.question, answers=row.answers)])
+
+One that also reads the rows of a dataset on the hub declares `READER = Reader(read, of_rows)`.
+"""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
@@ -14,6 +23,28 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from refinery.contract.records import Question, read_text
 from refinery.errors import RecordError
 from refinery.runtime import plugins
+from refinery.runtime.plugins import PluginKind
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What a reader's file declares as `READER`; a function `read` is enough where it reads files alone.
+
+    `read(path)` gives a file's questions, and raises RecordError that names file and row. `of_rows(path, rows)` gives those of a dataset
+    on the hub, whose rows are (where, values) pairs; `hub_columns` are the columns of such a dataset whose content no name reaches.
+    """
+
+    read: Callable[[Path], Iterable[Question]]
+    of_rows: Callable[[Path, Iterable[tuple[str, Any]]], Iterable[Question]] | None = None
+    hub_columns: tuple[str, ...] = ()
+
+
+READERS = PluginKind("reader", "refinery.questions", Reader, "READER", "read", ("path",), Reader)
+
+
+def find_reader(name: str) -> Reader:
+    """The reader of a name that the user wrote. Raises PluginError."""
+    return plugins.find(READERS, name)
 
 
 def read_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> list[Question]:
@@ -26,7 +57,7 @@ def read_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int |
 
 def iter_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> Iterator[Question]:
     """The questions of `paths`, read as they are asked for where the format allows it; ids are not compared."""
-    read = plugins.load("refinery.questions", reader).read
+    read = find_reader(reader).read
     return islice((question for path in paths for question in read(path)), limit)
 
 

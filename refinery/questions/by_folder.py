@@ -1,15 +1,17 @@
 """Several datasets in one recipe: each file is read by the reader that its folder is named after, as in `data/musique/train.jsonl`."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from refinery.contract.records import Question
 from refinery.errors import RecordError
+from refinery.questions.base import READERS
 from refinery.runtime import plugins
 
 
-def read(path: Path) -> list[Question]:
+def read(path: Path) -> Iterable[Question]:
     """Read a file with its folder's reader. Raises RecordError when there is no such reader."""
-    readers = [reader for reader in plugins.available("refinery.questions") if reader != "by_folder"]
+    readers = [reader for reader in READERS.names() if reader != "by_folder"]
     if path.parent.name not in readers:
         raise RecordError(f"{path}: its folder '{path.parent.name}' is not named after a reader. Available: {', '.join(readers)}.")
-    return plugins.load("refinery.questions", path.parent.name).read(path)
+    return plugins.find_installed(READERS, path.parent.name).read(path)

@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field, field_validator
 from pydantic_core import from_json
 
 from refinery.contract.records import Passage, Question
-from refinery.questions.base import DatasetRow, iter_dataset, read_dataset
+from refinery.questions.base import DatasetRow, Reader, iter_dataset, read_dataset
 
 
 class HotpotRow(DatasetRow):
@@ -77,3 +77,6 @@ def supporting_by_title(row: HotpotRow) -> dict[str, list[str]]:
     for title, number in row.supporting_facts:
         found.setdefault(title, {})[sentence_in.get((title, number), f"{row.id}:{title}:{number}")] = None
     return {title: list(ids) for title, ids in found.items()}
+
+
+READER = Reader(read, of_rows, ("supporting_facts",))

@@ -9,7 +9,7 @@ decompositions lie in nested columns, which no name reaches.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -18,12 +18,10 @@ from pydantic_core import from_json
 
 from refinery.contract.records import Question
 from refinery.errors import RecordError
-from refinery.questions.base import numbered, parse_row, without_nulls
+from refinery.questions.base import READERS, find_reader, numbered, parse_row, without_nulls
 from refinery.runtime import plugins
 
 _LISTS = ("answers", "choices", "history")
-# Columns that hold more than an answer, and the reader that knows them.
-_READERS = {"evidences": "two_wiki", "supporting_facts": "hotpotqa", "question_decomposition": "musique", "qa_pairs": "asqa"}
 
 
 def read(path: Path) -> Iterator[Question]:
@@ -39,7 +37,7 @@ def read(path: Path) -> Iterator[Question]:
     if reader and named:
         raise RecordError(f"{path}: reader={reader} knows the columns. Take out {', '.join(named)}.")
     if reader:
-        for question in _reader(path, reader).of_rows(path, numbered(path, rows)):
+        for question in _of_rows(path, reader)(path, numbered(path, rows)):
             yield question.model_copy(update={"split": split_name})
         return
     _check_columns(path, rows.column_names)
@@ -51,17 +49,20 @@ def read(path: Path) -> Iterator[Question]:
         yield parse_row(fixed | {field: _fit(field, value, where) for field, value in without_nulls(values).items()}, Question, where=where)
 
 
-def _reader(path: Path, name: str) -> Any:
-    reader = plugins.load("refinery.questions", name)
-    if not hasattr(reader, "of_rows"):
+def _of_rows(path: Path, name: str) -> Callable[[Path, Iterable[tuple[str, Any]]], Iterable[Question]]:
+    of_rows = find_reader(name).of_rows
+    if of_rows is None:
         raise RecordError(f"{path}: reader={name} reads files only. Name the columns: field=column.")
-    return reader
+    return of_rows
 
 
 def _check_columns(path: Path, columns: Iterable[str]) -> None:
-    for column, reader in _READERS.items():
-        if column in columns:
-            raise RecordError(f"{path}: column '{column}' would not be read. Add reader={reader} after the question mark.")
+    """Raises RecordError for columns that a reader knows and no name reaches; of several readers, the one that knows most of them."""
+    known = {name: plugins.find_installed(READERS, name).hub_columns for name in READERS.names()}
+    fitting = {name: held for name, held in known.items() if held and set(held) <= set(columns)}
+    if fitting:
+        reader = max(fitting, key=lambda name: len(fitting[name]))
+        raise RecordError(f"{path}: column '{fitting[reader][0]}' would not be read. Add reader={reader} after the question mark.")
 
 
 def _load(path: Path, name: str, config: str | None, split: str) -> Any:

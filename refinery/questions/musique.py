@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.contract.records import Passage, Question, SubQuestion
-from refinery.questions.base import DatasetRow, distinct, iter_dataset, read_dataset
+from refinery.questions.base import DatasetRow, Reader, distinct, iter_dataset, read_dataset
 
 
 class _Paragraph(DatasetRow):
@@ -59,3 +59,6 @@ def _to_question(row: _Row) -> Question:
 def _sub_question(row: _Row, hop: _Hop) -> SubQuestion:
     index = hop.paragraph_support_idx
     return SubQuestion(text=hop.question.strip(), answer=hop.answer, supporting=None if index is None else [f"{row.id}:{index}"])
+
+
+READER = Reader(read, of_rows, ("question_decomposition",))

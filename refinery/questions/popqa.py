@@ -10,7 +10,7 @@ from pydantic import Field, Json
 
 from refinery.contract.records import Question, read_text
 from refinery.errors import RecordError
-from refinery.questions.base import DatasetRow, distinct, iter_dataset, read_dataset
+from refinery.questions.base import DatasetRow, Reader, distinct, iter_dataset, read_dataset
 
 # Self-RAG and RQ-RAG evaluate on the questions about subjects below this many monthly page views.
 _LONG_TAIL = 100
@@ -51,3 +51,6 @@ def _to_question(row: _Row) -> Question:
     return Question(
         id=row.id, text=row.question.strip(), answers=distinct(row.possible_answers), type=popularity(row.s_pop), dataset="popqa"
     )
+
+
+READER = Reader(read, of_rows)

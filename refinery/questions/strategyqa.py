@@ -12,7 +12,7 @@ from pydantic import StrictBool, TypeAdapter, ValidationError
 
 from refinery.contract.records import Passage, Question, SubQuestion, read_text
 from refinery.errors import RecordError
-from refinery.questions.base import DatasetRow, distinct, first_fault, iter_dataset, read_dataset
+from refinery.questions.base import DatasetRow, Reader, distinct, first_fault, iter_dataset, read_dataset
 
 # One annotator's evidence for one step: lists of paragraph ids, and the words `operation` and `no_evidence`.
 _Evidence = list[list[str] | str]
@@ -79,3 +79,6 @@ def _to_question(row: _Row, *, paragraphs: dict[str, _Paragraph]) -> Question:
 
 def _paragraph_ids(evidence: _Evidence) -> list[str]:
     return [passage_id for item in evidence if isinstance(item, list) for passage_id in item]
+
+
+READER = Reader(read, of_rows)

@@ -12,7 +12,7 @@ from pydantic import field_validator
 from pydantic_core import from_json
 
 from refinery.contract.records import Question, SubQuestion
-from refinery.questions.base import DatasetRow, distinct, iter_dataset, json_rows, parse_row, read_dataset
+from refinery.questions.base import DatasetRow, Reader, distinct, iter_dataset, json_rows, parse_row, read_dataset
 from refinery.questions.hotpotqa import HotpotRow, supporting_by_title
 from refinery.questions.hotpotqa import to_question as hotpot_question
 
@@ -81,3 +81,6 @@ def _name(row: TwoWikiRow, number: int) -> str:
         return f"#{found_earlier.index(subject) + 1}"
     bridge = number - _BRIDGE.get(row.type, number + 1)
     return f"#{bridge + 1}" if bridge >= 0 else subject.strip()
+
+
+READER = Reader(read, of_rows, ("evidences", "supporting_facts"))

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from refinery.errors import RecordError
-from refinery.questions.base import read_questions
-from refinery.runtime import plugins
+from refinery.questions.base import find_reader, read_questions
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 
@@ -20,7 +19,7 @@ def read_rows(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(json.dumps(row) for row in rows) if text is None else text, encoding="utf-8")
-        return list(plugins.load("refinery.questions", reader).read(path))
+        return list(find_reader(reader).read(path))
 
     return read
 

@@ -4,8 +4,7 @@ import pytest
 
 from refinery.contract.records import Question
 from refinery.errors import RecordError
-from refinery.questions.base import DatasetRow, read_dataset, read_questions, split_of
-from refinery.runtime import plugins
+from refinery.questions.base import READERS, DatasetRow, read_dataset, read_questions, split_of
 
 DATA = Path(__file__).parents[3] / "recipes" / "sample" / "data"
 
@@ -25,7 +24,7 @@ def test_the_readers_are_the_datasets_and_your_own():
     one_hop, many_hops = {"asqa", "nq_open", "popqa", "triviaqa"}, {"hotpotqa", "musique", "strategyqa", "two_wiki"}
     graphs, sums = {"cwq", "grailqa", "graphquestions", "kqapro_open"}, {"multiarith"}
     readers = dialogues | layouts | choices | one_hop | many_hops | graphs | sums
-    assert plugins.available("refinery.questions") == sorted(["by_folder", *readers])
+    assert READERS.shipped() == sorted(["by_folder", *readers])
 
 
 @pytest.mark.parametrize(
