@@ -16,7 +16,7 @@ from refinery.llms.weights.checkpoint import load_checkpoint
 from train.recipe import TrainRecipe
 from train.run import run
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow

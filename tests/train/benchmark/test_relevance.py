@@ -13,7 +13,7 @@ from refinery.metrics.classification import auc, label_f1
 from refinery.questions import hotpotqa
 from train.benchmark.relevance import best_threshold, bm25_scores, cosine_scores, split_by_question
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 
 
 def labelled(question_id: str, question: str, text: str, label: str = "relevant") -> RelevanceLabel:

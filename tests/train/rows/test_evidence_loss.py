@@ -13,7 +13,7 @@ from refinery.contract.segments import IGNORED_LABEL
 from train.recipe import TrainRecipe
 from train.rows.data import encode_rows
 
-SAMPLES = Path(__file__).parents[2] / "recipes" / "sample" / "data"
+SAMPLES = Path(__file__).parents[3] / "recipes" / "sample" / "data"
 SYSTEM = "Given a question that requires multi-hop reasoning, you need to decompose the question and answer based on the given context."
 MODES = ("masked", "inside_markers", "all")
 SPECIAL = ("[A_Response]", "</s>", "[EOS]", "[/R_Evidences]", "[R_Evidences]", "[S_Rewritten_Query]", "<s>", "<|assistant|>\n")
