@@ -4,13 +4,12 @@ Rows stream in and out, so that a million of them take no more memory than ten t
 the files: a rerun replays the store and writes the same files again.
 """
 
-import asyncio
 import errno
 import gc
 import logging
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -25,6 +24,7 @@ from distill.stores.base import ReplyStore
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
 from distill.teacher.teacher import RejectedRow, Teacher, keep_in
+from refinery.contract.records import Record
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
@@ -35,6 +35,7 @@ from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import build_retriever
 from refinery.retrievers.supporting import check_supporting
 from refinery.runtime import plugins
+from refinery.runtime.background_loop import run_in_background
 from refinery.runtime.fingerprint import file_fingerprint, id_number
 from refinery.runtime.run_dir import check_run, locked_run, open_run, read_run, write_json
 
@@ -46,11 +47,16 @@ _COLLECT_EVERY = 50_000
 
 
 def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
+    """`arun`, from code that is not async: an interrupt ends it as soon as the requests that are out are left."""
+    return run_in_background(arun(recipe, resume=resume))
+
+
+async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], None] | None = None) -> dict[str, Any]:
     """Label every question and write one `<split>.jsonl` (and Parquet) per question split. Returns what `metrics.json` holds.
 
     Of a finished run, the rows that were rejected for a reason that may have passed are asked again. Raises UnusableEndpoint,
     BudgetExhausted, or TooManyRejected: what was paid for stays in the store, and what was labelled until then is written, with
-    `stopped.json` in place of `metrics.json`.
+    `stopped.json` in place of `metrics.json`. `take` is given each row as it is written; a finished run is then gone over for its rows.
     """
     task = load_task(recipe)
     total = count_rows(task, recipe)
@@ -60,7 +66,7 @@ def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
     if finished is not None and finished["inputs"] != inputs:
         finished = None
     lasting = lasting_failures(recipe.output_dir) if finished else {}
-    if finished and len(lasting) == finished["questions_rejected"]:
+    if finished and take is None and len(lasting) == finished["questions_rejected"]:
         return finished
     with ExitStack() as closing:
         closing.enter_context(_written_in_one_line(recipe.output_dir))
@@ -72,10 +78,10 @@ def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
         store = recipe.open_store(output.path)
         closing.callback(store.close)
         guards = Guards(recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length)
-        writer = LabelWriter(output, guards, replaces_finished=finished is not None)
+        writer = LabelWriter(output, guards, replaces_finished=finished is not None, take=take)
         if hasattr(task, "write_inputs"):
             task.write_inputs(recipe, output.path)
-        metrics = asyncio.run(_label(task, recipe, total, store, retriever, writer, lasting)) | {"inputs": inputs}
+        metrics = await _label(task, recipe, total, store, retriever, writer, lasting) | {"inputs": inputs}
         writer.write_columns()
         output.begin()
         (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")

@@ -15,30 +15,39 @@ from typing import TYPE_CHECKING, Any
 from refinery.version import __version__
 
 if TYPE_CHECKING:
+    from distill.api import Labels, alabel, label
     from infer.api import LoadedPipeline, Score, aload, load, score
     from refinery.contract.records import Passage, Question
     from refinery.contract.trace import Prediction
     from refinery.errors import RefineryError
     from refinery.retrieval import asearch, search
     from refinery.retrievers.base import Hit
+    from train.api import Trained, train
 
 __all__ = [
     "Hit",
+    "Labels",
     "LoadedPipeline",
     "Passage",
     "Prediction",
     "Question",
     "RefineryError",
     "Score",
+    "Trained",
     "__version__",
+    "alabel",
     "aload",
     "asearch",
+    "label",
     "load",
     "score",
     "search",
+    "train",
 ]
 
 _NAMES_OF = {
+    "distill.api": ("Labels", "alabel", "label"),
+    "train.api": ("Trained", "train"),
     "infer.api": ("LoadedPipeline", "Score", "aload", "load", "score"),
     "refinery.contract.records": ("Passage", "Question"),
     "refinery.contract.trace": ("Prediction",),

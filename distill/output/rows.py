@@ -30,19 +30,32 @@ _FIRST_REJECTED, _REASON_LENGTH = 3, 160  # as they are quoted
 _PASSING = re.compile(r"(no_reply|search_failed): |refused: status (402|408|409|429|5\d\d)\b")
 
 
+def rejections(path: Path) -> dict[str, str]:
+    """Why rows of a run got no label, by their ids."""
+    return {row["question_id"]: row["detail"] for row in _failures(path)}
+
+
 def lasting_failures(path: Path) -> dict[str, RejectedRow]:
     """A finished run's rejected rows by id, without those whose reason may have passed: no reply, a failed search, an unpaid bill."""
-    with (path / _FAILURES).open("rb") as file:
-        rows = [json.loads(line) for line in file]
-    lasting = [row for row in rows if not _PASSING.match(row["detail"])]
+    lasting = [row for row in _failures(path) if not _PASSING.match(row["detail"])]
     return {row["question_id"]: RejectedRow(row["reason"], row["detail"].removeprefix(f"{row['reason']}: ")) for row in lasting}
 
 
-class LabelWriter:
-    """Writes each question's outcome and counts it. The files of a finished run are replaced (`replaces_finished`) by whole ones only."""
+def _failures(path: Path) -> list[dict[str, str]]:
+    with (path / _FAILURES).open("rb") as file:
+        return [json.loads(line) for line in file]
 
-    def __init__(self, output: RunDir, guards: Guards, *, replaces_finished: bool = False) -> None:
-        self.output, self.guards, self._replaces_finished = output, guards, replaces_finished
+
+class LabelWriter:
+    """Writes each question's outcome and counts it; `take` is given each row too.
+
+    The files of a finished run are replaced (`replaces_finished`) by whole ones only.
+    """
+
+    def __init__(
+        self, output: RunDir, guards: Guards, *, replaces_finished: bool = False, take: Callable[[Record], None] | None = None
+    ) -> None:
+        self.output, self.guards, self._replaces_finished, self._take = output, guards, replaces_finished, take
         self.questions = self.labelled = self.rows = 0
         self.rejected: Counter[str] = Counter()
         self.first_rejected: list[str] = []
@@ -81,6 +94,8 @@ class LabelWriter:
     def _write_row(self, question: Any, row: Record) -> None:
         split = question.split or "train"
         self.rows += 1
+        if self._take:
+            self._take(row)
         self.rows_of_split[split] += 1
         name = f"{split}.jsonl"
         if isinstance(row, JudgeLabel):

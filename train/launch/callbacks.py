@@ -5,6 +5,7 @@ import math
 import random
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,10 @@ class SaveOnSignal(TrainerCallback):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Within it SIGTERM is heard; outside it does what it did before."""
+        """Within it SIGTERM is heard; outside it does what it did before. Only the main thread hears signals; in another there are none."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         before = signal.signal(signal.SIGTERM, self._receive)
         try:
             yield

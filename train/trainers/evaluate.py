@@ -18,6 +18,7 @@ from refinery.llms.base import LLM, Context
 from refinery.llms.build import ModelConfig, build_llm, llm_over
 from refinery.metrics.classification import accuracy, auc, expected_calibration_error, label_f1
 from refinery.metrics.squad import exact_match
+from refinery.runtime.background_loop import run_anywhere
 from refinery.tasks.sub_models import JUDGE_LABELS, JudgeLabel, decomposition_prompt, judge_prompt, parse_sub_questions
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, read_rows, row_segments
@@ -51,7 +52,7 @@ def evaluate_model(model: Any, tokenizer: Tokenizer, recipe: TrainRecipe) -> dic
 
 def relevance_shares(llm: LLM, records: Sequence[RelevanceLabel]) -> list[float]:
     """The probability that a judge gives each passage of being relevant."""
-    return asyncio.run(_positive_shares(llm, records, "relevance"))
+    return run_anywhere(_positive_shares(llm, records, "relevance"))
 
 
 def score(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float]:
@@ -63,7 +64,7 @@ def score(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, fl
         "traces": _score_replies,
     }
     scorer = scorers.get(recipe.task, _score_judgements)
-    scores = asyncio.run(scorer(llm, records, recipe))
+    scores = run_anywhere(scorer(llm, records, recipe))
     return {name: value for name, value in scores.items() if value is not None}
 
 

@@ -1,0 +1,65 @@
+"""`refinery.train` on a tiny random model."""
+
+import asyncio
+
+import pytest
+
+import refinery
+from refinery import RefineryError, Trained
+from refinery.contract.records import KnowledgeLabel, write_records
+
+LABELS = [KnowledgeLabel(question_id=str(i), question=f"Who directed film {i}?", label=("know", "unknow")[i % 2]) for i in range(4)]
+
+
+@pytest.fixture
+def recipe(tiny_bases, tmp_path):
+    """The values of two steps of training, with rows to score the checkpoint on."""
+    write_records(tmp_path / "labels.jsonl", LABELS)
+    return {
+        "task": "self_knowledge",
+        "base": str(tiny_bases["tied"]),
+        "data": [tmp_path / "labels.jsonl"],
+        "validation": [tmp_path / "labels.jsonl"],
+        "output_dir": tmp_path / "run",
+        "dtype": "float32",
+        "gradient_checkpointing": False,
+        "learning_rate": 1e-3,
+        "max_steps": 2,
+    }
+
+
+def test_a_checkpoint_comes_with_its_scores(recipe, tmp_path):
+    trained = refinery.train(recipe, lora_rank=4)
+    assert trained.path == tmp_path / "run"
+    assert {"train_loss", "accuracy", "f1"} <= trained.metrics.keys()
+    assert (trained.path / "adapter_model.safetensors").exists()
+
+
+def test_it_runs_inside_a_running_loop_and_beside_one(recipe, tmp_path):
+    async def cell() -> tuple[Trained, Trained]:
+        in_thread = await asyncio.to_thread(refinery.train, recipe, output_dir=tmp_path / "beside")
+        return in_thread, refinery.train(recipe)
+
+    beside, inside = asyncio.run(cell())
+    assert beside.metrics["train_loss"] == inside.metrics["train_loss"]
+
+
+def test_what_was_trained_is_a_role_of_a_loaded_pipeline(recipe, tiny_bases, tmp_path):
+    trained = refinery.train(recipe)
+    model = {"base": str(tiny_bases["tied"]), "adapters": {"self_knowledge": trained.path}}
+    with refinery.load({"decoder": "ra_isf", "llm": model}, retriever={"name": "candidates"}, max_new_tokens=4) as pipeline:
+        assert pipeline.recipe.llm.adapters == {"self_knowledge": str(trained.path)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lr": 1}, "train: lr: unknown key."),
+        ({"task": "knowledge"}, "train: task: "),
+        ({"data": ["absent.jsonl"]}, "absent.jsonl: cannot be read"),
+    ],
+)
+def test_a_wrong_recipe_is_told_in_one_line(recipe, changes, message):
+    with pytest.raises(RefineryError) as caught:
+        refinery.train(recipe, **changes)
+    assert str(caught.value).splitlines()[0].startswith(message)

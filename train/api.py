@@ -1,0 +1,38 @@
+"""Training in the public Python API: `refinery.train(recipe)`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refinery.runtime.recipe import build_recipe, changed_values, read_yaml
+from train.recipe import TrainRecipe
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A finished training run: the folder of its checkpoint, which `refinery.load` and recipes take, and what metrics.json holds."""
+
+    path: Path
+    metrics: dict[str, Any]
+
+
+def train(recipe: str | Path | Mapping[str, Any], *, resume: bool = False, **changes: Any) -> Trained:
+    """Train by a recipe: its path (of one that ships too) or a dict; `changes` go over its keys.
+
+        trained = refinery.train("recipes/demo/train/relevance.yaml", data=["runs/labels/train.jsonl"], validation=[], epochs=1)
+        print(trained.path, trained.metrics["train_loss"])
+
+    It runs in this process, on the devices that it sees; a script that calls it is started on more of them by `accelerate launch`, where
+    all but the first process get no metrics. It blocks until the checkpoint is saved and scored, in a notebook too; an interrupt stops
+    it, and `resume=True` continues from the newest checkpoint. Raises RecipeError for a wrong key or a combination that is known not to
+    work, RecordError for data, CheckpointError for the base, RunDirError where `output_dir` holds a run already, TrainingError for a loss
+    that is not finite, and Stopped after a SIGTERM, with a checkpoint saved.
+    """
+    from train.run import run
+
+    where = "train" if isinstance(recipe, Mapping) else str(recipe)
+    values = recipe if isinstance(recipe, Mapping) else read_yaml(recipe)
+    checked = build_recipe(changed_values(values, changes, where=where), TrainRecipe, where=where)
+    checked.check(where)
+    return Trained(checked.output_dir, run(checked, resume=resume))
