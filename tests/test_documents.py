@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from helpers.documents import DOCUMENTS, PROJECT
@@ -32,3 +33,9 @@ def test_every_link_leads_to_a_file_and_a_heading(document):
         linked = document.parent / path if path else document
         assert linked.exists(), target
         assert not heading or heading in anchors(linked), target
+
+
+def test_every_name_of_the_api_pages_exists():
+    pages = [path.read_text(encoding="utf-8") for path in (PROJECT / "docs" / "api").glob("*.md")]
+    for name in re.findall(r"^::: ([\w.]+)", "\n".join(pages), flags=re.MULTILINE):
+        assert resolve_name(name), name
