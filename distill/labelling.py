@@ -7,6 +7,7 @@ from typing import Any
 
 from distill.label_context import LabelContext
 from distill.output.rows import InOrder, LabelWriter, Outcome
+from distill.tasks.base import LabelTask
 from distill.teacher.budget import BudgetExhausted
 from distill.teacher.teacher import RejectedRow, Teacher
 from refinery.errors import LLMError
@@ -26,7 +27,7 @@ class TooManyRejected(LLMError):
 async def label_all(
     rows: Iterator[Any],
     total: int,
-    task: Any,
+    task: LabelTask[Any],
     context: LabelContext,
     writer: LabelWriter,
     teachers: Sequence[Teacher],
@@ -67,7 +68,12 @@ class _Work:
     """What becomes of a row, and whether another is begun: `stopped_by` says why not."""
 
     def __init__(
-        self, task: Any, context: LabelContext, teachers: Sequence[Teacher], lasting: Mapping[str, RejectedRow], most_rejected: float
+        self,
+        task: LabelTask[Any],
+        context: LabelContext,
+        teachers: Sequence[Teacher],
+        lasting: Mapping[str, RejectedRow],
+        most_rejected: float,
     ) -> None:
         self._task, self._bench, self._teachers = task, context, teachers
         self._lasting, self._most_rejected, self._num_rejected = lasting, most_rejected, 0

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from distill.stores.base import STORES, ReplyStore, StorePlugin, opened
+from distill.tasks.base import TASKS, LabelTask
 from distill.teacher.batch import BatchConfig
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
@@ -91,6 +92,10 @@ class DistillRecipe(Recipe):
 
     def task_options(self, where: str | None = None) -> Any:
         """The task's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown task."""
+        return build_recipe(self.options, self.label_task.options, where=where or self.where, part="options")
+
+    @property
+    def label_task(self) -> LabelTask[Any]:
+        """What `task` names. Raises PluginError."""
         with self.at("task"):
-            task = plugins.load("distill.tasks", self.task)
-        return build_recipe(self.options, task.Options, where=where or self.where, part="options")
+            return plugins.find(TASKS, self.task)

@@ -21,6 +21,7 @@ from distill.labelling import label_all
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.stores.base import ReplyStore
+from distill.tasks.base import LabelTask
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
 from distill.teacher.teacher import RejectedRow, Teacher, keep_in
@@ -34,7 +35,6 @@ from refinery.llms.served.openai import EndpointClient
 from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import build_retriever
 from refinery.retrievers.supporting import check_supporting
-from refinery.runtime import plugins
 from refinery.runtime.background_loop import run_in_background
 from refinery.runtime.fingerprint import file_fingerprint, id_number
 from refinery.runtime.run_dir import check_run, locked_run, open_run, read_run, write_json
@@ -79,8 +79,7 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
         closing.callback(store.close)
         guards = Guards(recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length)
         writer = LabelWriter(output, guards, replaces_finished=finished is not None, take=take)
-        if hasattr(task, "write_inputs"):
-            task.write_inputs(recipe, output.path)
+        task.write_inputs(recipe, output.path)
         metrics = await _label(task, recipe, total, store, retriever, writer, lasting) | {"inputs": inputs}
         writer.write_columns()
         output.begin()
@@ -115,26 +114,25 @@ def _tell_moved_endpoints(recipe: DistillRecipe) -> None:
             _log.warning(message, name, before, now, config.model)
 
 
-def load_task(recipe: DistillRecipe) -> Any:
-    """The task's module, once the recipe has every part that it needs."""
-    with recipe.at("task"):
-        task = plugins.load("distill.tasks", recipe.task)
-    needs = (*(() if hasattr(task, "rows") else ("questions",)), *task.needs(recipe.task_options()))
+def load_task(recipe: DistillRecipe) -> LabelTask[Any]:
+    """The recipe's task, once the recipe has every part that it needs. Raises PluginError or RecipeError."""
+    task = recipe.label_task
+    needs = (*(() if task.rows else ("questions",)), *task.needs(recipe.task_options()))
     missing = [need for need in needs if getattr(recipe, need) in (None, []) and not (need == "target" and recipe.target_endpoint)]
     if missing:
         raise recipe.fault(missing[0], f"is missing, and task '{recipe.task}' needs it.")
     return task
 
 
-def iter_rows(task: Any, recipe: DistillRecipe) -> Iterator[Any]:
+def iter_rows(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
     """What the task labels, one by one: the recipe's questions, or what the task itself draws from; this shard's part of it."""
-    rows = task.rows(recipe) if hasattr(task, "rows") else iter_questions(recipe.questions, reader=recipe.reader)
+    rows = task.rows(recipe) if task.rows else iter_questions(recipe.questions, reader=recipe.reader)
     rows = islice(rows, recipe.limit)
     number, count = recipe.shard_of
     return (row for row in rows if count == 1 or id_number(row.id) % count == number)
 
 
-def count_rows(task: Any, recipe: DistillRecipe) -> int:
+def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
     """How many rows there are, every one of them read: nothing is paid before the last line is known to be good."""
     import numpy as np
 
@@ -164,7 +162,7 @@ def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: ReplySto
 
 
 async def _label(
-    task: Any,
+    task: LabelTask[Any],
     recipe: DistillRecipe,
     total: int,
     store: ReplyStore,

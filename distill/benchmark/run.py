@@ -23,35 +23,28 @@ from pydantic import BaseModel
 from distill.benchmark.endpoint import Settings
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
+from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipe import NoOptions
 from refinery.runtime.run_dir import read_metrics, write_json
 
 _LATENCY = 0.2
 _WORDS = "the a of in was is film city born country director year first capital who where when which".split()
 
 
-class ThreeSteps:
-    """A task of three calls that depend on each other."""
+async def _label(question: Question, context: LabelContext) -> list[Decomposition]:
+    """Ask three times, each time with the last reply."""
+    assert context.teacher is not None
+    text, asked, written = question.text, RequestLog(), [""]
+    for step in range(3):
+        prompt = render_prompt("teacher_decomposition", question=f"{text} {step} {written[0]}", examples="zero")
+        written = (await context.teacher.ask(prompt, _SubQuestions, asked)).sub_questions
+    return [Decomposition(question_id=question.id, question=text, sub_questions=written, provenance=context.provenance(asked=asked))]
 
-    Options = Recipe
 
-    @staticmethod
-    def needs(options: Recipe) -> tuple[str, ...]:
-        """A teacher."""
-        return ("teacher",)
-
-    @staticmethod
-    async def label(question: Question, context: LabelContext) -> list[Decomposition]:
-        """Ask three times, each time with the last reply."""
-        assert context.teacher is not None
-        text, asked, written = question.text, RequestLog(), [""]
-        for step in range(3):
-            prompt = render_prompt("teacher_decomposition", question=f"{text} {step} {written[0]}", examples="zero")
-            written = (await context.teacher.ask(prompt, _SubQuestions, asked)).sub_questions
-        return [Decomposition(question_id=question.id, question=text, sub_questions=written, provenance=context.provenance(asked=asked))]
+THREE_STEPS = LabelTask(_label, NoOptions, needs=lambda options: ("teacher",))
 
 
 class _SubQuestions(BaseModel):
@@ -90,7 +83,7 @@ class _Bench:
 
     def three_steps(self, rows: int) -> float:
         """Wall over ideal of three dependent calls a row with log-normal latency."""
-        wall, _ = self.live("steps", rows, calls=64, task="distill.benchmark.run:ThreeSteps", latency_sigma=0.5)
+        wall, _ = self.live("steps", rows, calls=64, task="distill.benchmark.run:THREE_STEPS", latency_sigma=0.5)
         return wall / (rows * 3 * _LATENCY / 64)
 
     def storm(self, rows: int) -> float:

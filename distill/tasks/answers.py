@@ -10,6 +10,7 @@ from pydantic import Field
 
 from distill.label_context import LabelContext
 from distill.steps.gold import search_own
+from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, PromptCompletion, Question
 from refinery.prompts.render import render_prompt
@@ -66,3 +67,6 @@ async def _shown(question: Question, context: LabelContext, options: Options) ->
     shown = [*supporting, *others][: max(context.recipe.passages_per_query, len(supporting))]
     random.Random(f"{options.seed} {question.id}").shuffle(shown)  # noqa: S311  an order, not a secret
     return shown
+
+
+TASK = LabelTask(label, Options, needs)

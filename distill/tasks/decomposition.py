@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from distill.label_context import LabelContext
 from distill.steps.gold import resolved_step
+from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt
@@ -87,3 +88,6 @@ def _check(sub_questions: Sequence[str], question: Question, options: Options) -
     elif len(set(compared)) < len(compared):
         twice = next(text for text, count in zip(sub_questions, map(compared.count, compared), strict=True) if count > 1)
         raise RejectedRow("duplicate_sub_question", f"'{twice}' is asked twice")
+
+
+TASK = LabelTask(label, Options, needs)

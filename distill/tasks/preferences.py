@@ -8,6 +8,7 @@ from pydantic import Field
 
 from distill.label_context import LabelContext
 from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
+from distill.tasks.base import LabelTask
 from refinery.contract.records import Preference, Question, Trajectory
 from refinery.runtime.recipe import Recipe
 
@@ -40,3 +41,6 @@ async def label(question: Question, context: LabelContext) -> list[Preference]:
 def _written(path: Trajectory) -> str:
     """What the model wrote: paths that differ in nothing else teach DPO nothing else."""
     return "\n".join(f"{step.action} {step.text}" for step in path.steps)
+
+
+TASK = LabelTask(label, Options, needs)

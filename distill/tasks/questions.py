@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.steps.linked_passages import linked_pairs
+from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Question, write_records
 from refinery.metrics.squad import token_f1
@@ -163,3 +164,6 @@ class _Reader:
         self.last = (await self.teacher.ask(prompt, Answer, self.asked)).answer
         said, answer = (f" {normalize_answer(text)} " for text in (self.last, self.written.answer))
         return answer in said or token_f1(said, [answer]) >= self.min_f1
+
+
+TASK = LabelTask(label, Options, needs, rows, write_inputs)

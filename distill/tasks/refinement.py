@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from distill.label_context import LabelContext
 from distill.steps.refinement_kinds import KINDS, turns
 from distill.steps.refinement_row import Row
+from distill.tasks.base import LabelTask
 from refinery.contract.choices import choice_question
 from refinery.contract.records import Question, Trajectory
 from refinery.prompts.render import render_prompt
@@ -71,3 +72,6 @@ async def label(question: Question, context: LabelContext) -> list[Trajectory]:
             provenance=context.provenance(*row.prompts, asked=row.asked),
         )
     ]
+
+
+TASK = LabelTask(label, Options, needs)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from distill.label_context import LabelContext
 from distill.steps.gold import search_own, searchable_steps
+from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import render_prompt
@@ -139,3 +140,6 @@ def _labelled(
         order_agrees=order_agrees,
         provenance=provenance,
     )
+
+
+TASK = LabelTask(label, Options, needs)

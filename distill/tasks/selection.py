@@ -11,6 +11,7 @@ from pydantic import Field
 
 from distill.label_context import LabelContext
 from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
+from distill.tasks.base import LabelTask
 from refinery.contract.records import Question, SelectionLabel, Trajectory
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.sub_models import selection_prompt
@@ -54,3 +55,6 @@ def _labelled(path: Trajectory, label: str, context: LabelContext) -> SelectionL
         label=label,  # type: ignore[arg-type]
         provenance=context.provenance("selection"),
     )
+
+
+TASK = LabelTask(label, Options, needs)

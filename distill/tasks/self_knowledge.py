@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from distill.label_context import LabelContext
+from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.metrics.squad import exact_match, token_f1
@@ -97,3 +98,6 @@ async def _closed_book_answers(question: Question, context: LabelContext, asked:
 
 def _prompt_name(context: LabelContext) -> str:
     return "answer_direct" if context.options.examples == "zero" else "closed_book_few"
+
+
+TASK = LabelTask(label, Options, needs)

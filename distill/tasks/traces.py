@@ -17,6 +17,7 @@ from pydantic import Field
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.steps.tree_paths import AnswerMetric, likeliest
+from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, PromptCompletion, Question, Step, Trajectory
 from refinery.contract.trace import Prediction, TraceStep
@@ -177,3 +178,6 @@ def _right_path(prediction: Prediction, question: Question, options: Options) ->
         ),
         Step(action="answer", text=prediction.answer),
     ]
+
+
+TASK = LabelTask(label, Options, needs)

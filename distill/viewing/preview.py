@@ -9,6 +9,7 @@ from typing import Any
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.run import count_rows, iter_rows, load_task
+from distill.tasks.base import LabelTask
 from distill.teacher.budget import Budget
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow
@@ -49,7 +50,7 @@ async def estimate(recipe: DistillRecipe) -> str:
     return f"{total} rows, from {len(paid)} paid before, 95 % interval: {_interval(tokens, total, ',.0f')} tokens, {cost}."
 
 
-async def _paid_rows(task: Any, recipe: DistillRecipe) -> list[tuple[int, float]]:
+async def _paid_rows(task: LabelTask[Any], recipe: DistillRecipe) -> list[tuple[int, float]]:
     """(tokens, dollars) of each of the first rows that the store answers whole."""
     assert recipe.teacher is not None
     store = recipe.open_store(recipe.output_dir)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from distill.recipe import DistillRecipe
-from refinery.runtime import plugins
 from refinery.runtime.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -14,6 +13,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "distill").glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_recipe_gives_its_command_and_has_what_its_task_needs(path):
     recipe = load_recipe(path, DistillRecipe)
-    needs = set(plugins.load("distill.tasks", recipe.task).needs(recipe.task_options()))
+    needs = set(recipe.label_task.needs(recipe.task_options()))
     assert {"target" if name == "target_endpoint" else name for name in recipe.model_dump(exclude_none=True)} >= needs
     assert f"\n#   refinery distill recipes/distill/{path.name}" in path.read_text(encoding="utf-8")

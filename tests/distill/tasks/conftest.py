@@ -9,6 +9,7 @@ import pytest
 
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
+from distill.tasks.base import TASKS
 from distill.teacher.teacher import RejectedRow
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.questions.base import read_questions
@@ -67,7 +68,7 @@ def label():
 
     def rows(task, question, parts=None, **options):
         context = _workbench(task, options, **parts or {})
-        return asyncio.run(plugins.load("distill.tasks", task).label(question, context))
+        return asyncio.run(plugins.find(TASKS, task).label(question, context))
 
     return rows
 
@@ -93,7 +94,7 @@ def label_release():
         if missing := [path for path in paths if not path.exists()]:
             pytest.skip(f"{missing[0]} is not here")
         context = _workbench(task, options, **parts or {})
-        return asyncio.run(_label_all(plugins.load("distill.tasks", task), read_questions(paths, reader=dataset), context))
+        return asyncio.run(_label_all(plugins.find(TASKS, task), read_questions(paths, reader=dataset), context))
 
     return run
 

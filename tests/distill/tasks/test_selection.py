@@ -12,7 +12,6 @@ from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Preference, Question, SelectionLabel, Step, Trajectory, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import RecipeError, RunDirError
-from refinery.runtime import plugins
 from refinery.runtime.run_dir import write_json
 from refinery.tasks.sub_models import selection_prompt
 
@@ -53,7 +52,7 @@ def tree_run(tmp_path):
 def label(task, *runs, question=QUESTION, **options):
     recipe = DistillRecipe(task=task, options=options, questions=["unused"], runs=list(runs), output_dir="unused")
     context = LabelContext(recipe, None, None, None, options=recipe.task_options())
-    return asyncio.run(plugins.load("distill.tasks", task).label(question, context))
+    return asyncio.run(recipe.label_task.label(question, context))
 
 
 def test_a_path_is_right_by_its_answer_and_not_by_its_words(tree_run):

@@ -1,0 +1,58 @@
+"""What a label task declares, and how it is found by its name.
+
+A task is one file with a `TASK`; `task: my_lab.difficulty` in a recipe finds it outside this project too:
+
+    class Options(Recipe):
+        examples: Literal["zero", "few"] = "zero"
+
+    async def label(question: Question, context: LabelContext) -> list[KnowledgeLabel]:
+        reply = await context.teacher.ask(prompt, Reply, asked := RequestLog())
+        return [KnowledgeLabel(..., provenance=context.provenance(asked=asked))]
+
+    TASK = LabelTask(label, Options, needs=lambda options: ("teacher",))
+"""
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from refinery.contract.records import Record
+from refinery.errors import PluginError
+from refinery.runtime.plugins import PluginKind
+from refinery.runtime.recipe import Recipe
+
+OptionsT = TypeVar("OptionsT", bound=Recipe)
+
+
+def _nothing(options: Any) -> tuple[str, ...]:
+    return ()
+
+
+def _write_nothing(recipe: Any, folder: Path) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTask(Generic[OptionsT]):
+    """What a row is labelled with, and what that takes.
+
+    `label(row, context)` gives one row's records, from what a LabelContext holds; it raises RejectedRow for a row that cannot be labelled.
+    `needs(options)` names the keys of the recipe that must be there. A row is a question of the recipe, or what `rows(recipe)` draws from
+    elsewhere: an object with an `id` and a `split`. `write_inputs(recipe, folder)` adds to the run what its rows refer to.
+    """
+
+    label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
+    options: type[OptionsT]
+    needs: Callable[[OptionsT], tuple[str, ...]] = _nothing
+    rows: Callable[[Any], Iterator[Any]] | None = None
+    write_inputs: Callable[[Any, Path], None] = _write_nothing
+
+    def __post_init__(self) -> None:
+        if not callable(self.label):
+            raise PluginError(f"LabelTask: 'label' is {self.label!r}, and not `async def label(row, context)`.")
+        if not (isinstance(self.options, type) and issubclass(self.options, Recipe)):
+            raise PluginError(f"LabelTask: 'options' is {self.options!r}, and not a class with the base refinery.runtime.recipe.Recipe.")
+
+
+TASKS = PluginKind("task", "distill.tasks", LabelTask, "TASK")
