@@ -3,7 +3,7 @@
 import asyncio
 from typing import cast
 
-from infer.decoders.base import load_decoder
+from infer.decoders.base import find_decoder
 from infer.fitting import valid_text
 from infer.known_model import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
@@ -28,7 +28,7 @@ class Pipeline:
     def __init__(self, recipe: PipelineRecipe) -> None:
         self.recipe = recipe
         with recipe.at("decoder"):
-            self.decoder = load_decoder(recipe.decoder)
+            self.decoder = find_decoder(recipe.decoder)
         self.options = recipe.decoder_options(recipe.where)
         self.roles = self.decoder.roles(self.options)
         self._check_parts()

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from infer.decoders.base import load_decoder
+from infer.decoders.base import find_decoder
 from infer.session import AnswerStyle
 from refinery.llms.build import ModelConfig, Role
 from refinery.llms.served.endpoint import ServedModelConfig
@@ -74,7 +74,7 @@ class PipelineRecipe(Recipe):
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""
         with self.at("decoder"):
-            decoder = load_decoder(self.decoder)
+            decoder = find_decoder(self.decoder)
         return build_recipe(self.options, decoder.options, where=where, part="options")
 
 

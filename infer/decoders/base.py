@@ -7,7 +7,6 @@ A file of this folder, or a module of your own, holds one:
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from infer.session import Session
@@ -18,6 +17,7 @@ from refinery.errors import PluginError
 from refinery.llms.base import Need
 from refinery.llms.weights.families import FamilyName
 from refinery.runtime import plugins
+from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import Recipe
 
 NO_NEEDS = frozenset[Need]()
@@ -62,11 +62,9 @@ class Decoder(Generic[OptionsT]):
             raise PluginError(f"Decoder: 'options' is {self.options!r}, and not a class with the base refinery.runtime.recipe.Recipe.")
 
 
-def load_decoder(name: str) -> Decoder[Any]:
-    """The decoder of this name: a file of this folder, or `module:attribute`. Raises PluginError for one that declares none."""
-    found = plugins.load("infer.decoders", name)
-    declared = getattr(found, "DECODER", None) if isinstance(found, ModuleType) else found
-    if not isinstance(declared, Decoder):
-        lacking = "has no DECODER" if declared is None else f"is of type {type(declared).__name__}, and not a Decoder"
-        raise PluginError(f"decoder '{name}': {lacking}. Declare one: DECODER = Decoder(decode, Options), from infer.decoders.base.")
-    return declared
+DECODERS = PluginKind("decoder", "infer.decoders", Decoder, "DECODER")
+
+
+def find_decoder(name: str) -> Decoder[Any]:
+    """The decoder of a name that the user wrote. Raises PluginError."""
+    return plugins.find(DECODERS, name)

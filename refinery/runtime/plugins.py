@@ -78,18 +78,6 @@ def checked(found: object, protocol: type[T], where: str) -> T:
     return cast(T, found)
 
 
-def load(package: str, name: str) -> Any:
-    """The module `package.name`, or what an entry point of the group `package` or an outside name leads to. Raises PluginError."""
-    noun, names = _noun(package), available(package)
-    if name in names:
-        return importlib.import_module(f"{package}.{name}")
-    if point := _entry_points(package).get(name):
-        return _outside(noun, _target(point))
-    if _is_outside(name):
-        return _outside(noun, name, names)
-    raise PluginError(_unknown(noun, name, sorted({*names, *_entry_points(package)})))
-
-
 def available(package: str) -> list[str]:
     """Names of the plugins in a package: its modules, less `base`, `fake` and the packages in it, which hold what plugins share."""
     module: ModuleType = importlib.import_module(package)
@@ -184,8 +172,3 @@ def _entry_points(group: str) -> dict[str, EntryPoint]:
 
 def _target(point: EntryPoint) -> str:
     return f"{point.module}:{point.attr}" if point.attr else point.module
-
-
-def _noun(package: str) -> str:
-    name = package.rsplit(".", 1)[-1].removesuffix("s")
-    return "reader" if name == "question" else name

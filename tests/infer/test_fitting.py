@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from importlib import import_module
 
 import pytest
 
@@ -11,7 +12,6 @@ from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM, FakeTokenizer
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime import plugins
 
 LIMIT, TO_WRITE = 1000, 40
 
@@ -40,7 +40,7 @@ class SmallModel(FakeLLM):
     ],
 )
 def test_what_several_searches_found_is_shortened_to_the_models_context(decoder, options, examples):
-    found, llm = plugins.load("infer.decoders", decoder), SmallModel()
+    found, llm = import_module(f"infer.decoders.{decoder}"), SmallModel()
     session = Session(Question(id="q", text="Who directed it?"), llm, FakeRetriever(long_passages), passages_per_query=2)
     asyncio.run(found.decode(session.question, session, found.Options(examples=examples, **options)))
     read = [len(llm.tokenizer(text)["input_ids"]) for text in llm.texts("generate")]

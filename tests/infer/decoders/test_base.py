@@ -2,47 +2,43 @@
 
 import pytest
 
-from infer.decoders.base import Decoder, load_decoder
+from infer.decoders.base import DECODERS, Decoder, find_decoder
 from refinery.errors import PluginError
-from refinery.runtime import plugins
 from refinery.runtime.recipe import Recipe
 
 
-@pytest.mark.parametrize("name", plugins.available("infer.decoders"))
+@pytest.mark.parametrize("name", DECODERS.shipped())
 def test_every_file_of_the_folder_declares_a_decoder(name):
-    assert issubclass(load_decoder(name).options, Recipe)
-
-
-@pytest.fixture
-def outside(tmp_path, monkeypatch):
-    """Write a module of the user's own."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def write(name: str, text: str) -> None:
-        (tmp_path / f"{name}.py").write_text(text)
-
-    return write
+    assert issubclass(find_decoder(name).options, Recipe)
 
 
 TERSE = """
 from infer.decoders.base import Decoder
 from infer.decoders.direct import Options, decode
 
-mine = Decoder(decode, Options)
+DECODER = Decoder(decode, Options)
 """
 
 
-def test_a_decoder_from_outside_says_no_more_than_what_it_does(outside):
-    outside("terse_decoder", TERSE)
-    found = load_decoder("terse_decoder:mine")
+@pytest.mark.parametrize("name", ["my_lab.terse", "my_lab.terse:DECODER"])
+def test_a_decoder_from_outside_says_no_more_than_what_it_does(my_lab, name):
+    my_lab("terse", TERSE)
+    found = find_decoder(name)
     assert (found.needs_retriever, found.roles(found.options()), found.llm_needs(found.options())) == (False, {}, frozenset())
 
 
-def test_what_declares_no_decoder_is_told_how_to(outside):
-    outside("function_decoder", "def decode(question): ...")
-    message = "decoder 'function_decoder:decode': is of type function, and not a Decoder. Declare one: DECODER = "
-    with pytest.raises(PluginError, match=message):
-        load_decoder("function_decoder:decode")
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("my_lab.wrong", r"wrong.py declares no DECODER \(a Decoder\)"),
+        ("my_lab.wrong:decode", "is a function. It should be a Decoder"),
+        ("my_lab.wrong:decoed", "has no 'decoed'. Did you mean 'decode'"),
+    ],
+)
+def test_what_declares_no_decoder_is_told_what_is_missing(my_lab, name, fault):
+    my_lab("wrong", "def decode(question): ...")
+    with pytest.raises(PluginError, match=f"decoder '{name}': .*{fault}"):
+        find_decoder(name)
 
 
 @pytest.mark.parametrize(("parts", "named"), [((None, Recipe), "'decode' is None"), ((print, dict), "'options' is <class 'dict'>")])

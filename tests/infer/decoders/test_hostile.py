@@ -1,6 +1,7 @@
 """Hostile text in passages and questions: whatever they say, every decoder does what it does with harmless ones."""
 
 import asyncio
+from importlib import import_module
 
 import pytest
 
@@ -11,7 +12,6 @@ from refinery.contract.segments import encode_text
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime import plugins
 from refinery.tasks.sub_models import IRRELEVANT, RELEVANT, UNKNOW
 
 HOSTILE = {
@@ -35,7 +35,7 @@ DECODERS = {
 
 
 def run(llm, decoder: str, options: dict, *, question: str, passages: list[Passage]):
-    found = plugins.load("infer.decoders", decoder.split()[0])
+    found = import_module(f"infer.decoders.{decoder.split()[0]}")
     asked = Question(id="q", text=valid_text(question))
     session = Session(asked, llm, FakeRetriever(lambda query: passages), passages_per_query=2, max_new_tokens=3)
     return asyncio.run(found.decode(session.readable(), session, found.Options(**options)))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
 
@@ -17,7 +18,6 @@ from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime import plugins
 
 QUESTION = Question(id="q", text="Where was the director of Dune born?", answers=["Lyon"])
 PASSAGES = [
@@ -50,7 +50,7 @@ METHODS = {
 
 def ask(method: str, reply: Callable[[str], str], labels, *, faults: Faults | None = None) -> tuple[Prediction, ChatServer]:
     options, _ = METHODS[method]
-    decoder = plugins.load("infer.decoders", method.split()[0])
+    decoder = import_module(f"infer.decoders.{method.split()[0]}")
     options = options | ({"labels": labels} if method == "skr" else {})
 
     async def run(url: str) -> Prediction:
@@ -156,7 +156,7 @@ def test_an_answer_that_was_opened_may_be_opened_again(method, labels):
 
 
 def replug(llm) -> Prediction:
-    decoder = plugins.load("infer.decoders", "replug")
+    decoder = import_module("infer.decoders.replug")
     session = Session(QUESTION, llm, FakeRetriever(lambda query: PASSAGES), passages_per_query=2, max_new_tokens=3)
     return asyncio.run(decoder.decode(QUESTION, session, decoder.Options()))
 

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from refinery.errors import PluginError, RecipeError
+from refinery.retrievers import bm25
+from refinery.retrievers.base import RETRIEVERS
 from refinery.runtime import plugins
 
 
@@ -34,23 +36,23 @@ def lab(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_a_plugin_is_the_file_of_its_name():
-    assert plugins.load("refinery.retrievers", "bm25").__name__ == "refinery.retrievers.bm25"
+def test_a_part_is_the_file_of_its_name():
+    assert plugins.find(RETRIEVERS, "bm25") is bm25.RETRIEVER
 
 
 def test_what_plugins_share_is_not_a_plugin():
-    assert "bm25" in plugins.available("refinery.retrievers")
-    assert "base" not in plugins.available("refinery.retrievers")
+    assert "bm25" in RETRIEVERS.shipped()
+    assert "base" not in RETRIEVERS.shipped()
 
 
 def test_a_misspelt_name_gets_the_nearest_one():
     with pytest.raises(PluginError, match=r"no retriever 'bm52'. Did you mean 'bm25'\? Available: bm25, candidates"):
-        plugins.load("refinery.retrievers", "bm52")
+        plugins.find(RETRIEVERS, "bm52")
 
 
 def test_an_unlike_name_gets_the_list():
     with pytest.raises(PluginError, match=r"no retriever 'zzz'. Available: bm25, candidates"):
-        plugins.load("refinery.retrievers", "zzz")
+        plugins.find(RETRIEVERS, "zzz")
 
 
 def test_a_part_that_ships_is_found_by_its_name():

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from refinery.metrics.squad import exact_match
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.bm25 import Bm25
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime import plugins
 
 COMMON = [question for question in COMMON_QUESTIONS if question.type == "single_hop"]
 ONE_SEARCH = ("single_hop", "comparison", "ambiguous")
@@ -60,7 +60,7 @@ IDS = [" ".join([name, *map(str, options.values())]) for name, options, _ in MET
 def answer_all(
     server: ChatServer, name: str, options: dict[str, Any], questions: list[Question], search: Retriever | None
 ) -> list[Prediction]:
-    decoder = plugins.load("infer.decoders", name)
+    decoder = import_module(f"infer.decoders.{name}")
 
     async def run() -> list[Prediction]:
         llm = build_llm(config(server))

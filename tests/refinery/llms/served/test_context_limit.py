@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 import pytest
 from helpers.completions_server import CompletionsServer
@@ -17,7 +18,6 @@ from refinery.llms.served.chat import ChatLLM
 from refinery.llms.served.context_limit import ByteTokens, served_context_limit
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime import plugins
 
 LONG = Passage(id="long", title="Lyon", text="Lyon is a city in France. " * 200)
 
@@ -62,7 +62,7 @@ def test_a_prompt_for_a_chat_is_fitted_by_its_bytes():
         long = [LONG.model_copy(update={"id": str(i)}) for i in range(3)]
         question = Question(id="q", text="Where is Lyon?")
         tools = Session(question, llm, FakeRetriever(lambda query: long), passages_per_query=3)
-        decoder = plugins.load("infer.decoders", "rag")
+        decoder = import_module("infer.decoders.rag")
         try:
             return await decoder.decode(tools.readable(), tools, decoder.Options())
         finally:
