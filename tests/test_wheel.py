@@ -53,6 +53,11 @@ def test_the_wheel_adds_four_packages_and_no_other_name(installed):
     assert {path.name.partition("-")[0] for path in installed.iterdir()} == {"refinery", "distill", "train", "infer", "rag_refinery"}
 
 
+@pytest.mark.parametrize("package", ["refinery", "distill", "train", "infer"])
+def test_type_checkers_read_every_package(installed, package):
+    assert (installed / package / "py.typed").exists()
+
+
 def test_recipes_ship_with_their_data_but_the_study_that_a_checkout_runs(installed):
     assert (installed / "refinery/recipes/sample/data/hotpotqa/test.json").exists()
     assert (installed / "refinery/accelerate_configs/zero3.yaml").exists()

@@ -3,7 +3,6 @@
 import inspect
 import subprocess
 import sys
-from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
@@ -47,8 +46,3 @@ def test_importing_it_imports_no_stage_and_no_library():
     outside = {name.partition(".")[0] for name in found.stdout.split()} - sys.stdlib_module_names - {"refinery"}
     assert outside == set()
     assert [name for name in found.stdout.split() if name.startswith("refinery")] == ["refinery", "refinery.version"]
-
-
-@pytest.mark.parametrize("package", ["refinery", "distill", "train", "infer"])
-def test_every_package_is_typed(package):
-    assert (Path(refinery.__file__).parents[1] / package / "py.typed").exists()

@@ -1,8 +1,11 @@
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
 
+from refinery.errors import RefineryError
 from refinery.runtime.background_loop import await_in_background, run_anywhere, run_in_background
 
 
@@ -68,3 +71,25 @@ def test_an_interrupt_waits_until_the_coroutine_has_cleaned_up(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run_in_background(work())
     assert cleaned == [True]
+
+
+def test_a_call_from_the_loop_itself_is_refused_and_does_not_wait_for_ever():
+    async def part() -> str:
+        return run_in_background(thread_name())
+
+    with pytest.raises(RefineryError, match="Await its async twin there."):
+        run_in_background(part())
+
+
+def test_a_forked_process_has_a_loop_of_its_own():
+    script = """
+import asyncio, os, sys
+from refinery.errors import RefineryError
+from refinery.runtime.background_loop import run_in_background
+run_in_background(asyncio.sleep(0))
+if (child := os.fork()) == 0:
+    run_in_background(asyncio.sleep(0))
+    os._exit(7)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", script], timeout=30).returncode == 7
