@@ -113,8 +113,9 @@ class Endpoint:
 
     async def upload(self, request: web.Request) -> web.Response:
         """Keep a file."""
-        data = await request.post()
-        return web.json_response(self._keep(data["file"].file.read()))  # type: ignore[union-attr]
+        file = (await request.post())["file"]
+        assert isinstance(file, web.FileField)
+        return web.json_response(self._keep(file.file.read()))
 
     def _keep(self, content: bytes) -> dict[str, Any]:
         name = f"file-{len(self._files)}"

@@ -44,15 +44,18 @@ async def label(question: Question, context: LabelContext) -> list[SelectionLabe
         return []
     half = options.most_per_question // 2
     each = min(half, len(right), len(wrong)) or half
-    return [_labelled(path, name, context) for name, paths in (("right", right), ("wrong", wrong)) for path in paths[:each]]
+    return [
+        *(_labelled(path, "right", context) for path in right[:each]),
+        *(_labelled(path, "wrong", context) for path in wrong[:each]),
+    ]
 
 
-def _labelled(path: Trajectory, label: str, context: LabelContext) -> SelectionLabel:
+def _labelled(path: Trajectory, label: Literal["right", "wrong"], context: LabelContext) -> SelectionLabel:
     return SelectionLabel(
         question_id=path.question_id,
         question=path.question,
         path=path,
-        label=label,  # type: ignore[arg-type]
+        label=label,
         provenance=context.provenance("selection"),
     )
 

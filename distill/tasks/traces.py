@@ -60,7 +60,7 @@ def needs(options: Options) -> tuple[str, ...]:
     return ("runs",)
 
 
-async def label(question: Question, context: LabelContext) -> list[PromptCompletion] | list[Trajectory]:
+async def label(question: Question, context: LabelContext) -> Sequence[PromptCompletion | Trajectory]:
     """The question's rows from every run that answered it right. Raises RejectedRow when none did, or no call passed the checks."""
     options = context.options
     form = _exchanges if options.form == "steps" else _trajectories
@@ -70,7 +70,7 @@ async def label(question: Question, context: LabelContext) -> list[PromptComplet
     rows = [row for prediction in right for row in form(prediction, question, context)]
     if not rows:
         raise RejectedRow("failed_checks", f"no call of question {question.id} passed the method's own checks")
-    return rows  # type: ignore[return-value]
+    return rows
 
 
 def _right_answers(prediction: Prediction, question: Question, options: Options) -> list[str]:

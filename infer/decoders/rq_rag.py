@@ -16,8 +16,8 @@ from infer.steps.ask import record_fault
 from infer.steps.path_judge import judged
 from infer.steps.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
 from refinery.contract.control_tokens import RQ_RAG
-from refinery.contract.formats import END, FormatName, action_segment, evidence_segments, prompt_segments
-from refinery.contract.records import Passage, Question, Reading, Step, Trajectory
+from refinery.contract.formats import END, FormatName, SearchAction, action_segment, evidence_segments, prompt_segments
+from refinery.contract.records import Action, Passage, Question, Reading, Step, Trajectory
 from refinery.contract.segments import Segment, control_token_id
 from refinery.contract.trace import Prediction
 from refinery.llms.base import Context, Generation, Need
@@ -26,7 +26,6 @@ from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 
 SELECTOR = "selection"
-SearchAction = Literal["rewrite", "decompose", "disambiguate"]
 NO_QUERY = "dummy"  # what inference.py searches for where no query has ended yet
 
 
@@ -118,10 +117,10 @@ async def _expand(node: _Node, question: Question, session: Session, options: Op
     return [path for paths in below for path in paths]
 
 
-async def _actions(node: _Node, options: Options) -> Sequence[str]:
+async def _actions(node: _Node, options: Options) -> Sequence[Action]:
     """What is tried at a node: all there is, or what the model finds likeliest."""
     searches = options.actions if len(node.steps) < options.max_depth else []
-    ranked = ["answer", *searches] if options.adaptive else searches
+    ranked: list[Action] = ["answer", *searches] if options.adaptive else [*searches]
     limit = 1 if options.adaptive else options.width or len(searches)
     if len(ranked) > limit:
         scores = await asyncio.gather(*(node.context.score([action_segment(action)]) for action in ranked))
@@ -143,7 +142,7 @@ async def _answer(node: _Node, question: Question, session: Session, options: Op
     return [Trajectory(question_id=question.id, question=question.text, steps=[*node.steps, step], reading=reading)]
 
 
-async def _search(action: str, node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
+async def _search(action: Action, node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
     """Open a search, let the model write the query, insert what is found, and expand from there."""
     written, opened_with = await _write(
         action, node.context, max_new_tokens=options.max_query_tokens, temperature=options.query_temperature
@@ -174,7 +173,9 @@ def _room(context: Context, depth: int, session: Session, options: Options) -> i
     return (session.context_left - len(context.token_ids) - (searches_left - 1) * options.max_query_tokens - markers) // searches_left
 
 
-async def _write(action: str, context: Context, *, max_new_tokens: int, temperature: float = 0.0) -> tuple[Generation, tuple[int, float]]:
+async def _write(
+    action: Action, context: Context, *, max_new_tokens: int, temperature: float = 0.0
+) -> tuple[Generation, tuple[int, float]]:
     """Open an action and let the model write; also the id of the control token and the log-probability that the model gave it."""
     segment = action_segment(action)
     opened = context.extend([segment])
@@ -184,17 +185,17 @@ async def _write(action: str, context: Context, *, max_new_tokens: int, temperat
     return generation, (opened.token_ids[-1], logprob)
 
 
-def _note_written(action: str, generation: Generation, question: Question, session: Session, *, depth: int) -> None:
+def _note_written(action: Action, generation: Generation, question: Question, session: Session, *, depth: int) -> None:
     session.record(action, question.text, depth=depth, text=generation.text)
     if generation.stopped_by == "refused":
         record_fault(session, question.text, "refused", f"{action}: the endpoint did not take the prompt", depth=depth)
 
 
-def _written_step(action: str, generation: Generation, *, opened_with: tuple[int, float], passages: list[Passage] | None = None) -> Step:
+def _written_step(action: Action, generation: Generation, *, opened_with: tuple[int, float], passages: list[Passage] | None = None) -> Step:
     """The step a model wrote, with the control token that opened it: ids and log-probabilities of both."""
     token_id, logprob = opened_with
     return Step(
-        action=action,  # type: ignore[arg-type]
+        action=action,
         text=generation.text,
         passages=passages or [],
         token_ids=[token_id, *generation.token_ids],

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from infer.evaluation.scores import SCORES_FILE, QuestionScores
 from infer.recipe import InferRecipe
+from infer.steps.selection import Fidelity
 from refinery.contract.records import Question, read_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import RunDirError
@@ -23,11 +24,11 @@ class StoredRun:
     metrics: dict[str, Any]
 
     @property
-    def selected_by(self) -> tuple[str, str]:
+    def selected_by(self) -> tuple[str, Fidelity]:
         """Of a run with trees, the selection and the fidelity that its answers are by."""
         options = self.recipe.decoder_options(str(self.path))
         chosen = {"selection": options.selection, "fidelity": options.fidelity} | self.metrics.get("rescored_with", {})
-        return chosen["selection"], chosen["fidelity"]
+        return chosen["selection"], cast(Fidelity, chosen["fidelity"])
 
     def questions(self) -> list[Question]:
         """Those of its recipe. Raises RecordError when they are gone."""

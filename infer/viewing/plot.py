@@ -125,7 +125,7 @@ def _draw_actions(trees: dict[str, StoredRun]) -> Callable[[Any], None]:
 
 def _action_shares(run: StoredRun) -> dict[str, dict[str, float]]:
     """By strategy: of all searches on the selected paths each action's share, with `answer` for a path without a search."""
-    by = Definition(run.selected_by[1])  # type: ignore[arg-type]
+    by = Definition(run.selected_by[1])
     counts: dict[str, Counter[str]] = {}
     for prediction in iter_records(run.path / PREDICTIONS_FILE, Prediction):
         for strategy, answer in prediction.selected.items():

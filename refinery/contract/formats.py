@@ -13,14 +13,16 @@ from typing import Literal
 
 from refinery.contract.chat_template import Message, chat_segments, has_template
 from refinery.contract.control_tokens import RQ_RAG, token_for
-from refinery.contract.records import Passage, Step, Trajectory, Turn
+from refinery.contract.records import Action, Passage, Step, Trajectory, Turn
 from refinery.contract.segments import Segment, control_token_id
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 
 FormatName = Literal["consistent", "official"]
 EvidenceLoss = Literal["masked", "inside_markers", "all"]
-SEARCH_ACTIONS = ("rewrite", "decompose", "disambiguate")
+SearchAction = Literal["rewrite", "decompose", "disambiguate"]
+SEARCH_ACTIONS: tuple[SearchAction, ...] = ("rewrite", "decompose", "disambiguate")
+ACTIONS: tuple[Action, ...] = (*SEARCH_ACTIONS, "respond", "answer")
 END = Segment(token_for("end").token, "control_token", trained=True)
 _MARKERS = (token_for("evidence_start").token, token_for("evidence_end").token)
 
@@ -165,8 +167,8 @@ def parse_steps(ids: Sequence[int], tokenizer: Tokenizer) -> list[Step]:
         if role is None:
             continue
         text = tokenizer.decode(ids[start:position], clean_up_tokenization_spaces=False).strip() if open_role else ""
-        if role == "end" and open_role not in ("", "evidence_start"):
-            steps.append(Step(action=open_role, text=text))  # type: ignore[arg-type]
+        if role == "end" and open_role in ACTIONS:
+            steps.append(Step(action=open_role, text=text))
             open_role = ""
         elif role == "evidence_end" and open_role == "evidence_start" and steps:
             steps[-1] = steps[-1].model_copy(update={"passages": parse_evidence(text)})

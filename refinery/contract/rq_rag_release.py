@@ -15,15 +15,15 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from refinery.contract.control_tokens import RQ_RAG, token_for
-from refinery.contract.formats import SEARCH_ACTIONS, parse_evidence, steps_segments
-from refinery.contract.records import Record, Step, Trajectory, Turn, read_records
+from refinery.contract.formats import ACTIONS, SEARCH_ACTIONS, parse_evidence, steps_segments
+from refinery.contract.records import Action, Record, Step, Trajectory, Turn, read_records
 from refinery.errors import RecordError
 
 CHAT_MARKERS = ("<s>", "</s>", "<unk>", "<pad>", "<|system|>", "<|user|>", "<|assistant|>")
 _SPECIAL = [*(token.token for token in RQ_RAG), *CHAT_MARKERS]
 # No special text holds a backslash or, past its first character, another's first; so escaping can be undone exactly.
 _ESCAPABLE = re.compile("|".join(rf"{re.escape(text[0])}\\*{re.escape(text[1:])}" for text in _SPECIAL))
-_ACTION_OF = {token_for(action).token: action for action in (*SEARCH_ACTIONS, "respond", "answer")}
+_ACTION_OF: dict[str, Action] = {token_for(action).token: action for action in ACTIONS}
 _OPENING = re.compile("|".join(map(re.escape, _ACTION_OF)))
 _START, _STOP, _END = (token_for(role).token for role in ("evidence_start", "evidence_end", "end"))
 
@@ -108,7 +108,7 @@ def _read_steps(content: str, where: str) -> list[Step]:
             raise RecordError(f"{where}: {content[:40]!r} stands where a step must open. Leave the row out.")
         action = _ACTION_OF[opening[0]]
         text, content = _until(_END, content[opening.end() :], where)
-        step = Step(action=action, text=text)  # type: ignore[arg-type]
+        step = Step(action=action, text=text)
         if action in SEARCH_ACTIONS and content.startswith(_START):
             found, content = _until(_STOP, content.removeprefix(_START), where)
             step = step.model_copy(update={"passages": parse_evidence(found)})

@@ -23,9 +23,9 @@ class GenerativeEvalMixin(KeepsSums):
         super().__init__(**arguments)
         self._recipe = recipe
 
-    def evaluate(self: Any, *arguments: Any, **options: Any) -> dict[str, float]:
+    def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """The loss on the held-out rows, then the scores."""
-        metrics = super().evaluate(*arguments, **options)  # type: ignore[misc]
+        metrics = super().evaluate(*arguments, **options)
         scores = evaluate_model(self.accelerator.unwrap_model(self.model), self.processing_class, self._recipe)
         agreed = broadcast_object_list([{f"eval_{name}": value for name, value in scores.items()}])[0]
         self.log(dict(agreed))

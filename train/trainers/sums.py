@@ -5,10 +5,15 @@ transformers begins all of it anew when a run is resumed (5.23), so that the fig
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import TrainerCallback
+
+if TYPE_CHECKING:
+    from transformers import Trainer as MixedIntoTrainer
+else:
+    MixedIntoTrainer = object
 
 _log = logging.getLogger(__name__)
 
@@ -16,21 +21,21 @@ _log = logging.getLogger(__name__)
 _NAMES = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_metrics", "_total_train_tokens", "_logged", "_summed")
 
 
-class KeepsSums:
+class KeepsSums(MixedIntoTrainer):
     """Mixin of a Trainer: writes each process's sums beside its random state, and gives the loss of all steps, resumed or not."""
 
-    def _save_rng_state(self: Any, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)  # type: ignore[misc]
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
         sums = {name: getattr(self, name) for name in _NAMES if hasattr(self, name)}
         if "_metrics" in sums:
             sums["_metrics"] = {mode: dict(values) for mode, values in self._metrics.items()}
         torch.save(sums, _file(output_dir, self.args.process_index))
 
-    def log(self: Any, logs: dict[str, float], start_time: float | None = None) -> None:
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As the trainer's, whose `train_loss` is of the steps since it was resumed."""
         if "train_loss" in logs:
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
-        super().log(logs, start_time)  # type: ignore[misc]
+        super().log(logs, start_time)
 
 
 class RestoreSums(TrainerCallback):
