@@ -153,6 +153,17 @@ def test_a_stranger_runs_the_loop_with_the_cards_commands(hub, trained, tmp_path
     assert len(json.loads(predictions[0])["paths"]) == 13  # the whole tree of Sec. 2.3 at depth 2
 
 
+def test_a_stranger_asks_it_from_python_by_its_name_and_revision(hub, trained, tmp_path):
+    write_records(tmp_path / "passages.jsonl", [Passage(id="1", title="Dune", text="Dune is a film.")])
+    code = (
+        "import refinery; "
+        f"pipeline = refinery.load('{REPOSITORY}@step-000000002', **{{'retriever.passages': 'passages.jsonl', 'options.max_depth': 1}}); "
+        "print(pipeline.recipe.decoder, len(pipeline.ask('Who directed Dune?').paths))"
+    )
+    done = hub.run("python", "-c", code, cwd=tmp_path, HF_HOME=str(tmp_path / "home"))
+    assert done.stdout == "rq_rag 4\n", done.stderr[-2000:]
+
+
 @pytest.mark.slow
 def test_a_checkpoints_revision_loads_by_its_name(hub, trained, tmp_path):
     code = (
