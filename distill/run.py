@@ -30,8 +30,8 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
 from refinery.llms.base import LLM
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.served.openai import EndpointClient
 from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import build_retriever
 from refinery.retrievers.supporting import check_supporting

@@ -17,8 +17,8 @@ from distill.stores.base import ReplyStore
 from distill.teacher.teacher import keep_in
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import ChatRequest, parse_chat
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.openai import EndpointClient
 from refinery.llms.served.protocols.openai_chat import openai_client
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
 from refinery.llms.served.wire import read_json

@@ -17,8 +17,8 @@ from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.errors import RunDirError
 from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
-from refinery.llms.served.openai import EndpointClient
 from refinery.prompts.render import prompt_hash, render_prompt
 from refinery.runtime.progress import Progress
 from refinery.runtime.together import together

@@ -20,8 +20,8 @@ from distill.stores.sqlite import SqliteStore
 from refinery.demo.teacher.server import ChatServer, serving
 from refinery.errors import RunDirError
 from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.served.openai import EndpointClient
 
 PROJECT = Path(__file__).parents[2]
 GOOD = '{"sub_questions": ["Who directed it?", "Where was #1 born?"]}'

@@ -16,8 +16,8 @@ from refinery.contract.records import Question
 from refinery.demo.teacher.server import MODEL, ChatServer
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import QUESTION_TYPES, draw_questions
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.served.openai import EndpointClient
 from refinery.prompts.render import render_prompt
 
 T = TypeVar("T")

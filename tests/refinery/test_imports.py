@@ -19,7 +19,7 @@ LIGHT_MODULES = [
     "refinery.prompts.render",
     "refinery.llms.base",
     "refinery.llms.weights.checkpoint",
-    "refinery.llms.served.openai",
+    "refinery.llms.served.client",
     "refinery.retrievers.base",
 ]
 STAGE_RECIPES = ["distill.recipe", "train.recipe", "infer.recipe"]

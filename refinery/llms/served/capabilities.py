@@ -12,6 +12,7 @@ from refinery.contract.segments import encode_text
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
 from refinery.llms.base import Need
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.completion_api import (
     FORCED,
     CompletionReply,
@@ -26,7 +27,6 @@ from refinery.llms.served.completion_api import (
 )
 from refinery.llms.served.context_limit import served_context_limit
 from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig, UnusableEndpoint
-from refinery.llms.served.openai import EndpointClient
 
 _WORDS: dict[Need, str] = {
     "token_ids": "token-id prompts and replies",

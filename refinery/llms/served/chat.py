@@ -19,9 +19,9 @@ from refinery.llms.base import Counters, Generation, Need, Usage
 from refinery.llms.served.capabilities import Capabilities
 from refinery.llms.served.chat_labels import LabelReply, label_probs_of, mean_probs
 from refinery.llms.served.chat_request import ChatRequest, parse_chat
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.context_limit import ByteTokens
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
-from refinery.llms.served.openai import EndpointClient
 from refinery.llms.served.protocols.base import Chat, protocol_of
 from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight

@@ -17,6 +17,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Generation, Need, Usage
 from refinery.llms.served.capabilities import Capabilities
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.completion_api import (
     CompletionReply,
     CompletionRequest,
@@ -27,7 +28,6 @@ from refinery.llms.served.completion_api import (
     whole,
 )
 from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
-from refinery.llms.served.openai import EndpointClient
 from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written, split_thinking
 

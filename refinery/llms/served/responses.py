@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -14,7 +15,16 @@ from refinery.llms.served.wire import ProviderError, one_line, provider_error, r
 # A failed request waits base * 2^try seconds at most, with full jitter, and longer where the server says so (Retry-After), up to a bound.
 _BACKOFF_SECONDS, _BACKOFF_CAP_SECONDS, _RETRY_AFTER_CAP_SECONDS = 0.5, 30.0, 120.0
 _TOO_BUSY = frozenset((429, 503, 529))
-_NO_MONEY = frozenset(("insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"))
+_NO_MONEY = frozenset(
+    (
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "exceeded_current_quota_error",
+        "enforced_spend_limit_reached",
+    )
+)
+_SPENT = re.compile(r"reached your specified (?:workspace )?API usage limits")  # what Anthropic says with status 400
 _OF_SCHEMAS = (
     "response_format",
     "response format",
@@ -92,7 +102,7 @@ def read_reply(response: Response) -> Any:
 
 def fault_of(status: int, fault: ProviderError, said: str, retry_after: str | None = None) -> Exception:
     """The exception for an error status; `said` is its message."""
-    if status == 402 or fault.kinds & _NO_MONEY:
+    if status == 402 or fault.kinds & _NO_MONEY or _SPENT.search(fault.message):
         return UnusableEndpoint(f"{said} The account can pay for no more requests: add credit.", status=402)
     if status in (408, 409, 425, 429) or status >= 500:
         return RetryableFault(said, status=status, retry_after=retry_after)

@@ -22,7 +22,7 @@ _STATUS_OF_KIND = {
 
 @dataclass(frozen=True, slots=True)
 class ProviderError:
-    """An error in its provider's words, in one line; `kinds` are its type and code, `status` what they stand for."""
+    """An error in its provider's words, in one line; `kinds` are its type and codes, `status` what they stand for."""
 
     message: str
     kinds: frozenset[str] = frozenset()
@@ -47,7 +47,9 @@ def provider_error(value: Any) -> ProviderError | None:
     error = value.get("error") or (value if bare else chosen.get("error") if chosen else value.get("detail"))
     if not isinstance(error, dict):
         return ProviderError(one_line(error if isinstance(error, str) else _dumped(error))) if error else None
-    kinds = frozenset(str(error[name]).lower() for name in ("code", "type") if error.get(name) is not None)
+    details = error.get("details")  # where Anthropic tells a spent budget from a rate
+    named = (error.get("code"), error.get("type"), details.get("error_code") if isinstance(details, dict) else None)
+    kinds = frozenset(str(name).lower() for name in named if name is not None)
     known = [_STATUS_OF_KIND[kind] for kind in kinds if kind in _STATUS_OF_KIND]
     codes = [int(kind) for kind in kinds if kind.isascii() and kind.isdigit() and 400 <= int(kind[:4]) < 600]
     message = error.get("message")

@@ -17,7 +17,7 @@ from refinery.contract.records import Passage, Question, Step
 from refinery.demo.teacher.server import ChatServer
 from refinery.demo.world.questions import QUESTION_TYPES
 from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.openai import EndpointClient
+from refinery.llms.served.client import EndpointClient
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.bm25 import Bm25
 

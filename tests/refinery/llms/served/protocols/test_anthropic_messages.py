@@ -9,8 +9,8 @@ from distill.teacher.budget import known_price
 from refinery.errors import LLMError
 from refinery.llms.build import build_llm
 from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.openai import EndpointClient
 from refinery.llms.served.protocols.base import protocol_of
 
 USER = ("user", "Where?")
@@ -132,6 +132,20 @@ def test_what_does_not_pass_is_told_in_its_words(status, kind, outcome):
         fault = ask(server.base_url)
     assert type(fault) is outcome
     assert f"status {status}: no such luck" in str(fault)
+
+
+SPENT = error("rate_limit_error", "You have reached your API usage limits.")
+SPENT["error"]["details"] = {"error_code": "enforced_spend_limit_reached"}
+OWN_LIMIT = error("invalid_request_error", "You have reached your specified workspace API usage limits.")
+
+
+@pytest.mark.parametrize(("status", "said"), [(429, SPENT), (400, OWN_LIMIT)])
+def test_a_spent_budget_stops_at_once(status, said):
+    with anthropic(lambda body: (status, said)) as server:
+        fault = ask(server.base_url, deadline_seconds=3)
+        assert len(server.bodies) == 1
+    assert isinstance(fault, UnusableEndpoint)
+    assert "The account can pay for no more requests" in str(fault)
 
 
 def test_the_error_names_the_variable_that_the_protocol_reads(monkeypatch):

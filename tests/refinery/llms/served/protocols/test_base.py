@@ -8,8 +8,8 @@ from helpers.scripted_server import scripted
 from infer.recipe import pipeline_recipe
 from refinery.errors import PluginError, RecipeError
 from refinery.llms.build import build_llm
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.served.openai import EndpointClient
 
 GEMINI = """
 from refinery.llms.served.endpoint import Reply

@@ -14,8 +14,8 @@ from helpers.scripted_server import chat_reply, prompt_of, scripted
 from refinery.contract.records import Passage, Question
 from refinery.errors import LLMError, RetrievalError
 from refinery.llms.served.chat_request import ChatRequest
+from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.openai import EndpointClient
 from refinery.llms.served.protocols.openai_chat import openai_client
 from refinery.retrievers.base import RetrieverConfig, build_retriever
 
