@@ -1,12 +1,13 @@
 """Trainers that also judge the model by what it is for: at each evaluation it answers held-out rows, and its answers are scored."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.utils import broadcast_object_list
 from transformers import Seq2SeqTrainer, Trainer
 
 from refinery.contract.segments import IGNORED_LABEL
+from refinery.contract.tokenizer import Tokenizer
 from train.recipe import TrainRecipe
 from train.trainers.evaluate import evaluate_model
 from train.trainers.sums import KeepsSums
@@ -26,7 +27,8 @@ class GenerativeEvalMixin(KeepsSums):
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """The loss on the held-out rows, then the scores."""
         metrics = super().evaluate(*arguments, **options)
-        scores = evaluate_model(self.accelerator.unwrap_model(self.model), self.processing_class, self._recipe)
+        tokenizer = cast(Tokenizer, self.processing_class)
+        scores = evaluate_model(self.accelerator.unwrap_model(self.model), tokenizer, self._recipe)
         agreed = broadcast_object_list([{f"eval_{name}": value for name, value in scores.items()}])[0]
         self.log(dict(agreed))
         return metrics | agreed

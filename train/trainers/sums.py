@@ -28,7 +28,7 @@ class KeepsSums(MixedIntoTrainer):
         super()._save_rng_state(output_dir)
         sums = {name: getattr(self, name) for name in _NAMES if hasattr(self, name)}
         if "_metrics" in sums:
-            sums["_metrics"] = {mode: dict(values) for mode, values in self._metrics.items()}
+            sums["_metrics"] = {mode: dict(values) for mode, values in sums["_metrics"].items()}
         torch.save(sums, _file(output_dir, self.args.process_index))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
