@@ -7,6 +7,14 @@ from pkgutil import resolve_name
 import pytest
 from helpers.documents import DOCUMENTS, PROJECT
 
+from distill.stores.base import STORES
+from distill.tasks.base import TASKS
+from infer.decoders.base import DECODERS
+from refinery.llms.served.protocols.base import PROTOCOLS
+from refinery.metrics.registry import METRIC_KIND
+from refinery.questions.base import READERS
+from refinery.retrievers.base import RETRIEVERS
+
 FOLDERS = "refinery|distill|train|infer|recipes|accelerate_configs|tests|benchmarks|docs|examples"
 by_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
 
@@ -39,3 +47,10 @@ def test_every_name_of_the_api_pages_exists():
     pages = [path.read_text(encoding="utf-8") for path in (PROJECT / "docs" / "api").glob("*.md")]
     for name in re.findall(r"^::: ([\w.]+)", "\n".join(pages), flags=re.MULTILINE):
         assert resolve_name(name), name
+
+
+@pytest.mark.parametrize("kind", [DECODERS, TASKS, RETRIEVERS, READERS, METRIC_KIND, PROTOCOLS, STORES], ids=lambda kind: kind.noun)
+def test_the_table_of_parts_says_what_each_kind_declares(kind):
+    row = next(line for line in (PROJECT / "docs" / "api" / "parts.md").read_text().splitlines() if f"| `{kind.package}` |" in line)
+    function = f"`{kind.function}({', '.join(kind.parameters)})`" if kind.function else ""
+    assert f"| `{kind.attribute}`, a `{kind.declared.__name__}` | {function}".rstrip() in row
