@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
-from refinery.contract.records import Preference, Question, Record, Trajectory
+from refinery.contract.records import JudgeLabel, Preference, Question, Record, Trajectory
 from refinery.contract.tokenizer import Tokenizer
+from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions
-from refinery.tasks.rows import PromptedRecord, prompt_and_reply
-from refinery.tasks.sub_models import JudgeLabel
+from refinery.tasks.base import PromptedTask, Task, task_of
 from refinery.text import normalize_answer
 
 EXAMPLES = 5
@@ -31,7 +31,7 @@ class Guards:
     """The guards of one run.
 
     `evaluation_sets` are files of `reader` whose questions must not be trained on; `tokenizer` (the student's) and `max_length` (what
-    training will allow) turn on the guard of length.
+    training will allow) turn on the guard of length. `learned` is the task that a label task from outside brings for its records.
     """
 
     def __init__(
@@ -41,13 +41,14 @@ class Guards:
         reader: str = "jsonl",
         tokenizer: Tokenizer | None = None,
         max_length: int | None = None,
+        learned: Task[Any] | None = None,
     ) -> None:
         self._rows = 0
         self._labels: Counter[str] = Counter()
         self._leaks = _Leaks()
         self._questions = Duplicates()
         self._overlaps = {str(path): _Overlap(read_questions([path], reader=reader)) for path in evaluation_sets}
-        self._lengths = _Lengths(tokenizer, max_length) if tokenizer is not None else None
+        self._lengths = _Lengths(tokenizer, max_length, learned) if tokenizer is not None else None
 
     def add(self, question: Any, records: Sequence[Record]) -> None:
         """One question (or one row of a task that writes questions) and what it was labelled with; a rejected one has no records."""
@@ -186,6 +187,7 @@ class _Lengths:
 
     tokenizer: Tokenizer
     max_length: int | None
+    learned: Task[Any] | None = None
     lengths: list[int] = field(default_factory=list)
     rows: int = 0
     rng: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - a sample, not a secret
@@ -195,7 +197,7 @@ class _Lengths:
         # Reservoir sampling: the place is drawn before the row is read, so most rows of a long run are never tokenised.
         place = len(self.lengths) if len(self.lengths) < _LENGTHS_KEPT else self.rng.randrange(self.rows)
         if place < _LENGTHS_KEPT:
-            self.lengths[place : place + 1] = [num_tokens(record, self.tokenizer)]
+            self.lengths[place : place + 1] = [num_tokens(record, self.tokenizer, self.learned)]
 
     def report(self) -> dict[str, Any]:
         import numpy as np
@@ -208,16 +210,28 @@ class _Lengths:
         return report
 
 
-def num_tokens(record: Record, tokenizer: Tokenizer) -> int:
-    """Tokens of a record as training writes it; a control token counts as one, whether or not the tokenizer has it yet."""
+def num_tokens(record: Record, tokenizer: Tokenizer, learned: Task[Any] | None = None) -> int:
+    """Tokens of a record as training writes it; a control token counts as one, whether or not the tokenizer has it yet.
+
+    Raises RecordError for a record that no task learns.
+    """
     if isinstance(record, Preference):
         return max(num_tokens(path, tokenizer) for path in (record.chosen, record.rejected))
-    if not isinstance(record, Trajectory):
-        text = "".join(prompt_and_reply(record)) if isinstance(record, PromptedRecord) else record.text  # type: ignore[attr-defined]
-        return _num_tokens(text, tokenizer) + 1  # the end of the sequence
-    system_prompt = render_prompt("rq_rag_short_answer") if record.system_prompt is None else record.system_prompt
-    segments = trajectory_segments(record, system_prompt, tokenizer, format="consistent")
-    return sum(1 if segment.kind == "control_token" else _num_tokens(segment.text, tokenizer) for segment in segments)
+    if isinstance(record, Trajectory):
+        system_prompt = render_prompt("rq_rag_short_answer") if record.system_prompt is None else record.system_prompt
+        segments = trajectory_segments(record, system_prompt, tokenizer, format="consistent")
+        return sum(1 if segment.kind == "control_token" else _num_tokens(segment.text, tokenizer) for segment in segments)
+    return _num_tokens(_text(record, learned), tokenizer) + 1  # the end of the sequence
+
+
+def _text(record: Record, learned: Task[Any] | None) -> str:
+    """What is read and written of a record that is no path; of a question, what is asked."""
+    if isinstance(record, Question):
+        return record.text
+    task = learned if learned and learned.record is type(record) else task_of(record)
+    if not isinstance(task, PromptedTask):
+        raise RecordError(f"student: no task learns a {type(record).__name__}, so its length in training is not known. Leave it out.")
+    return "".join(task.prompt_and_reply(record))
 
 
 def _num_tokens(text: str, tokenizer: Tokenizer) -> int:

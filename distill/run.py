@@ -77,7 +77,9 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None)
         store = recipe.open_store(output.path)
         closing.callback(store.close)
-        guards = Guards(recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length)
+        guards = Guards(
+            recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length, learned=task.learned
+        )
         writer = LabelWriter(output, guards, replaces_finished=finished is not None, take=take)
         task.write_inputs(recipe, output.path)
         metrics = await _label(task, recipe, total, store, retriever, writer, lasting) | {"inputs": inputs}

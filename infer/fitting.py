@@ -6,7 +6,7 @@ from typing import Any
 from refinery.contract.records import Passage
 from refinery.contract.segments import encode_text
 from refinery.contract.tokenizer import Tokenizer
-from refinery.prompts.render import Prompt, render_prompt
+from refinery.prompts.render import Prompt
 
 # No tokenizer has tokens longer than this, so what lies beyond so many characters of a text need not be encoded to be cut.
 _CHARACTERS_PER_TOKEN = 64
@@ -54,7 +54,7 @@ def fit_prompt(prompt: Prompt, token_budget: int, tokenizer: Tokenizer) -> Promp
         shown = fit_passages(shown, taken + _TOKENS_BESIDE * len(shown) - factor * excess, tokenizer)
         factor *= 2  # a text may take more tokens in a prompt, or cut, than alone and whole: what is left over goes, and more each time
         in_turn = iter(shown)
-        prompt = render_prompt(prompt.name, **_changed(prompt.values, lambda _, in_turn=in_turn: next(in_turn)))
+        prompt = prompt.rendered_with(**_changed(prompt.values, lambda _, in_turn=in_turn: next(in_turn)))
     return prompt
 
 

@@ -14,7 +14,7 @@ from refinery.contract.segments import Segment
 from refinery.contract.trace import Cost, FilledPrompt, Prediction, ScoredPassage, TraceStep
 from refinery.errors import RetrievalError
 from refinery.llms.base import LLM, Context, Generation, Usage
-from refinery.prompts.render import Prompt, render_prompt
+from refinery.prompts.render import Prompt
 from refinery.retrievers.base import Hit, Retriever
 
 AnswerStyle = Literal["paper", "short"]
@@ -70,7 +70,7 @@ class Session:
         """The prompt as the recipe's `answer_style` has it."""
         if self.answer_style == "paper" or not isinstance(prompt, Prompt):
             return prompt
-        return render_prompt(prompt.name, **(prompt.values | {"answer_style": self.answer_style}))
+        return prompt.rendered_with(answer_style=self.answer_style)
 
     def adapter(self, role: str) -> str | None:
         """The adapter trained for a role, or None where a model of its own, or the bare model, plays it."""

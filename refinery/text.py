@@ -37,6 +37,11 @@ class PrintableFormatter(logging.Formatter):
         return printable(super().format(record))
 
 
+def one_line(text: str) -> str:
+    """The text with every run of white space as one space, so that it cannot forge another line."""
+    return " ".join(text.split())
+
+
 @lru_cache(maxsize=1 << 12)  # several metrics and checks in a row read the same text; more would keep a run's long texts
 def normalize_answer(text: str) -> str:
     """Lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:
 
 def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer: Tokenizer) -> None:
     """Write `data.json` and `examples.jsonl`. Called when training starts: the data may be gone when it ends."""
-    write_json(recipe.output_dir / DATA_FILE, {"files": [_data_file(path) for path in recipe.data], "prompts": rendered_prompts()})
+    card = asdict(recipe.learned.card(recipe.model_dump(mode="json")))  # the task may be a module that nobody has where the model is pushed
+    files = [_data_file(path) for path in recipe.data]
+    write_json(recipe.output_dir / DATA_FILE, {"files": files, "prompts": rendered_prompts(), "card": card})
     prompts = [_prompt(row) if recipe.family == "causal" else row.input_ids for row in rows[:NUM_EXAMPLES]]
     lines = [json.dumps({"text": tokenizer.decode(ids), "input_ids": ids}, ensure_ascii=False) + "\n" for ids in prompts]
     (recipe.output_dir / EXAMPLES_FILE).write_text("".join(lines), encoding="utf-8")

@@ -1,7 +1,7 @@
 """What a training recipe may say. Names and meanings follow TRL's SFTConfig where it has them."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator, model_validator
 
@@ -9,20 +9,10 @@ from refinery.contract.formats import EvidenceLoss, FormatName
 from refinery.llms.served.endpoint import CHAT_TEMPLATE
 from refinery.llms.weights.families import FamilyName
 from refinery.runtime.recipe import Recipe
+from refinery.tasks.base import Task, load_task
 from train.support import check_support
 
 StrategyName = Literal["full", "lora", "qlora", "dora", "alora"]
-TaskName = Literal["self_knowledge", "relevance", "selection", "decomposition", "refinement", "preference", "traces"]
-# What train/trainers/evaluate.py scores a model of each task by.
-SCORES: dict[TaskName, tuple[str, ...]] = {
-    "self_knowledge": ("accuracy", "f1", "auc", "ece"),
-    "relevance": ("accuracy", "f1", "auc", "ece"),
-    "selection": ("accuracy", "f1", "auc", "ece"),
-    "decomposition": ("accuracy", "f1"),
-    "refinement": ("action_validity", "stop_f1", "query_exact_match", "answer_exact_match"),
-    "preference": ("accuracy",),
-    "traces": ("accuracy",),
-}
 LossKind = Literal["control_token", "query", "answer", "label", "evidence"]
 
 
@@ -37,7 +27,8 @@ class TrainRecipe(Recipe):
     """Fine-tune one model on the rows of one task."""
 
     family: FamilyName = Field("causal", description="causal: Llama; seq2seq: T5; classifier: an encoder that judges by a label")
-    task: TaskName = Field(description="which records the data holds, and how they become rows")
+    task: str = Field(description="what is learned: a file of refinery/tasks, or a module of your own that declares a TASK")
+    method: str | None = Field(None, description="how: sft, or dpo of pairs, as the task has it; or a module of your own with a METHOD")
     base: str = Field(description="hub name or folder of the model to start from")
     chat_template: str = CHAT_TEMPLATE
     data: list[Path] = Field(min_length=1, description="files that distill wrote")
@@ -110,6 +101,17 @@ class TrainRecipe(Recipe):
     limit: int | None = Field(None, description="train on the first rows only", ge=1)
     seed: int = 42
 
+    @property
+    def learned(self) -> Task[Any]:
+        """The task, as `task` names it."""
+        return load_task(self.task)
+
+    @field_validator("task")
+    @classmethod
+    def _is_a_task(cls, name: str) -> str:
+        load_task(name)
+        return name
+
     @field_validator("eval_steps")
     @classmethod
     def _has_held_out_rows(cls, steps: int | None, info: ValidationInfo) -> int | None:
@@ -120,7 +122,7 @@ class TrainRecipe(Recipe):
     @field_validator("metric_for_best_model")
     @classmethod
     def _is_measured(cls, metric: str | None, info: ValidationInfo) -> str | None:
-        scores = SCORES.get(info.data.get("task", ""), ())
+        scores = load_task(info.data["task"]).scores if "task" in info.data else ()
         if metric is not None and scores and metric not in scores:
             raise ValueError(f"a model of this task is scored by {', '.join(scores)}")
         if metric is not None and info.data.get("eval_steps", 1) is None:

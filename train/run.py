@@ -1,12 +1,11 @@
 """The story that every model family shares: rows, model, trainer, checkpoint, metrics."""
 
-import importlib
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from refinery.contract.segments import EncodedRow
 from refinery.contract.tokenizer import Tokenizer
@@ -17,6 +16,7 @@ from refinery.runtime.run_dir import RunDir, check_run, locked_run, open_run
 from train.launch.checkpoints import last_checkpoint
 from train.launch.gather import whole_weights
 from train.launch.launch import Launch, check_started, launch_from_env, prepare, without_zero3_init
+from train.methods.base import Family, method_of
 from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, training_records
@@ -24,32 +24,9 @@ from train.support import check_support
 from train.trainers.evaluate import evaluate
 
 
-class Family(Protocol):
-    """What train/families/causal.py, train/families/seq2seq.py, train/families/classifier.py and train/methods/dpo.py each give."""
-
-    def build_model(self, recipe: TrainRecipe) -> tuple[Any, Any]:
-        """(model, tokenizer) ready for the trainer."""
-        ...
-
-    def encode_rows(self, records: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
-        """The rows to train on, and what was done with the others (train/rows/length_filter.py)."""
-        ...
-
-    def build_trainer(self, model: Any, tokenizer: Tokenizer, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
-        """The transformers Trainer over the rows."""
-        ...
-
-    def save_model(
-        self, model: Any, tokenizer: Tokenizer, recipe: TrainRecipe, folder: Path, state_dict: dict[str, Any] | None = None
-    ) -> None:
-        """Write the checkpoint that inference loads by itself; `state_dict` holds the weights where the model is split over processes."""
-        ...
-
-
 def load_family(recipe: TrainRecipe) -> Family:
-    """The module of the recipe's model family, or of DPO, whose rows are pairs."""
-    module = "train.methods.dpo" if recipe.task == "preference" else f"train.families.{recipe.family}"
-    return cast(Family, importlib.import_module(module))
+    """What trains the recipe: its method's own, or for fine-tuning that of its model family."""
+    return method_of(recipe).family(recipe)
 
 
 def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 from refinery.errors import RecipeError
 from refinery.reporting.markdown import table
+from refinery.tasks.base import PairTask, TrajectoryTask, Writer
+from train.methods.base import method_of
 
 if TYPE_CHECKING:
     from train.recipe import TrainRecipe
 
 Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp2"]
-SUB_MODELS = ("self_knowledge", "relevance", "selection", "decomposition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +49,28 @@ REFUSALS = (
         lambda recipe: recipe.strategy in ("dora", "alora") and recipe.family != "causal",
     ),
     Refusal(
-        "`family: classifier` with `task: decomposition`, `refinement` or `traces`",
+        "`family: classifier` with a task that writes, such as `decomposition`, `refinement` or `traces`",
         "an encoder tells labels apart and writes nothing",
         "`family: seq2seq` or `causal`",
-        lambda recipe: recipe.family == "classifier" and recipe.task in ("decomposition", "refinement", "traces"),
+        lambda recipe: recipe.family == "classifier" and isinstance(recipe.learned, Writer | TrajectoryTask),
     ),
     Refusal(
         "`strategy: alora` with `task: refinement`",
         "the generator's control tokens are new rows of the embedding, which change what stands before any invocation",
         "`strategy: lora`, or `alora` for RA-ISF's judges",
-        lambda recipe: recipe.strategy == "alora" and recipe.task == "refinement",
+        lambda recipe: recipe.strategy == "alora" and isinstance(recipe.learned, TrajectoryTask),
     ),
     Refusal(
-        "`strategy: alora` with `task: decomposition` or `traces`",
+        "`strategy: alora` with a task that writes, such as `decomposition` or `traces`",
         "its reply is decoded token by token, and the inference engine acts on the pass that reads the invocation only",
         "`strategy: lora`, and `alora` for the two judges, whose label is read from that pass",
-        lambda recipe: recipe.strategy == "alora" and recipe.task in ("decomposition", "traces"),
+        lambda recipe: recipe.strategy == "alora" and isinstance(recipe.learned, Writer),
     ),
     Refusal(
         "`strategy: dora` with a sub-model's task",
         "sub-models share a batch on one base, and PEFT refuses DoRA adapters in a mixed batch",
         "`strategy: lora` or `alora`",
-        lambda recipe: recipe.strategy == "dora" and recipe.task in SUB_MODELS,
+        lambda recipe: recipe.strategy == "dora" and recipe.learned.sub_model,
     ),
     Refusal(
         "`strategy: alora` with `packing` or `padding_free`",
@@ -93,20 +94,20 @@ REFUSALS = (
         "`task: preference` with `family: seq2seq` or `classifier`",
         "its pairs are whole paths of a generator that reads and writes one sequence",
         "`family: causal`",
-        lambda recipe: recipe.task == "preference" and recipe.family != "causal",
+        lambda recipe: isinstance(recipe.learned, PairTask) and recipe.family != "causal",
     ),
     Refusal(
         "`task: preference` with another strategy than `lora`",
         "DPO's reference is the model without its new adapter, and no other kind of adapter is tested there",
         "`strategy: lora`",
-        lambda recipe: recipe.task == "preference" and recipe.strategy != "lora",
+        lambda recipe: isinstance(recipe.learned, PairTask) and recipe.strategy != "lora",
     ),
     Refusal(
         "`task: preference` with `packing`, `padding_free`, `loss_weights`, `label_balance` or `kernels`",
         "its loss is of whole pairs, side by side in a batch",
         "none of them",
         lambda recipe: (
-            recipe.task == "preference"
+            isinstance(recipe.learned, PairTask)
             and bool(recipe.packing or recipe.padding_free or recipe.loss_weights or recipe.label_balance or recipe.kernels)
         ),
     ),
@@ -114,7 +115,7 @@ REFUSALS = (
         "`task: preference` under ZeRO-3, FSDP2 or context parallelism",
         "the reference's pass through a split model, adapter switched off, is not tested",
         "accelerate_configs/ddp.yaml or zero2.yaml",
-        lambda recipe: recipe.task == "preference",
+        lambda recipe: isinstance(recipe.learned, PairTask),
         ("zero3", "fsdp2", "context_parallel"),
     ),
     Refusal(
@@ -167,6 +168,7 @@ def check_support(recipe: "TrainRecipe", *, launch: Collection[str] | None = Non
     Without `launch` (when the recipe is read) those that hang on the recipe alone are looked for, with it those of the launch: how it
     splits the model, and its traits.
     """
+    method_of(recipe)
     for refusal in REFUSALS:
         at_stake = not refusal.under if launch is None else not set(launch).isdisjoint(refusal.under)
         if at_stake and refusal.applies(recipe):

@@ -15,11 +15,10 @@ from distill.guards import Guards
 from distill.output.parquet import write_parquet
 from distill.steps.rank_agreement import RankAgreement
 from distill.teacher.teacher import RejectedRow
-from refinery.contract.records import Record, RelevanceLabel, Trajectory
+from refinery.contract.records import JudgeLabel, Record, RelevanceLabel, Trajectory
 from refinery.contract.rq_rag_release import release_row
 from refinery.prompts.render import rendered_prompts
 from refinery.runtime.run_dir import RunDir
-from refinery.tasks.sub_models import JudgeLabel
 
 Outcome = Sequence[Record] | RejectedRow
 # Of a file of labels, written at once: one system call for a thousand rows.

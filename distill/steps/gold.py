@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from distill.label_context import LabelContext
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question, SubQuestion
+from refinery.contract.sub_questions import fill_references
 from refinery.errors import RecordError
-from refinery.tasks.sub_models import fill_references
 
 
 def searchable_steps(question: Question) -> list[SubQuestion]:

@@ -69,4 +69,4 @@ async def _shown(question: Question, context: LabelContext, options: Options) ->
     return shown
 
 
-TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs)

@@ -1,6 +1,6 @@
 """What a label task declares, and how it is found by its name.
 
-A task is one file with a `TASK`; `task: my_lab.difficulty` in a recipe finds it outside this project too:
+A task is one file with a `LABEL_TASK`; `task: my_lab.difficulty` in a recipe finds it outside this project too:
 
     class Options(Recipe):
         examples: Literal["zero", "few"] = "zero"
@@ -9,7 +9,7 @@ A task is one file with a `TASK`; `task: my_lab.difficulty` in a recipe finds it
         reply = await context.teacher.ask(prompt, Reply, asked := RequestLog())
         return [KnowledgeLabel(..., provenance=context.provenance(asked=asked))]
 
-    TASK = LabelTask(label, Options, needs=lambda options: ("teacher",))
+    LABEL_TASK = LabelTask(label, Options, needs=lambda options: ("teacher",))
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -21,6 +21,7 @@ from refinery.contract.records import Record
 from refinery.errors import PluginError
 from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import Recipe
+from refinery.tasks.base import Task
 
 OptionsT = TypeVar("OptionsT", bound=Recipe)
 
@@ -39,7 +40,8 @@ class LabelTask(Generic[OptionsT]):
 
     `label(row, context)` gives one row's records, from what a LabelContext holds; it raises RejectedRow for a row that cannot be labelled.
     `needs(options)` names the keys of the recipe that must be there. A row is a question of the recipe, or what `rows(recipe)` draws from
-    elsewhere: an object with an `id` and a `split`. `write_inputs(recipe, folder)` adds to the run what its rows refer to.
+    elsewhere: an object with an `id` and a `split`. `write_inputs(recipe, folder)` adds to the run what its rows refer to. `learned` is
+    the task that a model learns from the records, where no task that ships does.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
@@ -47,6 +49,7 @@ class LabelTask(Generic[OptionsT]):
     needs: Callable[[OptionsT], tuple[str, ...]] = _nothing
     rows: Callable[[Any], Iterator[Any]] | None = None
     write_inputs: Callable[[Any, Path], None] = _write_nothing
+    learned: Task[Any] | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.label):
@@ -55,4 +58,4 @@ class LabelTask(Generic[OptionsT]):
             raise PluginError(f"LabelTask: 'options' is {self.options!r}, and not a class with the base refinery.runtime.recipe.Recipe.")
 
 
-TASKS = PluginKind("task", "distill.tasks", LabelTask, "TASK")
+TASKS = PluginKind("task", "distill.tasks", LabelTask, "LABEL_TASK")

@@ -90,4 +90,4 @@ def _check(sub_questions: Sequence[str], question: Question, options: Options) -
         raise RejectedRow("duplicate_sub_question", f"'{twice}' is asked twice")
 
 
-TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs)

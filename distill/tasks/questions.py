@@ -166,4 +166,4 @@ class _Reader:
         return answer in said or token_f1(said, [answer]) >= self.min_f1
 
 
-TASK = LabelTask(label, Options, needs, rows, write_inputs)
+LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs)

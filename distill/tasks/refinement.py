@@ -74,4 +74,4 @@ async def label(question: Question, context: LabelContext) -> list[Trajectory]:
     ]
 
 
-TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs)

@@ -142,4 +142,4 @@ def _labelled(
     )
 
 
-TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs)

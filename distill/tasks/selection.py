@@ -14,7 +14,7 @@ from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
 from distill.tasks.base import LabelTask
 from refinery.contract.records import Question, SelectionLabel, Trajectory
 from refinery.runtime.recipe import Recipe
-from refinery.tasks.sub_models import selection_prompt
+from refinery.tasks.selection import selection_prompt
 
 
 class Options(Recipe):
@@ -60,4 +60,4 @@ def _labelled(path: Trajectory, label: Literal["right", "wrong"], context: Label
     )
 
 
-TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs)

@@ -23,8 +23,8 @@ from refinery.contract.records import Passage, PromptCompletion, Question, Step,
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.llms.served.json_reply import parse_json_reply
 from refinery.metrics.registry import score_all
+from refinery.prompts.replies import REPLIES, MainReply, student_prompt
 from refinery.runtime.recipe import Recipe
-from refinery.tasks.replies import REPLIES, MainReply, student_prompt
 
 # Notes of a decoder's own checks that a reply did not pass: infer/steps/ask.py's faults, and MIGRES' entailment check.
 _FAILED = ("fault", "not_entailed")
@@ -180,4 +180,4 @@ def _right_path(prediction: Prediction, question: Question, options: Options) ->
     ]
 
 
-TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs)

@@ -5,16 +5,14 @@ A random model writes random queries, so passages are drawn from the query's own
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.records import Passage, Question
 from refinery.contract.tokenizer import Tokenizer
 from refinery.runtime.fingerprint import text_fingerprint
-from refinery.tasks.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW
-
-if TYPE_CHECKING:
-    from transformers import LlamaForCausalLM
+from refinery.tasks.relevance import IRRELEVANT, RELEVANT
+from refinery.tasks.self_knowledge import KNOW, UNKNOW
 
 _PASSAGES_PER_QUERY = 3  # RQ-RAG Sec. 3.3
 
@@ -32,7 +30,7 @@ class Shape:
     passage_words: int
 
 
-def build_model(shape: Shape, tokenizer: Tokenizer, *, device: str = "cpu", dtype: str = "float32") -> "LlamaForCausalLM":
+def build_model(shape: Shape, tokenizer: Tokenizer, *, device: str = "cpu", dtype: str = "float32") -> Any:
     """A random Llama, its head scaled up so that greedy choices do not hang on the last bit."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -8,9 +8,9 @@ from infer.steps.demonstrations import Examples, reason_with
 from infer.steps.least_to_most import simpler_questions
 from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
+from refinery.contract.sub_questions import fill_references
 from refinery.contract.trace import Prediction
 from refinery.runtime.recipe import Recipe
-from refinery.tasks.sub_models import fill_references
 
 
 class Options(Recipe):

@@ -24,10 +24,10 @@ from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.llms.served.json_reply import reads_as_refusal
 from refinery.prompts.render import render_prompt
+from refinery.prompts.replies import LeafReply, MainReply, QueriesReply, student_prompt
 from refinery.retrievers.base import Hit
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
 from refinery.runtime.recipe import Recipe
-from refinery.tasks.replies import LeafReply, MainReply, QueriesReply, student_prompt
 from refinery.text import normalize_answer
 
 T = TypeVar("T", LeafReply, MainReply, QueriesReply)

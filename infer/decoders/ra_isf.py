@@ -16,20 +16,13 @@ from infer.session import Session
 from infer.steps.ask import read_label, reply_to
 from infer.steps.reasoning import reason, spoken
 from refinery.contract.records import Passage, Question
+from refinery.contract.sub_questions import fill_references, parse_sub_questions
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
-from refinery.tasks.sub_models import (
-    IRRELEVANT,
-    KNOW,
-    RELEVANT,
-    UNKNOW,
-    decomposition_prompt,
-    fill_references,
-    knowledge_prompt,
-    parse_sub_questions,
-    relevance_prompt,
-)
+from refinery.tasks.decomposition import decomposition_prompt
+from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
+from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
 UNKNOWN_ANSWER = "Unknow"
 _LIST_TOKENS = 256  # of a reply that names relevant paragraphs; App. D's are shorter

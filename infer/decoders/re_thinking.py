@@ -17,8 +17,8 @@ from infer.steps.reasoning import UNKNOWN, reason
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
+from refinery.prompts.replies import student_prompt
 from refinery.runtime.recipe import Recipe
-from refinery.tasks.replies import student_prompt
 
 Stage = Literal["relevance", "thinking", "query", "answer"]
 

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
-from refinery.contract.records import KnowledgeLabel, Question, RelevanceLabel, read_records
+from refinery.contract.records import JudgeLabel, Question
+from refinery.errors import PluginError
 from refinery.metrics.classification import accuracy, label_f1
-from refinery.tasks.sub_models import JUDGE_LABELS, knowledge_prompt, relevance_prompt
-
-ROLES = {"self_knowledge": ("know_threshold", KnowledgeLabel), "relevance": ("relevance_threshold", RelevanceLabel)}
+from refinery.tasks.base import Judge, load_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +30,28 @@ class Calibrated:
 def calibrate(recipe: PipelineRecipe, role: str, labels: Path, *, precision: float | None = None) -> Calibrated:
     """The threshold with the best F1 of the positive label; with `precision` the lowest one from which so large a share of yeses is right.
 
-    The judge is the recipe's: an adapter, a sub-model of any family, a server, or the bare model. Raises RecordError for a bad file.
+    The judge is the recipe's: an adapter, a sub-model of any family, a server, or the bare model. Raises RecordError for a bad file, and
+    PluginError for a role that no decoder has a threshold for.
     """
-    option, record = ROLES[role]
-    rows = read_records(labels, record)
+    judge = load_task(role)
+    if not isinstance(judge, Judge) or judge.threshold_option is None:
+        raise PluginError(f"--role {role}: no decoder's option is a threshold of it. Name a judge that has one, such as relevance.")
+    rows = judge.read(labels)
     pipeline = Pipeline(recipe)
     pipeline.load()
-    positive = [row.label == JUDGE_LABELS[role][1].strip() for row in rows]
-    return _best(option, asyncio.run(_probs(pipeline, role, rows)), positive, precision)
+    positive = [row.label == judge.labels[1].strip() for row in rows]
+    return _best(judge.threshold_option, asyncio.run(_probs(pipeline, judge, rows)), positive, precision)
 
 
-async def _probs(pipeline: Pipeline, role: str, rows: Sequence[KnowledgeLabel | RelevanceLabel]) -> list[float]:
+async def _probs(pipeline: Pipeline, judge: Judge[Any], rows: Sequence[JudgeLabel]) -> list[float]:
     """The probability of the positive label, a row each."""
     gate = asyncio.Semaphore(pipeline.recipe.questions_in_flight)
     session = pipeline.session(Question(id="", text="(labels)"))
 
-    async def share(row: KnowledgeLabel | RelevanceLabel) -> float:
-        prompt = relevance_prompt(row.question, row.passage) if isinstance(row, RelevanceLabel) else knowledge_prompt(row.question)
+    async def share(row: JudgeLabel) -> float:
         async with gate:
-            return (await session.context_for(role, prompt).label_probs(JUDGE_LABELS[role], adapter=session.adapter(role)))[
-                JUDGE_LABELS[role][1]
-            ]
+            context = session.context_for(judge.name, judge.prompt(row))
+            return (await context.label_probs(judge.labels, adapter=session.adapter(judge.name)))[judge.labels[1]]
 
     try:
         return list(await asyncio.gather(*map(share, rows)))

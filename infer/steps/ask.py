@@ -10,8 +10,8 @@ from infer.session import Session
 from refinery.llms.base import Context, Generation
 from refinery.llms.served.json_reply import parse_json_reply, reads_as_refusal
 from refinery.prompts.render import render_prompt
+from refinery.prompts.replies import ModuleReply
 from refinery.prompts.stops import split_reply, stop_texts
-from refinery.tasks.replies import ModuleReply
 
 T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R", bound=ModuleReply)

@@ -4,7 +4,7 @@ from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.demonstrations import Examples, reason_with
 from refinery.contract.records import Passage
-from refinery.tasks.sub_models import parse_sub_questions
+from refinery.contract.sub_questions import parse_sub_questions
 
 
 async def simpler_questions(question: str, session: Session, *, examples: Examples = "zero", max_new_tokens: int) -> list[str]:

@@ -10,7 +10,7 @@ from refinery.contract.chat_template import frame_tokens
 from refinery.contract.formats import evidence_text
 from refinery.contract.records import Trajectory
 from refinery.contract.segments import encode_text
-from refinery.tasks.sub_models import JUDGE_LABELS, RIGHT, selection_prompt
+from refinery.tasks.selection import RIGHT, TASK, selection_prompt
 
 _ROLE = "selection"
 
@@ -24,7 +24,7 @@ async def judged(paths: Sequence[Trajectory], session: Session) -> list[Trajecto
 
 
 async def _right_share(prompt: str, session: Session) -> float:
-    return (await read_label(_ROLE, session.context_for(_ROLE, prompt), JUDGE_LABELS[_ROLE], session.question.text, session))[RIGHT]
+    return (await read_label(_ROLE, session.context_for(_ROLE, prompt), TASK.labels, session.question.text, session))[RIGHT]
 
 
 def _fitting_prompt(path: Trajectory, session: Session) -> str:

@@ -20,7 +20,7 @@ from refinery.llms.base import LLM, Usage
 from refinery.passages.corpus import searched_text
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.search.cross_encoder import CrossEncoder
-from refinery.tasks.sub_models import JUDGE_LABELS, relevance_prompt
+from refinery.tasks import relevance
 
 _NLI_LABELS = ("0", "1")
 _NLI_TOKENS = 512  # T5's length; its positions are relative, so nothing else would stop a longer premise
@@ -106,7 +106,7 @@ class LabelScorer:
 
 def relevance_judge(role: str, session: Session, *, depth: int) -> LabelScorer:
     """A relevance judge that `train` made, of any family: how probable it finds " relevant"."""
-    return LabelScorer(role, session, depth, relevance_prompt, JUDGE_LABELS["relevance"])
+    return LabelScorer(role, session, depth, relevance.relevance_prompt, relevance.TASK.labels)
 
 
 def nli_judge(role: str, session: Session, *, depth: int) -> LabelScorer:

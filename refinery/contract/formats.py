@@ -17,6 +17,7 @@ from refinery.contract.records import Action, Passage, Step, Trajectory, Turn
 from refinery.contract.segments import Segment, control_token_id
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
+from refinery.text import one_line
 
 FormatName = Literal["consistent", "official"]
 EvidenceLoss = Literal["masked", "inside_markers", "all"]
@@ -51,7 +52,7 @@ def action_segment(action: str) -> Segment:
 
 def evidence_text(passages: Sequence[Passage]) -> str:
     """`Title:` and `Text:` lines; line breaks inside a passage become spaces, so that it cannot forge another passage."""
-    return "".join(f"Title: {_one_line(p.title)}\nText: {_one_line(p.text)}\n" for p in passages)
+    return "".join(f"Title: {one_line(p.title)}\nText: {one_line(p.text)}\n" for p in passages)
 
 
 def evidence_segments(passages: Sequence[Passage], *, format: FormatName) -> list[Segment]:
@@ -148,10 +149,6 @@ def _evidence(body: str) -> list[Segment]:
 
 def _kind(step: Step) -> Literal["query", "answer"]:
     return "query" if step.action in SEARCH_ACTIONS else "answer"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def parse_steps(ids: Sequence[int], tokenizer: Tokenizer) -> list[Step]:

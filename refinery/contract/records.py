@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from refinery.contract.split_name import SPLIT_RULE, is_split
 from refinery.errors import RecordError
@@ -14,10 +14,8 @@ from refinery.text import not_utf8, without_mark
 Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
 
 
-class Record(BaseModel):
+class Record(BaseModel, frozen=True, extra="forbid"):
     """Base of every record: immutable, and an unknown field is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Passage(Record):
@@ -97,29 +95,34 @@ class Provenance(Record):
     cost_usd: float | None = None
 
 
-class KnowledgeLabel(Record):
+class JudgeLabel(Record):
+    """Base of what judges learn: a question, what is judged of it, and the field `label`, whose type names both labels."""
+
+    question_id: str
+    question: str
+    if TYPE_CHECKING:  # a subclass has it as a field, in its own place among those that are written
+        label: str
+
+
+class KnowledgeLabel(JudgeLabel):
     """Self-knowledge (RA-ISF App. A.1): whether the target model answers the question closed-book.
 
     `share` is the mean score of its `replies` (with exact match the share of right ones); a teacher that says what it knows (App. D)
     leaves them empty.
     """
 
-    question_id: str
-    question: str
     label: Literal["know", "unknow"]
     share: float | None = None
     replies: list[str] = Field(default_factory=list)
     provenance: Provenance | None = None
 
 
-class RelevanceLabel(Record):
+class RelevanceLabel(JudgeLabel):
     """Passage relevance (RA-ISF App. A.2, D): whether the passage is relevant and sufficient to answer the question.
 
     `order_agrees` says whether a teacher that judged the passages in both orders gave this one the same label twice.
     """
 
-    question_id: str
-    question: str
     passage: Passage
     label: Literal["relevant", "irrelevant"]
     order_agrees: bool | None = None
@@ -190,11 +193,9 @@ class Trajectory(Record):
         return last.text if last is not None and last.action == "answer" else None
 
 
-class SelectionLabel(Record):
+class SelectionLabel(JudgeLabel):
     """Whether a path of an RQ-RAG tree ends in a right answer: what a selector learns to choose by (the open problem of Sec. 4.3)."""
 
-    question_id: str
-    question: str
     path: Trajectory
     label: Literal["right", "wrong"]
     provenance: Provenance | None = None

@@ -8,19 +8,12 @@ from typing import Any
 import yaml
 
 from refinery.contract.control_tokens import MANIFEST_FILE
-from refinery.hub.snippets import loop_snippet
+from refinery.hub.snippets import use_lines
 from refinery.reporting.markdown import code_block, front_matter, json_block, table_block, without_secrets
+from refinery.runtime.plugins import find_installed
+from refinery.tasks.base import TASKS, Card
 
 DATA_FILE = "data.json"
-_PURPOSE = {
-    "self_knowledge": "Judges whether a model knows the answer to a question without searching (RA-ISF, M_know).",
-    "relevance": "Judges whether a passage is relevant to a question (RA-ISF, M_rel).",
-    "selection": "Judges whether a path of an RQ-RAG tree ends in a right answer (the open problem of RQ-RAG's Sec. 4.3).",
-    "decomposition": "Breaks a question into sub-questions (RA-ISF, M_decom).",
-    "refinement": "Refines its own search queries by control tokens (rewrite, decompose, disambiguate), searches, and answers (RQ-RAG).",
-    "traces": "Answers the prompts of a prompt-only method (MIGRES, re-thinking or a baseline) as its teacher did.",
-    "preference": "Refines its own search queries by control tokens, searches and answers (RQ-RAG); tuned by DPO on its paths.",
-}
 _SETTINGS = (
     *("family", "strategy", "lora_rank", "lora_alpha", "lora_dropout", "epochs", "max_steps", "learning_rate", "lr_scheduler_type"),
     *("warmup_steps", "weight_decay", "per_device_train_batch_size", "gradient_accumulation_steps", "max_length", "dtype", "seed"),
@@ -32,16 +25,16 @@ def model_card(
 ) -> str:
     """The card, from the run's files; `shown` are prompts with what the model gave for them."""
     recipe, data = record["recipe"], _read(run / DATA_FILE)
-    manifest = _read(run / MANIFEST_FILE)
+    manifest, words = _read(run / MANIFEST_FILE), _words(recipe, data)
     lines = [
         *front_matter(_hub_values(recipe)),
         f"# {repository.rpartition('/')[2]}",
         "",
-        _PURPOSE[recipe["task"]],
+        words.purpose,
         f"Made by Refinery {record['versions']['refinery']} (`refinery train`), commit {record['commit']}.",
         "",
         "## Use",
-        *loop_snippet(recipe, repository),
+        *use_lines(words, repository),
         "## Made from",
         *_base(recipe),
         *_prompting(manifest),
@@ -62,6 +55,11 @@ def model_card(
         *json_block(record["versions"]),
     ]
     return without_secrets("\n".join(lines))
+
+
+def _words(recipe: dict[str, Any], data: dict[str, Any]) -> Card:
+    """The task's own words, which training kept; those of the task that ships where an earlier version trained."""
+    return Card(**data["card"]) if "card" in data else find_installed(TASKS, recipe["task"]).card(recipe)
 
 
 def _hub_values(recipe: dict[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,10 @@ A prompt is called by its file's name alone, which is the only one of its name i
 teacher reads, `student/` what models are trained on, `decoders/` what the methods ask any model.
 """
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from jinja2.meta import find_referenced_templates
@@ -22,10 +23,30 @@ _rendered: set[str] = set()
 
 
 class Prompt(str):
-    """A rendered prompt that remembers its file's name and what was filled in, so that a trace can keep both."""
+    """A rendered prompt that remembers its file's name and what was filled in, so that a trace can keep both.
+
+    `pair_of` takes out of the values the two texts that an encoder reads in the prompt's place, of a prompt that an encoder can be asked.
+    """
 
     name: str
     values: dict[str, Any]
+    pair_of: Callable[[dict[str, Any]], tuple[str, str]] | None = None
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """What an encoder reads: a question, and a passage or "". None where it has no use for this prompt."""
+        return self.pair_of(self.values) if self.pair_of else None
+
+    def paired(self, pair_of: Callable[[dict[str, Any]], tuple[str, str]]) -> Self:
+        """This prompt, which an encoder can be asked from now on."""
+        self.pair_of = pair_of
+        return self
+
+    def rendered_with(self, **values: Any) -> "Prompt":
+        """The same prompt with other values in the place of some."""
+        prompt = render_prompt(self.name, **(self.values | values))
+        prompt.pair_of = self.pair_of
+        return prompt
 
 
 def render_prompt(name: str, **values: Any) -> Prompt:

@@ -1,1 +1,1 @@
-"""What each labelling task is, wherever it is used: in distillation, training, inference and on a model's card."""
+"""One file for each task that a model learns; `base` says what such a file declares."""

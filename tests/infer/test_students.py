@@ -10,7 +10,7 @@ from infer.__main__ import main as infer
 from refinery.contract.records import Passage, PromptCompletion, Question, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.prompts.render import render_prompt
-from refinery.tasks.replies import student_prompt
+from refinery.prompts.replies import student_prompt
 
 STUDENTS = {"migres": ["leaf", "main", "queries"], "re_thinking": ["relevance", "thinking", "query", "answer"]}
 

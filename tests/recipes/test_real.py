@@ -29,7 +29,6 @@ from refinery.questions.base import read_questions, split_of
 from refinery.retrievers.base import RetrieverConfig, read_passages
 from refinery.runtime.recipe import load_recipe
 from refinery.runtime.stage import stage_parser
-from refinery.tasks.rows import prompt_and_reply
 from train.recipe import TrainRecipe
 from train.rows.data import row_segments
 
@@ -267,7 +266,7 @@ def test_no_added_token_of_smollm2_is_read_out_of_a_passage(tokenizer, prompt):
 def test_smollm2_is_trained_on_the_ids_that_it_will_read(task, tokenizer, tmp_path):
     recipe = TrainRecipe(**recipe_values(tmp_path, task=task, base=tmp_path))
     row = encode(row_segments(ROWS[task][0], recipe, tokenizer), tokenizer)
-    read = encode(user_turn(prompt_and_reply(ROWS[task][0])[0], tokenizer), tokenizer).input_ids
+    read = encode(user_turn(recipe.learned.prompt(ROWS[task][0]), tokenizer), tokenizer).input_ids
     assert row.input_ids[: len(read)] == read
     assert {row.input_ids[-1]} == end_ids(tokenizer) == {tokenizer.convert_tokens_to_ids("<|im_end|>")}
 

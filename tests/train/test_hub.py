@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from typing import get_args
 
 import pytest
 import yaml
@@ -12,7 +11,8 @@ from huggingface_hub import ModelCard
 
 from refinery.contract.records import Passage, Step, Trajectory, write_records
 from refinery.hub.push import card as printed_card
-from train.recipe import TaskName, TrainRecipe
+from refinery.tasks.base import TASKS
+from train.recipe import TrainRecipe
 
 REPOSITORY = "me/refiner"
 NAMES = ("Dune", "Golden Harbor", "The Iron Raven", "Silent Valley")
@@ -67,7 +67,7 @@ def trained(hub, tiny_bases, tmp_path_factory):
     return folder, done
 
 
-@pytest.mark.parametrize("task", get_args(TaskName))
+@pytest.mark.parametrize("task", TASKS.shipped())
 def test_a_run_of_every_task_has_a_card(tmp_path, task):
     """`push` writes it after training, when it is late for a surprise."""
     values = {"task": task, "base": "owner/base", "data": ["x"], "output_dir": str(tmp_path), "learning_rate": 1e-4}

@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 from refinery.contract.chat_template import user_turn
-from refinery.contract.records import Passage, Step, Trajectory
 from refinery.contract.segments import encode_segment
 from refinery.errors import CheckpointError
 from refinery.llms.weights.embeddings import embeddings_of
 from refinery.llms.weights.families import share_embedding
-from refinery.tasks.sub_models import decomposition_prompt, knowledge_prompt, relevance_prompt, selection_prompt
+from refinery.tasks.base import Judge
 from train.launch.launch import launch_from_env
-from train.recipe import TaskName, TrainRecipe
+from train.recipe import TrainRecipe
 
 _TASK_TYPES = {"causal": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classifier": "SEQ_CLS"}
 # Ends of questions and passages that tokenizers join differently to what follows.
@@ -30,6 +29,7 @@ def add_adapter(model: Any, tokenizer: Any, recipe: TrainRecipe, token_rows: lis
     torch.manual_seed(recipe.seed)
     # Listing only the input embedding of an untied model would lose the new output rows on reload; a tied one takes a plain list.
     tied = len(embeddings_of(model)) == 1
+    task = recipe.learned
     rows = (token_rows if tied else dict.fromkeys(_embedding_names(model), token_rows)) if token_rows else None
     config = LoraConfig(
         r=recipe.lora_rank,
@@ -37,7 +37,7 @@ def add_adapter(model: Any, tokenizer: Any, recipe: TrainRecipe, token_rows: lis
         lora_dropout=recipe.lora_dropout,
         target_modules="all-linear",
         use_dora=recipe.strategy == "dora",
-        alora_invocation_tokens=invocation_tokens(recipe.task, tokenizer) if recipe.strategy == "alora" else None,
+        alora_invocation_tokens=invocation_tokens(task, tokenizer) if recipe.strategy == "alora" and isinstance(task, Judge) else None,
         trainable_token_indices=rows,
         task_type=_TASK_TYPES[recipe.family],
     )
@@ -76,18 +76,12 @@ def _embedding_names(model: Any) -> list[str]:
     return [name for name, module in model.named_modules() if any(module is embedding for embedding in both)]
 
 
-def invocation_tokens(task: TaskName, tokenizer: Any) -> list[int]:
-    """The token ids that end every prompt of a sub-model, however its question or passage ends: from there on an aLoRA adapter acts.
+def invocation_tokens(task: Judge[Any], tokenizer: Any) -> list[int]:
+    """The token ids that end every prompt of a judge, however its question or passage ends: from there on an aLoRA adapter acts.
 
     All before them is computed by the bare base, so its keys and values serve every sub-model (aLoRA, arXiv 2504.12397, Sec. 3).
     """
-    prompts = {
-        "self_knowledge": knowledge_prompt,
-        "relevance": lambda text: relevance_prompt("Who?", Passage(id="1", title="T", text=text)),
-        "selection": lambda text: selection_prompt(Trajectory(question_id="1", question="Who?", steps=[Step(action="answer", text=text)])),
-        "decomposition": decomposition_prompt,
-    }
-    encoded = [_ids(prompts[task](text), tokenizer) for text in _PROBES]
+    encoded = [_ids(task.prompt(task.sample(text)), tokenizer) for text in _PROBES]
     length = 0
     while len({ids[-length - 1] for ids in encoded}) == 1:
         length += 1

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from refinery.contract.records import JudgeLabel
 from refinery.llms.engine.classifier import encode_pair
-from refinery.tasks.sub_models import JudgeLabel, judge_prompt, judged_parts
+from refinery.prompts.render import Prompt
+from refinery.tasks.base import Judge
 from train.families.model import build_model as build_any_model
 from train.families.model import labels_of, save_model
 from train.recipe import TrainRecipe
@@ -54,14 +56,16 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[ClassifierRow], dict[str, Any]]:
     """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`."""
     labels = labels_of(recipe)
-    return fit_rows(records, recipe, lambda record: _encode(record, labels, tokenizer))  # type: ignore[arg-type, return-value]
+    return fit_rows(records, recipe, lambda record: _encode(record, labels, recipe, tokenizer))  # type: ignore[arg-type, return-value]
 
 
-def _encode(record: JudgeLabel, labels: tuple[str, ...], tokenizer: Any) -> ClassifierRow:
-    # By way of the prompt, so that inference, which is given the prompt, reads the very same tokens.
-    parts = judged_parts(judge_prompt(record))
-    assert parts is not None, "a judge's own prompt can be taken apart"
-    encoded = encode_pair(*parts, tokenizer)
+def _encode(record: JudgeLabel, labels: tuple[str, ...], recipe: TrainRecipe, tokenizer: Any) -> ClassifierRow:
+    task = recipe.learned
+    prompt = task.prompt(record) if isinstance(task, Judge) else None
+    if not isinstance(prompt, Prompt) or prompt.pair is None:
+        message = f"classifier reads a pair of texts; task '{recipe.task}' has none. `Prompt.paired` gives a prompt one."
+        raise recipe.fault("family", message)
+    encoded = encode_pair(*prompt.pair, tokenizer)
     return ClassifierRow(encoded["input_ids"], encoded.get("token_type_ids"), [labels.index(record.label)], record.question_id)
 
 

@@ -8,7 +8,7 @@ from refinery.contract.chat_template import template_fingerprint
 from refinery.contract.control_tokens import write_manifest
 from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_base
-from refinery.tasks.sub_models import JUDGE_LABELS
+from refinery.tasks.base import Judge
 from train.families.adapter import add_adapter, check_four_bit_layers, four_bit, keep_trained_in_float32
 from train.families.vocabulary import add_control_tokens, control_tokens_of
 from train.launch.launch import launch_from_env
@@ -59,7 +59,8 @@ def _set_attention(model: Any, recipe: TrainRecipe) -> None:
 
 def labels_of(recipe: TrainRecipe) -> tuple[str, ...]:
     """The classes of a classifier's head; none in the other families, which write their labels."""
-    return tuple(label.strip() for label in JUDGE_LABELS[recipe.task]) if recipe.family == "classifier" else ()
+    task = recipe.learned
+    return tuple(label.strip() for label in task.labels) if recipe.family == "classifier" and isinstance(task, Judge) else ()
 
 
 def save_model(model: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path, state_dict: dict[str, Any] | None = None) -> None:

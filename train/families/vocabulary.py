@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from refinery.contract.control_tokens import RQ_RAG, ControlToken
+from refinery.contract.control_tokens import ControlToken
 from refinery.contract.segments import encode_text
 from refinery.llms.weights.embeddings import embeddings_of, extend_vocabulary
 from train.recipe import TrainRecipe
@@ -21,7 +21,7 @@ _RESERVED = re.compile(r"<\|reserved_special_token_\d+\|>")
 
 def control_tokens_of(recipe: TrainRecipe) -> tuple[ControlToken, ...]:
     """The control tokens that the recipe's task needs."""
-    return RQ_RAG if recipe.task in ("refinement", "preference") else ()
+    return recipe.learned.control_tokens
 
 
 def add_control_tokens(model: Any, tokenizer: Any, tokens: tuple[ControlToken, ...]) -> tuple[Any, list[int]]:

@@ -1,1 +1,1 @@
-"""How a model learns other than from single rows: DPO on pairs."""
+"""How a task is learned: one file a method; `base` says what it declares."""

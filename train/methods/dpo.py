@@ -2,50 +2,30 @@
 likelier. A path is written as training and inference write it, and only what the model wrote itself counts: evidence is masked, as in
 `refinement`. The reference is the base, that is the model without its new adapter."""
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from refinery.contract.records import Preference
-from refinery.contract.segments import EncodedRow, SegmentKind, encode
+from refinery.contract.segments import encode
+from refinery.tasks.base import PairTask
 from train.families.model import build_model, save_model
+from train.methods.base import Family, Method
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, row_segments
 from train.rows.length_filter import fit_rows
+from train.rows.pairs import PreferenceRow
 from train.trainers.arguments import trainer_arguments
 
-__all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
-
-
-@dataclass(frozen=True, slots=True)
-class PreferenceRow:
-    """Two paths; as a row they are counted and shown one after the other."""
-
-    chosen: EncodedRow
-    rejected: EncodedRow
-    question_id: str = ""
-
-    @property
-    def input_ids(self) -> list[int]:
-        """Token ids of both."""
-        return self.chosen.input_ids + self.rejected.input_ids
-
-    @property
-    def labels(self) -> list[int]:
-        """What of both counts."""
-        return self.chosen.labels + self.rejected.labels
-
-    @property
-    def kinds(self) -> list[SegmentKind]:
-        """The kind of each token of both."""
-        return self.chosen.kinds + self.rejected.kinds
+__all__ = ["METHOD", "build_model", "build_trainer", "encode_rows", "save_model"]
 
 
 def encode_rows(records: Sequence[Preference], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[PreferenceRow], dict[str, Any]]:
     """Pairs of which neither path is longer than `max_length`, and what was done with the others. Raises as `fit_rows`."""
 
     def encode_pair(record: Preference) -> PreferenceRow:
-        return PreferenceRow(*(encode(row_segments(path, recipe, tokenizer), tokenizer) for path in (record.chosen, record.rejected)))
+        chosen, rejected = (encode(row_segments(path, recipe, tokenizer), tokenizer) for path in (record.chosen, record.rejected))
+        return PreferenceRow(chosen, rejected)
 
     return fit_rows(records, recipe, encode_pair)  # type: ignore[arg-type, return-value]
 
@@ -54,7 +34,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[PreferenceRow], recipe:
     """TRL's DPOTrainer over our own ids."""
     from trl import DPOConfig
 
-    from train.methods.dpo_trainer import PreferenceCollator, PreferenceTrainer, build_dataset
+    from train.trainers.preference import PreferenceCollator, PreferenceTrainer, build_dataset
 
     held_out = held_out_records(recipe)
     trainer = PreferenceTrainer(
@@ -74,3 +54,10 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[PreferenceRow], recipe:
     # TRL keeps a copy of the adapter for reference; ours is new and does nothing yet, so the model without it is the same.
     model.delete_adapter("ref")
     return trainer
+
+
+def _family(recipe: TrainRecipe) -> Family:
+    return cast(Family, sys.modules[__name__])
+
+
+METHOD = Method(_family, learns_from=(PairTask,))

@@ -13,6 +13,7 @@ from typing import Any
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.llms.weights.embeddings import extend_vocabulary
 from refinery.llms.weights.families import auto_class, label_arguments
+from refinery.tasks.base import PairTask
 from train.families.adapter import add_adapter
 from train.families.model import labels_of
 from train.families.shapes import RESERVED, SHAPES, config_of
@@ -170,7 +171,7 @@ def activation_bytes(recipe: TrainRecipe, launch: Launch, *, length: int, target
 
 def _sequences(recipe: TrainRecipe) -> int:
     """How many a batch has: DPO reads both paths of a pair at once."""
-    return recipe.per_device_train_batch_size * (2 if recipe.task == "preference" else 1)
+    return recipe.per_device_train_batch_size * (2 if isinstance(recipe.learned, PairTask) else 1)
 
 
 def saved_bytes(model: Any, recipe: TrainRecipe, *, length: int, target_length: int = 0) -> int:

@@ -9,41 +9,17 @@ from typing import Any
 
 from refinery.contract.chat_template import reply_end, reply_text, user_turn
 from refinery.contract.formats import train_evidence, trajectory_segments
-from refinery.contract.records import (
-    Decomposition,
-    KnowledgeLabel,
-    Preference,
-    PromptCompletion,
-    Record,
-    RelevanceLabel,
-    SelectionLabel,
-    Trajectory,
-    read_records,
-)
-from refinery.contract.rq_rag_release import read_trajectories
-from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, SegmentKind, encode
+from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, encode
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
-from refinery.tasks.rows import prompt_and_reply
-from refinery.tasks.sub_models import JUDGE_LABELS
+from refinery.tasks.base import Judge, PromptedTask
 from train.recipe import TrainRecipe
 from train.rows.length_filter import fit_rows
 
-RECORD_TYPES: dict[str, type[Record]] = {
-    "self_knowledge": KnowledgeLabel,
-    "relevance": RelevanceLabel,
-    "selection": SelectionLabel,
-    "preference": Preference,
-    "decomposition": Decomposition,
-    "traces": PromptCompletion,
-}
-
 
 def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[Any]:
-    """Every record of the task's files; trajectories may be in the layout of RQ-RAG's release. Raises RecordError naming file and line."""
-    if recipe.task == "refinement":
-        return [record for path in paths for record in read_trajectories(path)]
-    return [record for path in paths for record in read_records(path, RECORD_TYPES[recipe.task])]
+    """Every record of the task's files. Raises RecordError naming file and line."""
+    return [record for path in paths for record in recipe.learned.read(path)]
 
 
 def training_records(recipe: TrainRecipe) -> list[Any]:
@@ -54,8 +30,10 @@ def training_records(recipe: TrainRecipe) -> list[Any]:
 
 def check_labels(records: Sequence[Any], recipe: TrainRecipe) -> None:
     """Raise RecordError for a judge's rows that all have one label: it would learn to give it whatever it reads, with a fine loss."""
-    labels = {label.strip() for label in JUDGE_LABELS.get(recipe.task, ())}
-    found = {record.label for record in records} if labels else set()
+    task = recipe.learned
+    if not isinstance(task, Judge):
+        return
+    labels, found = {label.strip() for label in task.labels}, {record.label for record in records}
     if len(found) == 1:
         (only,), (missing,) = found, labels - found
         raise RecordError(
@@ -84,21 +62,16 @@ def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segme
 
 
 def _segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segment]:
-    if not isinstance(record, Trajectory):
-        prompt, reply = prompt_and_reply(record)
+    task = recipe.learned
+    if isinstance(task, PromptedTask):
+        prompt, reply = task.prompt_and_reply(record)
         return [
             *user_turn(prompt, tokenizer),
-            Segment(reply_text(reply, tokenizer), _reply_kind(record), trained=True),
+            Segment(reply_text(reply, tokenizer), task.reply_kind, trained=True),
             Segment(reply_end(tokenizer), "control_token", trained=True),
         ]
     system_prompt = render_prompt(recipe.system_prompt) if record.system_prompt is None else record.system_prompt
     return train_evidence(trajectory_segments(record, system_prompt, tokenizer, format=recipe.format), recipe.evidence_loss)
-
-
-def _reply_kind(record: Any) -> SegmentKind:
-    if isinstance(record, PromptCompletion):
-        return "answer"
-    return "query" if isinstance(record, Decomposition) else "label"
 
 
 def _balanced(records: list[Any], rng: random.Random) -> list[Any]:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from refinery.contract.records import Passage, Preference, RelevanceLabel, SelectionLabel, Step, Trajectory
+from refinery.contract.records import Passage
 from refinery.contract.segments import EncodedRow
 from refinery.errors import RecordError, UnwritableError
 from train.recipe import TrainRecipe
+from train.rows.pairs import PreferenceRow
 
 _log = logging.getLogger(__name__)
 
@@ -74,54 +75,28 @@ def num_tokens(row: Any) -> int:
 
 def sides(row: Any) -> tuple[Any, ...]:
     """The two sequences of a pair, or the row itself."""
-    return (row.chosen, row.rejected) if hasattr(row, "chosen") else (row,)
+    return (row.chosen, row.rejected) if isinstance(row, PreferenceRow) else (row,)
 
 
 def _shortened(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], EncodedRow]) -> EncodedRow | None:
     """The row with every passage cut to its first n words, n as large as fits; None where even bare titles are too long."""
 
     def length(words: int) -> int:
-        return num_tokens(encode_record(_with_short_passages(record, words)))
+        return num_tokens(encode_record(_with_short_passages(record, recipe, words)))
 
-    longest = max((len(passage.text.split()) for passage in _passages(record)), default=0)
-    fitting = bisect_right(range(longest), recipe.max_length, key=length)
-    return encode_record(_with_short_passages(record, fitting - 1)) if fitting else None
+    lengths: list[int] = []
+    _edited(record, recipe, lambda passage: lengths.append(len(passage.text.split())) or passage)
+    fitting = bisect_right(range(max(lengths, default=0)), recipe.max_length, key=length)
+    return encode_record(_with_short_passages(record, recipe, fitting - 1)) if fitting else None
 
 
-def _with_short_passages(record: Any, words: int) -> Any:
+def _with_short_passages(record: Any, recipe: TrainRecipe, words: int) -> Any:
     """A common cap spares short passages: the longest lose words first, and each loses them from its end."""
-    if isinstance(record, RelevanceLabel):
-        return record.model_copy(update={"passage": _cut(record.passage, words)})
-    if isinstance(record, SelectionLabel):
-        return record.model_copy(update={"path": _with_short_passages(record.path, words)})
-    if isinstance(record, Preference):
-        return record.model_copy(update={side: _with_short_passages(getattr(record, side), words) for side in ("chosen", "rejected")})
-    history = [
-        turn if isinstance(turn.reply, str) else turn.model_copy(update={"reply": _cut_steps(turn.reply, words)})
-        for turn in record.history or []
-    ]
-    return record.model_copy(update={"steps": _cut_steps(record.steps, words), "history": history or None})
+    return _edited(record, recipe, lambda passage: passage.model_copy(update={"text": " ".join(passage.text.split()[:words])}))
 
 
-def _cut_steps(steps: Sequence[Step], words: int) -> list[Step]:
-    return [step.model_copy(update={"passages": [_cut(passage, words) for passage in step.passages]}) for step in steps]
-
-
-def _cut(passage: Passage, words: int) -> Passage:
-    return passage.model_copy(update={"text": " ".join(passage.text.split()[:words])})
-
-
-def _passages(record: Any) -> list[Passage]:
-    if isinstance(record, RelevanceLabel):
-        return [record.passage]
-    if isinstance(record, SelectionLabel):
-        return _passages(record.path)
-    if isinstance(record, Preference):
-        return _passages(record.chosen) + _passages(record.rejected)
-    if not isinstance(record, Trajectory):
-        return []
-    replies = [turn.reply for turn in record.history or [] if not isinstance(turn.reply, str)]
-    return [passage for steps in [*replies, record.steps] for step in steps for passage in step.passages]
+def _edited(record: Any, recipe: TrainRecipe, edit: Callable[[Passage], Passage]) -> Any:
+    return recipe.learned.edit_passages(record, edit)
 
 
 def _too_long(record: Any, row: EncodedRow, recipe: TrainRecipe) -> str:

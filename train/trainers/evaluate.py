@@ -7,10 +7,10 @@ one.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from refinery.contract.formats import END, SEARCH_ACTIONS, parse_steps
-from refinery.contract.records import Decomposition, Preference, PromptCompletion, RelevanceLabel, Step, Trajectory
+from refinery.contract.records import JudgeLabel, Preference, RelevanceLabel, Step, Trajectory
 from refinery.contract.segments import Segment, encode, encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError, UnwritableError
@@ -19,7 +19,8 @@ from refinery.llms.build import ModelConfig, build_llm, llm_over
 from refinery.metrics.classification import accuracy, auc, expected_calibration_error, label_f1
 from refinery.metrics.squad import exact_match
 from refinery.runtime.background_loop import run_anywhere
-from refinery.tasks.sub_models import JUDGE_LABELS, JudgeLabel, decomposition_prompt, judge_prompt, parse_sub_questions
+from refinery.tasks import relevance
+from refinery.tasks.base import Judge, PairTask, TrajectoryTask, Writer
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, read_rows, row_segments
 from train.rows.steps import split_steps
@@ -52,18 +53,12 @@ def evaluate_model(model: Any, tokenizer: Tokenizer, recipe: TrainRecipe) -> dic
 
 def relevance_shares(llm: LLM, records: Sequence[RelevanceLabel]) -> list[float]:
     """The probability that a judge gives each passage of being relevant."""
-    return run_anywhere(_positive_shares(llm, records, "relevance"))
+    return run_anywhere(_positive_shares(llm, records, relevance.TASK))
 
 
 def score(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float]:
-    """What `train.recipe.SCORES` lists for the task; a score that the rows cannot have is left out (AUC of rows of one label)."""
-    scorers = {
-        "decomposition": _score_decompositions,
-        "refinement": _score_steps,
-        "preference": _score_preferences,
-        "traces": _score_replies,
-    }
-    scorer = scorers.get(recipe.task, _score_judgements)
+    """What the task's `scores` name; a score that the rows cannot have is left out (AUC of rows of one label)."""
+    scorer = next(scorer for kind, scorer in _SCORERS.items() if isinstance(recipe.learned, kind))
     scores = run_anywhere(scorer(llm, records, recipe))
     return {name: value for name, value in scores.items() if value is not None}
 
@@ -94,8 +89,9 @@ def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) 
 
 async def _score_judgements(llm: LLM, records: Sequence[JudgeLabel], recipe: TrainRecipe) -> dict[str, float | None]:
     """Accuracy; F1 and AUC of the positive label; ECE of the probability that the chosen label has."""
-    shares = await _positive_shares(llm, records, recipe.task)
-    labels = [label.strip() for label in JUDGE_LABELS[recipe.task]]
+    task = cast("Judge[Any]", recipe.learned)
+    shares = await _positive_shares(llm, records, task)
+    labels = [label.strip() for label in task.labels]
     predicted = [labels[share >= 0.5] for share in shares]
     gold = [record.label for record in records]
     right = [p == g for p, g in zip(predicted, gold, strict=True)]
@@ -107,41 +103,24 @@ async def _score_judgements(llm: LLM, records: Sequence[JudgeLabel], recipe: Tra
     }
 
 
-async def _positive_shares(llm: LLM, records: Sequence[JudgeLabel], task: str) -> list[float]:
+async def _positive_shares(llm: LLM, records: Sequence[JudgeLabel], task: Judge[Any]) -> list[float]:
     """The probability of the positive label, record by record."""
-    negative, positive = JUDGE_LABELS[task]
 
     async def judge(record: JudgeLabel) -> float:
-        return (await llm.context(judge_prompt(record)).label_probs((negative, positive)))[positive]
+        return (await llm.context(task.prompt(record)).label_probs(task.labels))[task.labels[1]]
 
     return await _all(judge, records)
 
 
-async def _score_decompositions(llm: LLM, records: Sequence[Decomposition], recipe: TrainRecipe) -> dict[str, float | None]:
-    """Accuracy is the share of lists that are equal; F1 is over the sub-questions of all lists."""
+async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float | None]:
+    """What the task itself says of the replies."""
+    task = cast("Writer[Any]", recipe.learned)
 
-    async def decompose(record: Decomposition) -> list[str]:
-        context = llm.context(decomposition_prompt(record.question))
-        reply = await context.generate(max_new_tokens=_room(llm, context))
-        return parse_sub_questions(reply.text)
-
-    predicted = await _all(decompose, records)
-    gold = [record.sub_questions for record in records]
-    shared = sum(len(set(p) & set(g)) for p, g in zip(predicted, gold, strict=True))
-    total = sum(len(set(p)) + len(set(g)) for p, g in zip(predicted, gold, strict=True))
-    exact = sum(p == g for p, g in zip(predicted, gold, strict=True))
-    return {"accuracy": exact / len(records), "f1": 2 * shared / total}
-
-
-async def _score_replies(llm: LLM, records: Sequence[PromptCompletion], recipe: TrainRecipe) -> dict[str, float | None]:
-    """Share of replies that are the teacher's, but for white space at their ends."""
-
-    async def reply(record: PromptCompletion) -> str:
-        context = llm.context(record.prompt)
+    async def reply(record: Any) -> str:
+        context = llm.context(task.prompt(record))
         return (await context.generate(max_new_tokens=_room(llm, context))).text
 
-    written = await _all(reply, records)
-    return {"accuracy": accuracy([text.strip() for text in written], [record.reply.strip() for record in records])}
+    return {**task.score(await _all(reply, records), records)}
 
 
 async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: TrainRecipe) -> dict[str, float | None]:
@@ -220,3 +199,6 @@ async def _all(ask: Any, records: Sequence[Any]) -> list[Any]:
             return await ask(record)
 
     return await asyncio.gather(*(one(record) for record in records))
+
+
+_SCORERS = {Judge: _score_judgements, Writer: _score_replies, TrajectoryTask: _score_steps, PairTask: _score_preferences}

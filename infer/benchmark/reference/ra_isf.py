@@ -1,18 +1,15 @@
 """RA-ISF's Algorithm 1 decoded plainly: one call after the other, every prompt encoded from its beginning, nothing shared or kept."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from refinery.contract.records import Passage
 from refinery.contract.segments import encode_text
-from refinery.contract.tokenizer import Tokenizer
 from refinery.prompts.render import render_prompt
-from refinery.tasks.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW, knowledge_prompt, relevance_prompt
-
-if TYPE_CHECKING:
-    from transformers import LlamaForCausalLM
+from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
+from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
 
 class PlainSolver:
@@ -20,8 +17,8 @@ class PlainSolver:
 
     def __init__(
         self,
-        model: "LlamaForCausalLM",
-        tokenizer: Tokenizer,
+        model: Any,
+        tokenizer: Any,
         search: Callable[[str], Sequence[Passage]],
         decompose: Callable[[str], Sequence[str]],
         *,
@@ -57,8 +54,7 @@ class PlainSolver:
         ids = self._ids(prompt)
         end = self.tokenizer.eos_token_id
         mask = torch.ones_like(ids)
-        # transformers' type of `self` has attributes that no model declares.
-        output = self.model.generate(  # pyright: ignore[reportAttributeAccessIssue]
+        output = self.model.generate(
             ids, attention_mask=mask, max_new_tokens=self.max_new_tokens, do_sample=False, eos_token_id=end, pad_token_id=end
         )
         return self.tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True).strip()

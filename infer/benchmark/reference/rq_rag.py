@@ -5,18 +5,14 @@ and a second pass over every finished path for its scores.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from refinery.contract.formats import END, action_segment, evidence_segments, prompt_segments
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import control_token_id, encode, encode_segment
-from refinery.contract.tokenizer import Tokenizer
 from refinery.prompts.render import render_prompt
-
-if TYPE_CHECKING:
-    from transformers import LlamaForCausalLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +29,8 @@ class ReferencePath:
 @torch.inference_mode()
 def decode_plainly(
     question: Question,
-    model: "LlamaForCausalLM",
-    tokenizer: Tokenizer,
+    model: Any,
+    tokenizer: Any,
     search: Callable[[str], Sequence[Passage]],
     *,
     max_depth: int,
@@ -65,10 +61,9 @@ def decode_plainly(
     return [_scored(model, *path) for path in finished]
 
 
-def _generate(model: "LlamaForCausalLM", ids: list[int], max_new_tokens: int, stop_ids: list[int]) -> list[int]:
+def _generate(model: Any, ids: list[int], max_new_tokens: int, stop_ids: list[int]) -> list[int]:
     prompt = torch.tensor([ids], device=model.device)
-    # transformers' type of `self` has attributes that no model declares.
-    output = model.generate(  # pyright: ignore[reportAttributeAccessIssue]
+    output = model.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
         max_new_tokens=max_new_tokens,
@@ -79,9 +74,7 @@ def _generate(model: "LlamaForCausalLM", ids: list[int], max_new_tokens: int, st
     return output[0, len(ids) :].tolist()
 
 
-def _scored(
-    model: "LlamaForCausalLM", actions: tuple[str, ...], answer: str, ids: list[int], spans: list[tuple[int, int]]
-) -> ReferencePath:
+def _scored(model: Any, actions: tuple[str, ...], answer: str, ids: list[int], spans: list[tuple[int, int]]) -> ReferencePath:
     """The second pass: log-probabilities (tokens, vocab) of the whole path, of which the written spans are kept."""
     tokens = torch.tensor([ids], device=model.device)
     logprobs = torch.log_softmax(model(tokens).logits[0].float(), dim=-1)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import Segment
+from refinery.contract.sub_questions import fill_references
 from refinery.demo.world.entities import NamePools, WorldSize, common_world, draw_world
 from refinery.demo.world.names import YEARS
 from refinery.demo.world.questions import draw_questions, with_years
 from refinery.prompts.render import render_prompt
-from refinery.tasks.sub_models import fill_references
 
 # How large a fresh world is, and from how many words of a kind its names are made: the fewer, the more they resemble each other, down to
 # "The Echo Horizon" and "The Horizon Echo".

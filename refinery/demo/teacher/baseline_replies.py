@@ -5,10 +5,10 @@ All reason alike: the facts found so far, each in its sentence, and then the ans
 
 import re
 
+from refinery.contract.sub_questions import fill_references, render_sub_questions
 from refinery.demo.teacher.facts import UNKNOWN, Solution, solve, solve_parts, sub_questions
 from refinery.demo.teacher.prompt_form import SLOT, PromptForm, shown_passages
 from refinery.demo.teacher.reader import Reader, Replies
-from refinery.tasks.sub_models import fill_references, render_sub_questions
 
 _SUB_ANSWERS = re.compile(r"^Sub-question: (.*)\nSub-answer: (.*)$", re.MULTILINE)
 _SOLVED = re.compile(r"^Question: (.*)\nThe answer is (.*)$", re.MULTILINE)

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from refinery.contract.sub_questions import fill_references
 from refinery.demo.world.questions import AMBIGUOUS_RELATIONS, NAMESAKES_QUERY, RELATIONS, decompose, parse_question
-from refinery.tasks.sub_models import fill_references
 
 UNKNOWN = "unknown"
 

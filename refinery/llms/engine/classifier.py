@@ -6,20 +6,15 @@ long for it, the passage loses its end first; how often that happened is counted
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from refinery.contract.plain_text import plain_text_tokenizer
 from refinery.contract.segments import Segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Usage
-from refinery.llms.weights.families import head_labels
+from refinery.prompts.render import Prompt
 from refinery.runtime.batching import Batcher, chunks, in_thread
-from refinery.tasks.sub_models import judged_parts
-
-if TYPE_CHECKING:
-    from peft import PeftModel
-    from transformers import PreTrainedModel
 
 
 def encode_pair(question: str, passage: str, tokenizer: Tokenizer, *, max_length: int | None = None) -> dict[str, list[int]]:
@@ -45,20 +40,21 @@ class ClassifierLLM:
 
     context_limit = None  # it shortens what it reads by itself
 
-    def __init__(self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, *, kv_tokens: int = 65_536) -> None:
+    def __init__(self, model: Any, tokenizer: Tokenizer, *, kv_tokens: int = 65_536) -> None:
         self.tokenizer = self.token_counter = tokenizer
         self.counters = Counters()
         self.shortened = 0
         self.name = str(model.config._name_or_path)
-        self.labels = head_labels(model)
+        self.labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
         self._model, self._budget = model.eval(), kv_tokens
         self._device = next(model.parameters()).device
         self._batches = Batcher(in_thread(self._process))
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "ClassifierContext":
-        """See `LLM.context`."""
-        text = prompt if isinstance(prompt, str) else "".join(segment.text for segment in prompt)
-        return ClassifierContext(self, text, usage or Usage())
+        """See `LLM.context`. Raises IncapableModelError for a prompt that is no judge's: an encoder reads a judge's pair of texts."""
+        if not isinstance(prompt, Prompt) or prompt.pair is None:
+            self.refuse("read this prompt")
+        return ClassifierContext(self, prompt.pair, usage or Usage())
 
     async def submit(self, request: _Request, usage: Usage) -> dict[str, float]:
         """Wait for the probability of each of the model's labels."""
@@ -109,17 +105,17 @@ class ClassifierLLM:
 class ClassifierContext:
     """A judge's prompt; immutable."""
 
-    def __init__(self, llm: ClassifierLLM, text: str, usage: Usage) -> None:
-        self._llm, self._text, self._usage = llm, text, usage
+    def __init__(self, llm: ClassifierLLM, pair: tuple[str, str], usage: Usage) -> None:
+        self._llm, self._pair, self._usage = llm, pair, usage
 
     @property
     def token_ids(self) -> list[int]:
         """The prompt's tokens as the encoder reads them."""
-        return encode_pair(*self._parts(), self._llm.tokenizer, max_length=self._llm.tokenizer.model_max_length)["input_ids"]
+        return encode_pair(*self._pair, self._llm.tokenizer, max_length=self._llm.tokenizer.model_max_length)["input_ids"]
 
-    def extend(self, segments: Sequence[Segment]) -> "ClassifierContext":
-        """See `Context.extend`."""
-        return ClassifierContext(self._llm, self._text + "".join(segment.text for segment in segments), self._usage)
+    def extend(self, segments: Sequence[Segment]) -> NoReturn:
+        """Raises IncapableModelError: an encoder reads a judge's prompt alone."""
+        self._llm.refuse("read on after a prompt")
 
     @property
     def ends_its_turns(self) -> bool:
@@ -133,13 +129,12 @@ class ClassifierContext:
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
         """See `Context.label_probs`.
 
-        Raises IncapableModelError for labels that the encoder was not trained on, and for a prompt that is not a judge's.
+        Raises IncapableModelError for labels that the encoder was not trained on.
         """
         assert adapter is None, "an encoder has no adapters by role"
-        question, passage = self._parts()
         if unknown := [label.strip() for label in labels if label.strip() not in self._llm.labels]:
             self._llm.refuse(f"read {' or '.join(unknown)}")
-        probs = await self._llm.submit(_Request(question, passage), self._usage)
+        probs = await self._llm.submit(_Request(*self._pair), self._usage)
         total = sum(probs[label.strip()] for label in labels)
         return {label: probs[label.strip()] / total for label in labels}
 
@@ -150,9 +145,3 @@ class ClassifierContext:
     async def score(self, segments: Sequence[Segment], **options: Any) -> NoReturn:
         """Raises IncapableModelError: an encoder has no probabilities of text."""
         self._llm.refuse("score text")
-
-    def _parts(self) -> tuple[str, str]:
-        parts = judged_parts(self._text)
-        if parts is None:
-            self._llm.refuse("read this prompt")
-        return parts

@@ -35,16 +35,16 @@ def rows(recipe):
 def write_inputs(recipe, folder):
     (folder / "notes.txt").write_text("from outside")
 """
-OTHERS_ROWS = f"{DIFFICULTY}\n{ROWS}\n\nTASK = LabelTask(label, Options, rows=rows, write_inputs=write_inputs)\n"
+OTHERS_ROWS = f"{DIFFICULTY}\n{ROWS}\n\nLABEL_TASK = LabelTask(label, Options, rows=rows, write_inputs=write_inputs)\n"
 
 
 def rows_of(folder):
     return [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", ["my_lab.difficulty", "my_lab.difficulty:TASK"])
+@pytest.mark.parametrize("name", ["my_lab.difficulty", "my_lab.difficulty:LABEL_TASK"])
 def test_one_file_outside_is_a_task(mock_recipe, my_lab, tmp_path, name):
-    my_lab("difficulty", f"{DIFFICULTY}\n\nTASK = LabelTask(label, Options)\n")
+    my_lab("difficulty", f"{DIFFICULTY}\n\nLABEL_TASK = LabelTask(label, Options)\n")
     assert main([str(mock_recipe("http://127.0.0.1:1", count=5, task=name, teacher=None)), "options.most_words=3"]) == 0
     assert {(row["label"], row["provenance"]["task"]) for row in rows_of(tmp_path / "run")} == {("unknow", name)}
 
@@ -57,7 +57,7 @@ def test_it_may_draw_its_rows_itself_and_write_what_they_refer_to(mock_recipe, m
 
 
 def test_what_it_needs_must_be_in_the_recipe(mock_recipe, my_lab, capsys):
-    my_lab("difficulty", f"{DIFFICULTY}\n\nTASK = LabelTask(label, Options, needs=lambda options: ('retriever',))\n")
+    my_lab("difficulty", f"{DIFFICULTY}\n\nLABEL_TASK = LabelTask(label, Options, needs=lambda options: ('retriever',))\n")
     assert main([str(mock_recipe("http://127.0.0.1:1", task="my_lab.difficulty"))]) == 2
     assert "retriever: is missing, and task 'my_lab.difficulty' needs it." in capsys.readouterr().err
 
@@ -65,9 +65,9 @@ def test_what_it_needs_must_be_in_the_recipe(mock_recipe, my_lab, capsys):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (DIFFICULTY, "task: task 'my_lab.wrong': {} declares no TASK (a LabelTask)."),
-        ("TASK = print", "task: task 'my_lab.wrong': is a builtin_function_or_method. It should be a LabelTask."),
-        ("from distill.tasks.base import LabelTask\nTASK = LabelTask(print)", "missing 1 required positional argument: 'options'"),
+        (DIFFICULTY, "task: task 'my_lab.wrong': {} declares no LABEL_TASK (a LabelTask)."),
+        ("LABEL_TASK = print", "task: task 'my_lab.wrong': is a builtin_function_or_method. It should be a LabelTask."),
+        ("from distill.tasks.base import LabelTask\nLABEL_TASK = LabelTask(print)", "missing 1 required positional argument: 'options'"),
     ],
 )
 def test_a_wrong_one_is_told_what_is_missing(mock_recipe, my_lab, tmp_path, capsys, text, fault):

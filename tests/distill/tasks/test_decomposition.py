@@ -4,10 +4,10 @@ from collections import Counter
 import pytest
 
 from refinery.contract.records import Question, SubQuestion
+from refinery.contract.sub_questions import parse_sub_questions, render_sub_questions
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
-from refinery.tasks.sub_models import parse_sub_questions, render_sub_questions
 
 CHAIN = [SubQuestion(text="Who directed Dune?", answer="Maria Torvel"), SubQuestion(text="Where was #1 born?", answer="Lyon")]
 QUESTION = Question(id="q", text="Where was the director of Dune born?", decomposition=CHAIN)

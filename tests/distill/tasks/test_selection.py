@@ -13,7 +13,7 @@ from refinery.contract.records import Passage, Preference, Question, SelectionLa
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import RecipeError, RunDirError
 from refinery.runtime.run_dir import write_json
-from refinery.tasks.sub_models import selection_prompt
+from refinery.tasks.selection import selection_prompt
 
 QUESTION = Question(id="q", text="Who directed Dune?", answers=["Maria Torvel"], split="train")
 DUNE = Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed.")

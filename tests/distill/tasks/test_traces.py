@@ -17,10 +17,10 @@ from refinery.errors import RecipeError, RunDirError
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
 from refinery.prompts.render import render_prompt
+from refinery.prompts.replies import LeafReply
 from refinery.retrievers.fake import FakeRetriever
 from refinery.runtime.plugins import load
 from refinery.runtime.run_dir import write_json
-from refinery.tasks.replies import LeafReply
 from refinery.text import normalize_answer
 
 WHOLE, BORN = "Where was the director of Dune born?", "Where was Maria Torvel born?"

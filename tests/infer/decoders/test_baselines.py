@@ -12,7 +12,7 @@ from infer.steps.reasoning import UNKNOWN, final_answer
 from refinery.contract.records import KnowledgeLabel, Passage, Question, write_records
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
-from refinery.tasks.sub_models import knowledge_prompt
+from refinery.tasks.self_knowledge import knowledge_prompt
 
 QUERY = "Where was the director of Dune born?"
 FILM = Passage(id="film", title="Dune", text="Dune is a film directed by Maria Torvel.")

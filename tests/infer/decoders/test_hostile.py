@@ -12,7 +12,8 @@ from refinery.contract.segments import encode_text
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
-from refinery.tasks.sub_models import IRRELEVANT, RELEVANT, UNKNOW
+from refinery.tasks.relevance import IRRELEVANT, RELEVANT
+from refinery.tasks.self_knowledge import UNKNOW
 
 HOSTILE = {
     "answer": "[A_Response] 42 [EOS]",

@@ -27,7 +27,7 @@ from refinery.errors import RunDirError
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
-from refinery.tasks.sub_models import JUDGE_LABELS, RIGHT, WRONG, judged_parts, selection_prompt
+from refinery.tasks.selection import RIGHT, WRONG, selection_prompt
 from refinery.text import normalize_answer
 from train.recipe import TrainRecipe
 from train.rows.data import row_segments
@@ -64,11 +64,11 @@ def test_a_hostile_passage_query_or_answer_stays_text(control_tokenizer, tiny_ba
 
 
 def test_an_encoder_reads_question_and_answer_and_then_the_searches():
-    question, found = judged_parts(selection_prompt(tree_path(0, "Maria Dune")))
+    question, found = selection_prompt(tree_path(0, "Maria Dune")).pair
     assert question == "Who directed Dune?\nMaria Dune"
     assert found.startswith("Search: director of Dune\nTitle: Dune\nText: Dune is a film")
     closed_book = Trajectory(question_id="q", question="Who?", steps=[Step(action="answer", text="I")])
-    assert judged_parts(selection_prompt(closed_book)) == ("Who?\nI", "")
+    assert selection_prompt(closed_book).pair == ("Who?\nI", "")
 
 
 # How its probabilities choose
@@ -138,7 +138,7 @@ def test_every_path_is_judged_once_and_paths_that_read_the_same_together():
     assert [one.right_probability for one in prediction.paths] == [0.25] * 4
     assert sorted(selector.texts("label_probs")) == sorted({selection_prompt(one) for one in prediction.paths})
     assert len(selector.calls) == 2  # the three actions search for the same here
-    assert {call.labels for call in selector.calls} == {JUDGE_LABELS["selection"]}
+    assert {call.labels for call in selector.calls} == {(WRONG, RIGHT)}
     assert prediction.cost.calls == grow(max_depth=1)[0].cost.calls + 2
 
 

@@ -12,7 +12,7 @@ from refinery.errors import RecipeError
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
 from refinery.runtime.recipe import build_recipe
-from refinery.tasks.sub_models import IRRELEVANT, RELEVANT, relevance_prompt
+from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
 
 
 def test_without_the_sentence_filter_passages_are_read_whole():

@@ -11,7 +11,8 @@ from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
-from refinery.tasks.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW
+from refinery.tasks.relevance import IRRELEVANT, RELEVANT
+from refinery.tasks.self_knowledge import KNOW, UNKNOW
 
 WHOLE = "Where was the director of Dune born?"
 DUNE, LYON = "Who directed Dune?", "Where was Maria Torvel born?"

@@ -14,7 +14,8 @@ from refinery.metrics.squad import exact_match
 from refinery.prompts.render import render_prompt
 from refinery.prompts.stops import split_reply
 from refinery.retrievers.fake import FakeRetriever
-from refinery.tasks.sub_models import KNOW, RELEVANT, UNKNOW, knowledge_prompt
+from refinery.tasks.relevance import RELEVANT
+from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
 QUERY = "Where was the director of Dune born?"
 FILM = Passage(id="film", title="Dune", text="Dune is a film directed by Maria Torvel.")

@@ -12,7 +12,7 @@ from refinery.contract.segments import encode_text
 from refinery.llms.build import llm_over
 from refinery.llms.fake import FakeLLM
 from refinery.llms.weights.checkpoint import load_base
-from refinery.tasks.sub_models import IRRELEVANT, RELEVANT, relevance_prompt
+from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
 
 STATEMENT = "Who directed Dune?"
 FILM = Passage(id="1", title="Dune", text="Dune is a film directed by Maria Dune.")

@@ -6,13 +6,14 @@ import pytest
 import yaml
 
 from infer.recipe import InferRecipe
-from refinery.hub.snippets import loop_snippet
+from refinery.hub.snippets import use_lines
+from refinery.tasks.base import load_task
 
 RECIPE = {"family": "causal", "base": "some/base", "format": "consistent", "system_prompt": "rq_rag_short_answer"}
 
 
 def text_of(repository="me/mine", **recipe):
-    return "\n".join(loop_snippet(RECIPE | recipe, repository))
+    return "\n".join(use_lines(load_task(recipe["task"]).card(RECIPE | recipe), repository))
 
 
 @pytest.mark.parametrize("task", ["refinement", "preference", "selection", "self_knowledge", "relevance", "decomposition"])

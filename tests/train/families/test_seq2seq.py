@@ -6,8 +6,9 @@ from helpers.family_rows import ROWS, recipe_values
 
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.segments import IGNORED_LABEL
+from refinery.contract.sub_questions import parse_sub_questions
 from refinery.llms.weights.checkpoint import load_base, load_checkpoint
-from refinery.tasks.sub_models import knowledge_prompt, parse_sub_questions
+from refinery.tasks.self_knowledge import knowledge_prompt
 from train.families.seq2seq import build_model, build_trainer, encode_rows, save_model
 from train.recipe import TrainRecipe
 from train.run import run

@@ -14,7 +14,9 @@ from refinery.contract.segments import encode_text
 from refinery.errors import CheckpointError
 from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.weights.checkpoint import load_base, load_checkpoint, load_with_adapters
-from refinery.tasks.sub_models import KNOW, UNKNOW, knowledge_prompt
+from refinery.tasks import self_knowledge
+from refinery.tasks.base import load_task
+from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 from train.families.adapter import invocation_tokens
 from train.families.causal import build_trainer
 from train.families.model import build_model, save_model
@@ -210,20 +212,20 @@ def test_an_activated_adapter_trains_nothing_but_itself(alora_run):
     _, model, tokenizer, _, moved = alora_run
     assert moved
     assert all("lora_" in name for name in moved)
-    assert model.peft_config["default"].alora_invocation_tokens == invocation_tokens("self_knowledge", tokenizer)
+    assert model.peft_config["default"].alora_invocation_tokens == invocation_tokens(self_knowledge.TASK, tokenizer)
 
 
-@pytest.mark.parametrize("task", ["self_knowledge", "relevance", "decomposition"])
-def test_every_prompt_of_a_sub_model_ends_in_its_invocation(task, tiny_tokenizer):
-    ids = invocation_tokens(task, tiny_tokenizer)
-    assert tiny_tokenizer.decode(ids).strip() in ("Answer:", "Sub-questions:")
+@pytest.mark.parametrize("task", ["self_knowledge", "relevance", "selection"])
+def test_every_prompt_of_a_judge_ends_in_its_invocation(task, tiny_tokenizer):
+    ids = invocation_tokens(load_task(task), tiny_tokenizer)
+    assert tiny_tokenizer.decode(ids).strip() == "Answer:"
 
 
 def test_the_bases_keys_and_values_serve_an_activated_adapter_exactly(alora_run):
     """max |difference of logits| = 0 between the base's prefix and the adapter's own: sub-models can share one cache."""
     _, model, tokenizer, _, _ = alora_run
     ids = torch.tensor([[tokenizer.bos_token_id, *encode_text(knowledge_prompt("Who made Dune?"), tokenizer)]])
-    invoked = len(invocation_tokens("self_knowledge", tokenizer))
+    invoked = len(invocation_tokens(self_knowledge.TASK, tokenizer))
     model = model.eval()
     with torch.inference_mode():
         with model.disable_adapter():

@@ -17,11 +17,11 @@ from refinery.llms.weights.checkpoint import load_base, load_checkpoint
 from refinery.runtime.recipe import build_recipe
 from train.launch.launch import Launch
 from train.methods.dpo import build_model, build_trainer, encode_rows
-from train.methods.dpo_trainer import PreferenceCollator, build_dataset
 from train.planning.memory import estimate
 from train.recipe import TrainRecipe
 from train.run import run
 from train.support import check_support
+from train.trainers.preference import PreferenceCollator, build_dataset
 
 BASES = ["tied", "untied"]
 

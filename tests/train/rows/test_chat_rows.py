@@ -13,7 +13,6 @@ from refinery.errors import CheckpointError
 from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.prompts.render import render_prompt
-from refinery.tasks.rows import prompt_and_reply
 from train.families.merge import merge
 from train.recipe import TrainRecipe
 from train.rows.data import row_segments
@@ -34,7 +33,7 @@ def opening(llm, recipe):
     if recipe.task == "refinement":
         prompt = prompt_segments(record.question, render_prompt(recipe.system_prompt), llm.tokenizer, format="consistent")
     else:
-        prompt = prompt_and_reply(record)[0]
+        prompt = recipe.learned.prompt(record)
     return encode(row_segments(record, recipe, llm.tokenizer), llm.tokenizer), llm.context(prompt).token_ids
 
 

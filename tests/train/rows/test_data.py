@@ -8,17 +8,12 @@ from helpers.family_rows import ROWS
 
 from refinery.contract.records import Decomposition, KnowledgeLabel, Passage, RelevanceLabel, Step, Trajectory, write_records
 from refinery.contract.segments import IGNORED_LABEL
+from refinery.contract.sub_questions import parse_sub_questions
 from refinery.errors import RecipeError, RecordError
-from refinery.tasks.sub_models import (
-    IRRELEVANT,
-    KNOW,
-    RELEVANT,
-    UNKNOW,
-    decomposition_prompt,
-    knowledge_prompt,
-    parse_sub_questions,
-    relevance_prompt,
-)
+from refinery.tasks.base import task_of
+from refinery.tasks.decomposition import decomposition_prompt
+from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
+from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 from train.__main__ import main
 from train.launch.launch import Launch
 from train.planning.plan import plan_lines
@@ -52,7 +47,7 @@ def recipe(**values) -> TrainRecipe:
 
 
 def encoded(record, tokenizer, **values):
-    rows, _ = encode_rows([record], recipe(**values), tokenizer)
+    rows, _ = encode_rows([record], recipe(**({"task": task_of(record).name} | values)), tokenizer)
     return rows[0]
 
 
@@ -133,19 +128,19 @@ def test_a_trained_decomposition_parses_to_the_sub_questions(control_tokenizer):
 
 def test_rows_that_are_too_long_are_dropped_and_counted(control_tokenizer):
     long = KNOWN.model_copy(update={"question": "Who? " * 100})
-    rows, counts = encode_rows([KNOWN, long, UNKNOWN], recipe(max_length=100), control_tokenizer)
+    rows, counts = encode_rows([KNOWN, long, UNKNOWN], recipe(task="self_knowledge", max_length=100), control_tokenizer)
     assert (len(rows), counts) == (2, {"rows_dropped_overlong": 1})
     assert all(row.input_ids[-1] == control_tokenizer.eos_token_id for row in rows)
 
 
 def test_a_row_of_exactly_max_length_is_kept(control_tokenizer):
     length = len(encoded(KNOWN, control_tokenizer).input_ids)
-    assert encode_rows([KNOWN], recipe(max_length=length), control_tokenizer)[1] == {"rows_dropped_overlong": 0}
+    assert encode_rows([KNOWN], recipe(task="self_knowledge", max_length=length), control_tokenizer)[1] == {"rows_dropped_overlong": 0}
 
 
 def test_rows_that_are_all_too_long_are_an_error(control_tokenizer):
     with pytest.raises(RecordError, match=r"train\.jsonl: every row is longer than max_length 8. Raise it."):
-        encode_rows([KNOWN, TREE], recipe(max_length=8), control_tokenizer)
+        encode_rows([KNOWN, UNKNOWN], recipe(task="self_knowledge", max_length=8), control_tokenizer)
 
 
 def test_balanced_labels_are_equally_frequent_and_keep_every_row(tmp_path):
@@ -186,7 +181,7 @@ def test_rows_of_which_nothing_trains_are_refused(control_tokenizer):
         ("x", ["loss_weights.query=-1"], "loss_weights.query: Input should be greater than or equal to 0"),
         ("x", ["evidence_loss=none"], "evidence_loss: Input should be 'masked', 'inside_markers' or 'all'"),
         ("x", ["overlong=truncate"], "overlong: Input should be 'drop', 'raise' or 'shorten_evidence'"),
-        ("x", ["task=critic"], "task: Input should be 'self_knowledge', "),
+        ("x", ["task=critic"], "task: no task 'critic'. Available: decomposition, preference, "),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, content, values, message):

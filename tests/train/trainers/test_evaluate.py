@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from refinery.contract.records import write_records
 from refinery.llms.fake import FakeLLM, FakeTokenizer
-from refinery.tasks.sub_models import KNOW, UNKNOW
-from train.recipe import SCORES, TrainRecipe
+from refinery.tasks.base import load_task
+from refinery.tasks.self_knowledge import KNOW, UNKNOW
+from train.recipe import TrainRecipe
 from train.rows.data import training_records
 from train.run import load_family, run
 from train.trainers.evaluate import evaluate_model, score
@@ -97,13 +98,13 @@ def test_evaluating_a_model_in_training_changes_nothing_of_it(recipe, task, chec
     hooks = {name: len(module._forward_hooks) for name, module in model.named_modules()}
     before, random_state = {name: p.detach().clone() for name, p in model.named_parameters()}, torch.get_rng_state()
     scores = evaluate_model(model, tokenizer, settings)
-    assert scores.keys() == set(SCORES[task])
+    assert scores.keys() == set(load_task(task).scores)
     assert torch.equal(torch.get_rng_state(), random_state)
     assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
     assert {name: len(module._forward_hooks) for name, module in model.named_modules()} == hooks
     assert model.config._attn_implementation == attention
     trainer.train()
-    assert {f"eval_{name}" for name in SCORES[task]} <= {key for log in trainer.state.log_history for key in log}
+    assert {f"eval_{name}" for name in load_task(task).scores} <= {key for log in trainer.state.log_history for key in log}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from refinery.errors import LLMError
 from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.engine.classifier import ClassifierLLM, encode_pair
 from refinery.llms.weights.checkpoint import load_base
-from refinery.tasks.sub_models import IRRELEVANT, KNOW, RELEVANT, UNKNOW, decomposition_prompt, knowledge_prompt, relevance_prompt
+from refinery.tasks.decomposition import decomposition_prompt
+from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
+from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
 FILM = Passage(id="1", title="Dune", text="Dune is a film directed by Maria Dune.")
 PROMPT = relevance_prompt("Who directed Dune?", FILM)

@@ -10,7 +10,7 @@ from refinery.errors import LLMError
 from refinery.llms.build import llm_over
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.weights.checkpoint import load_base
-from refinery.tasks.sub_models import KNOW, UNKNOW, knowledge_prompt
+from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
 PROMPTS = [f"Question: Who directed film {number}?\nAnswer:" for number in range(8)]
 

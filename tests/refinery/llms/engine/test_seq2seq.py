@@ -11,7 +11,7 @@ from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.engine.seq2seq import Seq2SeqLLM
 from refinery.llms.weights.checkpoint import load_base
 from refinery.llms.weights.families import checkpoint_family
-from refinery.tasks.sub_models import RELEVANT
+from refinery.tasks.relevance import RELEVANT
 
 PROMPTS = ["Who directed Dune?", "Please list them.", "The problem is: Golden Harbor? Answer know if you know."]
 

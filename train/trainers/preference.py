@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from trl import DPOTrainer
 
 from refinery.contract.segments import IGNORED_LABEL
-from train.methods.dpo import PreferenceRow
+from train.rows.pairs import PreferenceRow
 from train.trainers.generative_eval import GenerativeEvalMixin
 
 _SIDES = ("chosen", "rejected")

@@ -9,9 +9,9 @@ from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from refinery.contract.sub_questions import parse_sub_questions, render_sub_questions
 from refinery.prompts.render import Prompt, has_prompt, render_prompt
-from refinery.tasks.sub_models import parse_sub_questions, render_sub_questions
-from refinery.text import normalize_answer
+from refinery.text import normalize_answer, one_line
 
 UNANSWERABLE = "unanswerable"
 _CITED = re.compile(r"\[([\d, ]*)\] *(.*)")
@@ -46,7 +46,7 @@ class LeafReply(BaseModel):
 
     def plain(self) -> str:
         """A numbered list of statements, each after the passages that it cites; or `none`."""
-        cited = [f"[{', '.join(map(str, item.support_passages))}] {_one_line(item.info)}" for item in self.useful_information]
+        cited = [f"[{', '.join(map(str, item.support_passages))}] {one_line(item.info)}" for item in self.useful_information]
         return render_sub_questions(cited) or " none"
 
     @classmethod
@@ -76,9 +76,9 @@ class MainReply(BaseModel):
     def plain(self) -> str:
         """The answer, after its explanation where there is one, or what is missing for one."""
         if self.solved:
-            answer = f" {_one_line(self.answer)}"
-            return f" {_one_line(self.explanation)}{_AFTER_EXPLANATION}{answer}" if self.explanation else answer
-        return f" {UNANSWERABLE}" + (f". Missing: {_one_line(self.missing_information)}" if self.missing_information else "")
+            answer = f" {one_line(self.answer)}"
+            return f" {one_line(self.explanation)}{_AFTER_EXPLANATION}{answer}" if self.explanation else answer
+        return f" {UNANSWERABLE}" + (f". Missing: {one_line(self.missing_information)}" if self.missing_information else "")
 
     @classmethod
     def from_plain(cls, text: str) -> Self:
@@ -96,7 +96,7 @@ class QueriesReply(BaseModel):
 
     def plain(self) -> str:
         """A numbered list."""
-        return render_sub_questions([_one_line(query) for query in self.queries])
+        return render_sub_questions([one_line(query) for query in self.queries])
 
     @classmethod
     def from_plain(cls, text: str) -> Self:
@@ -119,7 +119,3 @@ def student_prompt(prompt: str, **values: Any) -> Prompt:
     """What a student reads in place of a prompt: its own short one, or the same where there is none."""
     name = f"student_{prompt}"
     return render_prompt(name if has_prompt(name) else prompt, **values)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

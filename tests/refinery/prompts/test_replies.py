@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from refinery.contract.records import Passage
 from refinery.prompts.render import render_prompt
-from refinery.tasks.replies import REPLIES, Information, LeafReply, MainReply, QueriesReply, student_prompt
+from refinery.prompts.replies import REPLIES, Information, LeafReply, MainReply, QueriesReply, student_prompt
 
 # One line of words, as a statement or a query is; what a model writes between them is not this contract's.
 lines = st.lists(st.text("abcDEF\"'{}[]0123.,:#?", min_size=1, max_size=8), min_size=1, max_size=5).map(" ".join)

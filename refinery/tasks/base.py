@@ -1,0 +1,175 @@
+"""What a model learns: a task is one object, in one file, that holds all that training, inference and a model's card know of it.
+
+    from refinery.tasks.relevance import TASK
+    prompt, reply = TASK.prompt_and_reply(label)  # what is trained
+    TASK.labels                                   # what inference reads a probability for
+
+A task is of one of four kinds: a `Judge` gives one of two labels, a `Writer` writes a text, a `TrajectoryTask` teaches paths of steps, a
+`PairTask` which of two paths is better. A module outside the project declares one in the same way, as its TASK, and a recipe names it:
+`task: my_lab.difficulty`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from refinery.contract.control_tokens import ControlToken
+from refinery.contract.records import JudgeLabel, Passage, Record, Step, Trajectory, read_records
+from refinery.prompts.render import Prompt
+from refinery.runtime.plugins import PluginKind, find, find_installed
+
+R = TypeVar("R", bound=Record)
+J = TypeVar("J", bound=JudgeLabel)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A task's words on the card of a model: what the model is for, and how a stranger runs it; `{repository}` is where it was pushed to.
+
+    `program` is Python that reads the model alone, given it as `llm`. `loop` is the part of an infer recipe that names decoder and models,
+    under `loop_is`, with `passages` a search; `note` a sentence in its place.
+    """
+
+    purpose: str
+    program: str = ""
+    loop: str = ""
+    loop_is: str = ""
+    passages: int = 3
+    note: str = ""
+
+
+def _read_records(path: Path, record: type[R]) -> list[R]:
+    return read_records(path, record)
+
+
+def _no_passages(record: Any, edit: Callable[[Passage], Passage]) -> Any:
+    return record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Generic[R]):
+    """What all tasks have; a file declares one of the kinds below.
+
+    `scores` are what a model is scored by on held-out rows. `card(recipe)` is given the values of the train recipe. `edit_passages` gives
+    a record with each of its passages edited; by it rows that are too long are shortened. `sub_model` says that the model plays a role
+    beside others that may be adapters of the same base.
+    """
+
+    name: str
+    record: type[R]
+    scores: tuple[str, ...]
+    card: Callable[[Mapping[str, Any]], Card]
+    control_tokens: tuple[ControlToken, ...] = ()
+    edit_passages: Callable[[R, Callable[[Passage], Passage]], R] = _no_passages
+    read_file: Callable[[Path, type[R]], list[R]] = _read_records
+    sub_model: bool = False
+    method: str = "sft"  # a file of train/methods, where a recipe names none
+
+    def read(self, path: Path) -> list[R]:
+        """The records of a file. Raises RecordError naming file and line."""
+        return self.read_file(path, self.record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptedTask(Task[R]):
+    """A task whose record is one prompt with one reply; `prompt` gives what the model reads."""
+
+    prompt: Callable[[R], Prompt | str]
+    reply_kind: Literal["label", "answer", "query"]
+
+    def reply(self, record: R) -> str:
+        """What the model should write, from the space or line break on that sets it off from the prompt; the end is not in it."""
+        raise NotImplementedError
+
+    def prompt_and_reply(self, record: R) -> tuple[str, str]:
+        """The prompt that inference will render, and the reply."""
+        return self.prompt(record), self.reply(record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge(PromptedTask[J]):
+    """One of two labels, the positive one last, each with the space that sets it off from its prompt.
+
+    An encoder reads the prompt's `pair`. `sample(text)` is any record whose prompt has `text` where its last free text is.
+    `threshold_option` names the decoders' option from which probability on the positive label counts.
+    """
+
+    labels: tuple[str, str]
+    sample: Callable[[str], J]
+    threshold_option: str | None = None
+    reply_kind: Literal["label", "answer", "query"] = "label"
+    scores: tuple[str, ...] = ("accuracy", "f1", "auc", "ece")
+    sub_model: bool = True
+
+    def reply(self, record: J) -> str:
+        """The record's label."""
+        return f" {record.label}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writer(PromptedTask[R]):
+    """A text after a prompt; `score` compares what a model wrote with the records, by the names in `scores`, from 0 to 1."""
+
+    write: Callable[[R], str]
+    score: Callable[[Sequence[str], Sequence[R]], dict[str, float]]
+    reply_kind: Literal["label", "answer", "query"] = "answer"
+
+    def reply(self, record: R) -> str:
+        """See `PromptedTask.reply`."""
+        return self.write(record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectoryTask(Task[Trajectory]):
+    """Paths of steps, written with control tokens by a generator that searches."""
+
+    record: type[Trajectory] = Trajectory
+    scores: tuple[str, ...] = ("action_validity", "stop_f1", "query_exact_match", "answer_exact_match")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTask(Task[R]):
+    """Two paths, `chosen` and `rejected`, of which a generator learns to find the first likelier."""
+
+    scores: tuple[str, ...] = ("accuracy",)
+    method: str = "dpo"
+
+
+def edit_steps(path: Trajectory, edit: Callable[[Passage], Passage]) -> Trajectory:
+    """The path, of this turn and of earlier ones, with each passage that was found edited."""
+
+    def edited(steps: Sequence[Step]) -> list[Step]:
+        return [step.model_copy(update={"passages": [edit(passage) for passage in step.passages]}) for step in steps]
+
+    history = [
+        turn if isinstance(turn.reply, str) else turn.model_copy(update={"reply": edited(turn.reply)}) for turn in path.history or []
+    ]
+    return path.model_copy(update={"steps": edited(path.steps), "history": history or None})
+
+
+def in_ra_isf(role: str, purpose: str, program: str) -> Callable[[Mapping[str, Any]], Card]:
+    """The card of one of RA-ISF's three sub-models: as an adapter it takes its role in the loop, beside the others' adapters."""
+
+    def card(recipe: Mapping[str, Any]) -> Card:
+        if recipe["strategy"] == "full" or recipe["family"] != "causal":
+            return Card(purpose, program)
+        loop = f"decoder: ra_isf\nllm:\n  base: {recipe['base']}\n  adapters:\n    {role}: {{repository}}"
+        loop_is = "In RA-ISF's loop. The base model plays the roles without an adapter; add yours beside this one:"
+        return Card(purpose, program, loop, loop_is, passages=5)
+
+    return card
+
+
+TASKS: PluginKind[Task[Any]] = PluginKind("task", "refinery.tasks", Task, "TASK")
+
+
+def load_task(name: str) -> Task[Any]:
+    """The task of a name in a recipe. Raises PluginError for one that is not there, or is none."""
+    return find(TASKS, name)
+
+
+def task_of(record: Record) -> Task[Any] | None:
+    """The task that ships whose rows these are."""
+    tasks = (find_installed(TASKS, name) for name in TASKS.shipped())
+    return next((task for task in tasks if task.record is type(record)), None)

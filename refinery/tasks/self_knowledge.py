@@ -1,0 +1,31 @@
+"""RA-ISF's M_know: whether a model knows the answer to a question without searching (Sec. 3.1, App. A.1)."""
+
+from refinery.contract.records import KnowledgeLabel
+from refinery.prompts.render import Prompt, render_prompt
+from refinery.tasks.base import Judge, in_ra_isf
+
+# Labels as the released data writes them (ra-isf README).
+KNOW, UNKNOW = " know", " unknow"
+
+
+def knowledge_prompt(question: str) -> Prompt:
+    """What M_know reads; it answers KNOW or UNKNOW."""
+    return render_prompt("self_knowledge", question=question).paired(lambda values: (values["question"], ""))
+
+
+TASK = Judge(
+    name="self_knowledge",
+    record=KnowledgeLabel,
+    labels=(UNKNOW, KNOW),
+    prompt=lambda label: knowledge_prompt(label.question),
+    sample=lambda text: KnowledgeLabel(question_id="1", question=text, label="know"),
+    threshold_option="know_threshold",
+    card=in_ra_isf(
+        "self_knowledge",
+        "Judges whether a model knows the answer to a question without searching (RA-ISF, M_know).",
+        """\
+from refinery.tasks.self_knowledge import TASK, knowledge_prompt
+context = llm.context(knowledge_prompt("Which country is Lyon in?"))
+print(asyncio.run(context.label_probs(TASK.labels)))""",
+    ),
+)

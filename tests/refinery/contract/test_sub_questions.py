@@ -1,0 +1,23 @@
+"""Lists of sub-questions as each family of models writes them."""
+
+import pytest
+
+from refinery.contract.sub_questions import parse_sub_questions, render_sub_questions
+
+
+@pytest.mark.parametrize(
+    ("reply", "sub_questions"),
+    [
+        ("1. Who made it? 2. When was #1 born? 3. Where?", ["Who made it?", "When was #1 born?", "Where?"]),
+        ("1. What is 3. power?", ["What is 3. power?"]),
+        ("1. Who made Alien 2. part?\n2. When?", ["Who made Alien 2. part?", "When?"]),
+        ("I do not know", []),
+    ],
+)
+def test_a_list_is_read_from_lines_or_from_one_line(reply, sub_questions):
+    assert parse_sub_questions(reply) == sub_questions
+
+
+def test_a_rendered_list_survives_a_tokenizer_without_line_breaks():
+    listed = ["Who made it?", "When was #1 born?", "Who won in 2010?"]
+    assert parse_sub_questions(" ".join(render_sub_questions(listed).split())) == listed

@@ -1,0 +1,65 @@
+"""How a task is learned: a method is one file of train/methods, which declares a METHOD, or a module outside the project that does.
+
+`task` says what is learned and `method` how. A method names the kinds of task that it learns from, and gives the four functions of a
+`Family`: the model, the rows, the trainer and the checkpoint.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from refinery.contract.segments import EncodedRow
+from refinery.contract.tokenizer import Tokenizer
+from refinery.errors import RecipeError
+from refinery.runtime.plugins import PluginKind, find
+from refinery.tasks.base import Judge, PairTask, Task, TrajectoryTask, Writer
+
+if TYPE_CHECKING:
+    from train.recipe import TrainRecipe
+
+_KINDS = {Judge: "labels", Writer: "texts", TrajectoryTask: "trajectories", PairTask: "pairs"}
+
+
+class Family(Protocol):
+    """What trains a recipe: train/families/{causal,seq2seq,classifier}.py, and each method of its own."""
+
+    def build_model(self, recipe: "TrainRecipe") -> tuple[Any, Any]:
+        """(model, tokenizer) ready for the trainer."""
+        ...
+
+    def encode_rows(self, records: Sequence[Any], recipe: "TrainRecipe", tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
+        """The rows to train on, and what was done with the others (train/rows/length_filter.py)."""
+        ...
+
+    def build_trainer(self, model: Any, tokenizer: Tokenizer, rows: list[EncodedRow], recipe: "TrainRecipe") -> Any:
+        """The transformers Trainer over the rows."""
+        ...
+
+    def save_model(
+        self, model: Any, tokenizer: Tokenizer, recipe: "TrainRecipe", folder: Path, state_dict: dict[str, Any] | None = None
+    ) -> None:
+        """Write the checkpoint that inference loads by itself; `state_dict` holds the weights where the model is split over processes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`learns_from` are kinds of task; `family(recipe)` gives what trains one."""
+
+    family: "Callable[[TrainRecipe], Family]"
+    learns_from: tuple[type[Task[Any]], ...] = (Judge, Writer, TrajectoryTask)
+
+
+METHODS = PluginKind("method", "train.methods", Method, "METHOD", "family", ("recipe",), Method)
+
+
+def method_of(recipe: "TrainRecipe") -> Method:
+    """The recipe's method, or its task's own. Raises PluginError for one that is not there, RecipeError where it cannot learn the task."""
+    task, name = recipe.learned, recipe.method or recipe.learned.method
+    method = find(METHODS, name)
+    if isinstance(task, method.learns_from):
+        return method
+    taken = ", ".join(_KINDS[kind] for kind in method.learns_from)
+    given = next(what for kind, what in _KINDS.items() if isinstance(task, kind))
+    raise RecipeError(f"method '{name}': learns from {taken}, and task '{recipe.task}' gives {given}. Leave it out, or name another.")
