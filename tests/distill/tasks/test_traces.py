@@ -8,6 +8,7 @@ import pytest
 
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
+from distill.tasks import traces
 from distill.teacher.teacher import RejectedRow
 from infer.decoders import migres, rag, re_thinking, rq_rag
 from infer.session import Session
@@ -19,7 +20,6 @@ from refinery.llms.fake import FakeLLM
 from refinery.prompts.render import render_prompt
 from refinery.prompts.replies import LeafReply
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime.plugins import load
 from refinery.runtime.run_dir import write_json
 from refinery.text import normalize_answer
 
@@ -75,7 +75,7 @@ def rows(tmp_path):
             runs.append(run)
         recipe = DistillRecipe(task="traces", options=options, questions=["q.jsonl"], runs=runs, output_dir="unused")
         context = LabelContext(recipe, None, None, None, options=recipe.task_options())
-        return asyncio.run(load("distill.tasks", "traces").label(question, context))
+        return asyncio.run(traces.label(question, context))
 
     return label
 
