@@ -1,0 +1,53 @@
+"""The Python of README, CONTRIBUTING and docs/: each document's blocks run in order, in a folder where the demo's data is made."""
+
+import re
+
+import pytest
+from helpers.demo_teacher import WORLDS
+from helpers.documents import GUIDES, PROJECT
+
+from refinery.demo.teacher.replies import serve
+from refinery.demo.world.data import write_demo_data
+
+BLOCKS = {path: "\n".join(re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)) for path in GUIDES}
+README = PROJECT / "README.md"
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """What each document's Python leaves behind, by document, where the demo's teacher answers for OpenAI."""
+    folder = tmp_path_factory.mktemp("demo")
+    write_demo_data(0, folder / "runs" / "demo" / "data")
+    with pytest.MonkeyPatch.context() as patch, serve(WORLDS) as server:
+        patch.chdir(folder)
+        patch.setenv("OPENAI_BASE_URL", server.base_url)
+        patch.setenv("OPENAI_API_KEY", "none")
+        left = {path: {"folder": folder} for path in GUIDES}
+        for path, source in BLOCKS.items():
+            exec(source, left[path])
+        yield left
+
+
+def test_the_readme_shows_the_five_functions():
+    assert [name for name in ("load", "score", "label", "train", "search") if f"refinery.{name}(" not in BLOCKS[README]] == []
+
+
+def test_the_readme_answers_and_scores_a_question(names):
+    assert names[README]["prediction"].answer in names[README]["questions"][0].answers
+    assert names[README]["scores"]["em.squad"].mean == 100
+
+
+def test_the_readme_labels_questions_at_a_price(names):
+    labels = names[README]["labels"]
+    assert (labels.metrics["questions_labelled"], len(labels.rows)) == (20, 100)
+    assert 0 < labels.metrics["teacher"]["cost_usd"] < 1
+
+
+def test_the_readme_trains_a_checkpoint_on_these_labels(names):
+    trained = names[README]["trained"]
+    assert trained.metrics["rows"] == len(names[README]["labels"].rows)
+    assert (names[README]["folder"] / trained.path / "adapter_model.safetensors").exists()
+
+
+def test_the_readme_finds_passages(names):
+    assert names[README]["hit"].retrieval_score > 0
