@@ -8,13 +8,16 @@ import pytest
 from helpers.documents import DOCUMENTS, PROJECT
 
 from distill.stores.base import STORES
-from distill.tasks.base import TASKS
+from distill.tasks.base import TASKS as LABEL_TASKS
 from infer.decoders.base import DECODERS
 from refinery.llms.served.protocols.base import PROTOCOLS
 from refinery.metrics.registry import METRIC_KIND
 from refinery.questions.base import READERS
 from refinery.retrievers.base import RETRIEVERS
+from refinery.tasks.base import TASKS
+from train.methods.base import METHODS
 
+KINDS = [DECODERS, LABEL_TASKS, TASKS, METHODS, RETRIEVERS, READERS, METRIC_KIND, PROTOCOLS, STORES]
 FOLDERS = "refinery|distill|train|infer|recipes|accelerate_configs|tests|benchmarks|docs|examples"
 by_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
 
@@ -49,7 +52,7 @@ def test_every_name_of_the_api_pages_exists():
         assert resolve_name(name), name
 
 
-@pytest.mark.parametrize("kind", [DECODERS, TASKS, RETRIEVERS, READERS, METRIC_KIND, PROTOCOLS, STORES], ids=lambda kind: kind.noun)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.package)
 def test_the_table_of_parts_says_what_each_kind_declares(kind):
     row = next(line for line in (PROJECT / "docs" / "api" / "parts.md").read_text().splitlines() if f"| `{kind.package}` |" in line)
     function = f"`{kind.function}({', '.join(kind.parameters)})`" if kind.function else ""

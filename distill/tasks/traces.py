@@ -2,7 +2,7 @@
 
 Kept are the calls of questions that were answered right, and of those the calls that passed the method's own checks: a reply that the
 decoder could use, all of whose citations hold; a search that found a supporting passage that was not found before. `form: steps` gives a
-row per call, with the student's prompt and reply of refinery/tasks/replies.py; `form: trajectories` gives the searches and the answer as
+row per call, with the student's prompt and reply of refinery/prompts/replies.py; `form: trajectories` gives the searches and the answer as
 one trajectory with control tokens, so that one generator learns the method's way through a question and RQ-RAG's decoder runs it. Of a tree
 this is its likeliest path with a right answer, with the searches on that path alone.
 
