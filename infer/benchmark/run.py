@@ -16,7 +16,7 @@ from infer.benchmark.reference.rq_rag import ReferencePath, decode_plainly
 from infer.benchmark.world import Shape, build_model, build_tokenizer, draw_questions, find_passages
 from infer.decoders import ra_isf, rq_rag
 from infer.session import Session
-from refinery.contract.records import Question, Trajectory
+from refinery.contract.records import Passage, Question, Trajectory
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.llms.base import LLM
@@ -24,6 +24,8 @@ from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
 
 if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
+
     from refinery.llms.engine.huggingface import HuggingFaceLLM
 
 LARGE = Shape(hidden_size=384, intermediate_size=1344, layers=2, heads=4, vocabulary=49_152, question_words=90, passage_words=145)
@@ -123,7 +125,7 @@ class _World:
     """A model with its tokenizer, and the two ways to decode with it."""
 
     shape: Shape
-    model: Any
+    model: "LlamaForCausalLM"
     tokenizer: Tokenizer
 
     @classmethod
@@ -131,7 +133,7 @@ class _World:
         tokenizer = build_tokenizer(shape.vocabulary)
         return cls(shape, build_model(shape, tokenizer, device=device, dtype=dtype), tokenizer)
 
-    def find(self, query: str) -> Sequence[Any]:
+    def find(self, query: str) -> list[Passage]:
         return find_passages(query, self.shape)
 
     def engine(self, *, kv_tokens: int) -> "HuggingFaceLLM":

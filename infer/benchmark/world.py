@@ -5,7 +5,7 @@ A random model writes random queries, so passages are drawn from the query's own
 
 import random
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.records import Passage, Question
@@ -13,6 +13,9 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT
 from refinery.tasks.self_knowledge import KNOW, UNKNOW
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 _PASSAGES_PER_QUERY = 3  # RQ-RAG Sec. 3.3
 
@@ -30,7 +33,7 @@ class Shape:
     passage_words: int
 
 
-def build_model(shape: Shape, tokenizer: Tokenizer, *, device: str = "cpu", dtype: str = "float32") -> Any:
+def build_model(shape: Shape, tokenizer: Tokenizer, *, device: str = "cpu", dtype: str = "float32") -> "LlamaForCausalLM":
     """A random Llama, its head scaled up so that greedy choices do not hang on the last bit."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -7,9 +7,12 @@ one machine and one precision, so that equal weights give equal outputs, and no 
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedModel
 
 EXAMPLES_FILE = "examples.jsonl"
 NUM_EXAMPLES = 3
@@ -32,9 +35,11 @@ def outputs(folder: Path, examples: list[dict[str, Any]]) -> list[str]:
     return outputs_of(*load_checkpoint(str(folder)), examples)
 
 
-def outputs_of(model: Any, tokenizer: Tokenizer, examples: list[dict[str, Any]]) -> list[str]:
+def outputs_of(model: "PreTrainedModel", tokenizer: Tokenizer, examples: list[dict[str, Any]]) -> list[str]:
     """The same for a model that is loaded."""
     import torch
+
+    from refinery.llms.weights.families import head_labels
 
     model.eval()
     found = []
@@ -42,12 +47,13 @@ def outputs_of(model: Any, tokenizer: Tokenizer, examples: list[dict[str, Any]])
         for example in examples:
             ids = torch.tensor([example["input_ids"]])
             if model.can_generate():
-                written = model.generate(
+                # transformers' type of `self` has attributes that no model declares.
+                written = cast("LlamaForCausalLM", model).generate(  # pyright: ignore[reportAttributeAccessIssue]
                     input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=_MAX_NEW_TOKENS
                 )
                 start = 0 if model.config.is_encoder_decoder else ids.shape[1]
                 found.append(tokenizer.decode(written[0, start:], skip_special_tokens=False))
             else:
                 probs = model(input_ids=ids).logits[0].float().softmax(-1).tolist()
-                found.append(", ".join(f"{model.config.id2label[i]} {share:.4f}" for i, share in enumerate(probs)))
+                found.append(", ".join(f"{label} {share:.4f}" for label, share in zip(head_labels(model), probs, strict=True)))
     return found

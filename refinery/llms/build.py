@@ -1,6 +1,6 @@
 """Build the LLM that a recipe names."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -12,6 +12,10 @@ from refinery.llms.weights.device import inference_dtype, own_device, warn_of_sl
 from refinery.llms.weights.families import FamilyName, checkpoint_family
 from refinery.runtime.background_loop import run_anywhere
 from refinery.runtime.recipe import Recipe
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
 # A role names a part of a PEFT model, which torch takes no dots in.
 Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
@@ -64,7 +68,7 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
         model, tokenizer = load_with_adapters(config.base, config.adapters, dtype=dtype, chat_template=config.chat_template)
     else:
         model, tokenizer = load_checkpoint(config.base, dtype=dtype, chat_template=config.chat_template)
-    model = model.to(device)
+    model.to(device)  # pyright: ignore[reportArgumentType]  # transformers wraps it in a way that hides `self`
     if family == "classifier":
         return llm_over(model, tokenizer, family, kv_tokens=config.kv_tokens)
     return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=config.kv_tokens, seed=config.seed)
@@ -75,7 +79,7 @@ def model_family(config: ModelConfig) -> FamilyName:
     return checkpoint_family(next(iter(config.adapters.values()), config.base))
 
 
-def llm_over(model: Any, tokenizer: Tokenizer, family: FamilyName, **settings: Any) -> LLM:
+def llm_over(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, family: FamilyName, **settings: Any) -> LLM:
     """The engine for a model of a family that is loaded already; `settings` are the engine's own."""
     if family == "seq2seq":
         from refinery.llms.engine.seq2seq import Seq2SeqLLM

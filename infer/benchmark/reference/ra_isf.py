@@ -1,15 +1,19 @@
 """RA-ISF's Algorithm 1 decoded plainly: one call after the other, every prompt encoded from its beginning, nothing shared or kept."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from refinery.contract.records import Passage
 from refinery.contract.segments import encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.prompts.render import render_prompt
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
 from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 
 class PlainSolver:
@@ -17,8 +21,8 @@ class PlainSolver:
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any,
+        model: "LlamaForCausalLM",
+        tokenizer: Tokenizer,
         search: Callable[[str], Sequence[Passage]],
         decompose: Callable[[str], Sequence[str]],
         *,
@@ -54,7 +58,8 @@ class PlainSolver:
         ids = self._ids(prompt)
         end = self.tokenizer.eos_token_id
         mask = torch.ones_like(ids)
-        output = self.model.generate(
+        # transformers' type of `self` has attributes that no model declares.
+        output = self.model.generate(  # pyright: ignore[reportAttributeAccessIssue]
             ids, attention_mask=mask, max_new_tokens=self.max_new_tokens, do_sample=False, eos_token_id=end, pad_token_id=end
         )
         return self.tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True).strip()

@@ -5,14 +5,18 @@ and a second pass over every finished path for its scores.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from refinery.contract.formats import END, action_segment, evidence_segments, prompt_segments
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import control_token_id, encode, encode_segment
+from refinery.contract.tokenizer import Tokenizer
 from refinery.prompts.render import render_prompt
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,8 @@ class ReferencePath:
 @torch.inference_mode()
 def decode_plainly(
     question: Question,
-    model: Any,
-    tokenizer: Any,
+    model: "LlamaForCausalLM",
+    tokenizer: Tokenizer,
     search: Callable[[str], Sequence[Passage]],
     *,
     max_depth: int,
@@ -61,9 +65,10 @@ def decode_plainly(
     return [_scored(model, *path) for path in finished]
 
 
-def _generate(model: Any, ids: list[int], max_new_tokens: int, stop_ids: list[int]) -> list[int]:
+def _generate(model: "LlamaForCausalLM", ids: list[int], max_new_tokens: int, stop_ids: list[int]) -> list[int]:
     prompt = torch.tensor([ids], device=model.device)
-    output = model.generate(
+    # transformers' type of `self` has attributes that no model declares.
+    output = model.generate(  # pyright: ignore[reportAttributeAccessIssue]
         prompt,
         attention_mask=torch.ones_like(prompt),
         max_new_tokens=max_new_tokens,
@@ -74,7 +79,9 @@ def _generate(model: Any, ids: list[int], max_new_tokens: int, stop_ids: list[in
     return output[0, len(ids) :].tolist()
 
 
-def _scored(model: Any, actions: tuple[str, ...], answer: str, ids: list[int], spans: list[tuple[int, int]]) -> ReferencePath:
+def _scored(
+    model: "LlamaForCausalLM", actions: tuple[str, ...], answer: str, ids: list[int], spans: list[tuple[int, int]]
+) -> ReferencePath:
     """The second pass: log-probabilities (tokens, vocab) of the whole path, of which the written spans are kept."""
     tokens = torch.tensor([ids], device=model.device)
     logprobs = torch.log_softmax(model(tokens).logits[0].float(), dim=-1)

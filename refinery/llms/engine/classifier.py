@@ -6,15 +6,20 @@ long for it, the passage loses its end first; how often that happened is counted
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from refinery.contract.plain_text import plain_text_tokenizer
 from refinery.contract.segments import Segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Usage
+from refinery.llms.weights.families import head_labels
 from refinery.prompts.render import Prompt
 from refinery.runtime.batching import Batcher, chunks, in_thread
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
 
 def encode_pair(question: str, passage: str, tokenizer: Tokenizer, *, max_length: int | None = None) -> dict[str, list[int]]:
@@ -40,12 +45,12 @@ class ClassifierLLM:
 
     context_limit = None  # it shortens what it reads by itself
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, *, kv_tokens: int = 65_536) -> None:
+    def __init__(self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, *, kv_tokens: int = 65_536) -> None:
         self.tokenizer = self.token_counter = tokenizer
         self.counters = Counters()
         self.shortened = 0
         self.name = str(model.config._name_or_path)
-        self.labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
+        self.labels = head_labels(model)
         self._model, self._budget = model.eval(), kv_tokens
         self._device = next(model.parameters()).device
         self._batches = Batcher(in_thread(self._process))

@@ -4,18 +4,21 @@ transformers repeats keys and values for every query head when there is a mask a
 for Llama 3, in each step that decodes siblings together. Here the query heads of a group stand as further queries of its key head.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 _NAME = "refinery_grouped"
 _MOST_QUERIES = 16
 
 
-def use_grouped_attention(model: Any) -> None:
+def use_grouped_attention(model: "PreTrainedModel") -> None:
     """Let a model that runs on scaled dot-product attention share its key heads; others stay as they are.
 
     A kernel that takes no mask of a tree (FlashAttention, FlexAttention) gives way to one that does.

@@ -8,7 +8,7 @@ Prefix sharing is in `prefix_tree.py`, batching proper in `kv.py` and `decoding.
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,10 @@ from refinery.llms.thinking import read_written
 from refinery.llms.weights.decoder_support import context_limit
 from refinery.runtime.batching import Batcher, Postponed, in_thread
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
 logger = logging.getLogger(__name__)
 _SETTLE_TURNS = 10
 
@@ -38,7 +42,15 @@ class HuggingFaceLLM:
     one is slower (what does not fit is computed again) and gives the same answers. `peak_kv_tokens` is the most that were held.
     """
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, *, adapters: Sequence[str] = (), kv_tokens: int = 65_536, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: "PreTrainedModel | PeftModel",
+        tokenizer: Tokenizer,
+        *,
+        adapters: Sequence[str] = (),
+        kv_tokens: int = 65_536,
+        seed: int = 0,
+    ) -> None:
         self.tokenizer = self.token_counter = tokenizer
         self._kv = KvModel(model, adapters=adapters, kv_tokens=kv_tokens, seed=seed)
         self.root = self._kv.tree.root

@@ -5,7 +5,7 @@ A batch gathers each row's prefix into one left-padded cache. Knows nothing of r
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPast
@@ -15,6 +15,10 @@ from refinery.llms.engine.grouped_attention import use_grouped_attention
 from refinery.llms.engine.preallocated_cache import PreallocatedCache
 from refinery.llms.engine.prefix_tree import Adapter, NodeState, PrefixNode, PrefixTree
 from refinery.llms.weights.decoder_support import check_decoder
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
 T = TypeVar("T")
 # Tokens of one forward pass over prefixes. More of them make a processor no faster and need more memory besides keys and values.
@@ -58,13 +62,14 @@ class KvModel:
     `adapters` names the PEFT adapters that rows may use; None is the bare model.
     """
 
-    def __init__(self, model: Any, *, adapters: Sequence[str] = (), kv_tokens: int, seed: int = 0) -> None:
+    def __init__(self, model: "PreTrainedModel | PeftModel", *, adapters: Sequence[str] = (), kv_tokens: int, seed: int = 0) -> None:
         self.model = model.eval()
         self.adapters = tuple(adapters)
         self.tree = PrefixTree(kv_tokens)
         self.counters = Counters()
         self.device = next(model.parameters()).device
-        self.base = model.get_base_model() if self.adapters else model
+        base = cast("PeftModel", model).get_base_model() if self.adapters else model
+        self.base = cast("PreTrainedModel", base)
         check_decoder(self.base.config, path=self.base.name_or_path or "the model")
         self.config = self.base.config.get_text_config(decoder=True)
         self._weights = sum(weight.numel() for weight in model.parameters())
@@ -75,7 +80,7 @@ class KvModel:
         self._hidden: torch.Tensor | None = None
         self._output_type: Any = BaseModelOutputWithPast
         self._hook = self._decoder.register_forward_hook(self._keep_hidden)
-        self._attention = self.base.config._attn_implementation
+        self._attention = self.base.config._attn_implementation or "eager"
         use_grouped_attention(self.base)
 
     @property

@@ -8,7 +8,7 @@ it.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.control_tokens import OPENING
 from refinery.contract.segments import Segment, control_token_id, encode_segment, encode_text
@@ -16,6 +16,10 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.softmax import label_softmax
 from refinery.runtime.batching import Batcher, chunks, in_thread
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,15 @@ class Seq2SeqLLM:
 
     context_limit = None  # T5's positions are relative
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, *, adapters: Sequence[str] = (), kv_tokens: int = 65_536, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: "PreTrainedModel | PeftModel",
+        tokenizer: Tokenizer,
+        *,
+        adapters: Sequence[str] = (),
+        kv_tokens: int = 65_536,
+        seed: int = 0,
+    ) -> None:
         import torch
 
         self.tokenizer = self.token_counter = tokenizer
@@ -84,7 +96,7 @@ class Seq2SeqLLM:
         if not self._adapters:
             return nullcontext()
         if adapter is None:
-            return self._model.disable_adapter()
+            return cast("PeftModel", self._model).disable_adapter()
         self._model.set_adapter(adapter)
         return nullcontext()
 

@@ -4,11 +4,14 @@ A row's keys stand in the order of their positions: its prefix, then one token o
 leaves out is always at the front of a row, and equally much of every row of a batch.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from refinery.llms.weights.decoder_support import SLIDING, layer_kinds
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 class TreeMasks:
@@ -18,7 +21,7 @@ class TreeMasks:
     mask to the scores, so that it is given numbers of `dtype`; scaled dot-product attention takes truth values.
     """
 
-    def __init__(self, config: Any, visible: torch.Tensor, *, prefix: int, dtype: torch.dtype) -> None:
+    def __init__(self, config: "PreTrainedConfig", visible: torch.Tensor, *, prefix: int, dtype: torch.dtype) -> None:
         self.kinds, self.by_kind = layer_kinds(config), bool(getattr(config, "layer_types", None))
         self.prefix, self.width = prefix, visible.shape[2]
         self.unseen: bool | float = False

@@ -8,14 +8,14 @@ read and no code from a repository is run.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.chat_template import AUTO, template_fingerprint, use_template
 from refinery.contract.control_tokens import check_manifest, read_manifest
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.weights.decoder_support import check_decoder
-from refinery.llms.weights.embeddings import check_adapter_fits, check_bundle, extend_vocabulary
+from refinery.llms.weights.embeddings import check_adapter_fits, check_bundle, embedding_rows, extend_vocabulary
 from refinery.llms.weights.families import (
     FamilyName,
     auto_class,
@@ -27,10 +27,14 @@ from refinery.llms.weights.families import (
 )
 from refinery.llms.weights.hub_files import small_files, split_revision
 
+if TYPE_CHECKING:
+    from peft import LoraModel, PeftModel
+    from transformers import PreTrainedModel
+
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 
-def load_checkpoint(path: str, *, dtype: str = "auto", chat_template: str = AUTO) -> tuple[Any, Any]:
+def load_checkpoint(path: str, *, dtype: str = "auto", chat_template: str = AUTO) -> tuple["PreTrainedModel", Tokenizer]:
     """(model, tokenizer) of a whole checkpoint, or of an adapter merged into its base. Raises CheckpointError when they disagree.
 
     `chat_template` is what a recipe chooses: "auto", "none" or a file; a trained checkpoint takes only the one that it was trained with.
@@ -41,11 +45,12 @@ def load_checkpoint(path: str, *, dtype: str = "auto", chat_template: str = AUTO
     base = adapter["base_model_name_or_path"]
     model, tokenizer = load_with_adapters(base, {"default": path}, dtype=dtype, chat_template=chat_template)
     if adapter.get("alora_invocation_tokens"):
-        return model, tokenizer  # an activated adapter acts on a part of the tokens, so no weight can hold it
-    merged = model.merge_and_unload()
+        # An activated adapter acts on a part of the tokens, so no weight can hold it. A PEFT model has what its base has.
+        return cast("PreTrainedModel", model), tokenizer
+    merged = cast("LoraModel", model.base_model).merge_and_unload()
     if adapter["task_type"] == "SEQ_2_SEQ_LM":
         share_embedding(merged)
-    return merged, tokenizer
+    return cast("PreTrainedModel", merged), tokenizer
 
 
 def load_base(
@@ -56,7 +61,7 @@ def load_base(
     family: FamilyName | None = None,
     labels: Sequence[str] = (),
     quantization: Any = None,
-) -> tuple[Any, Any]:
+) -> tuple["PreTrainedModel", Tokenizer]:
     """(model, tokenizer) of a whole checkpoint, of the family that it says it is unless one is named.
 
     Raises CheckpointError when there is none, or none that can be decoded here, before any weight is read.
@@ -84,7 +89,9 @@ def load_base(
     return model, tokenizer
 
 
-def load_with_adapters(base: str, adapters: Mapping[str, str], *, dtype: str = "auto", chat_template: str = AUTO) -> tuple[Any, Any]:
+def load_with_adapters(
+    base: str, adapters: Mapping[str, str], *, dtype: str = "auto", chat_template: str = AUTO
+) -> tuple["PeftModel", Tokenizer]:
     """(PEFT model, tokenizer) with every adapter loaded under its name, ready for mixed batches.
 
     Raises CheckpointError when an adapter was not trained on such a base, or cannot share a batch with the others.
@@ -97,7 +104,8 @@ def load_with_adapters(base: str, adapters: Mapping[str, str], *, dtype: str = "
     first = next(iter(configs))
     family = checkpoint_family(first)
     model, tokenizer = load_base(base, dtype=dtype, chat_template=chat_template, family=family, labels=checkpoint_labels(first))
-    rows = model.get_input_embeddings().weight.shape[0]
+    rows = embedding_rows(model)
+    adapted: PeftModel | None = None
     for name, path in adapters.items():
         folder = small_files(path)
         check_adapter_fits(path, folder, configs[path], base=base, rows=rows)
@@ -105,18 +113,19 @@ def load_with_adapters(base: str, adapters: Mapping[str, str], *, dtype: str = "
             tokenizer = load_tokenizer(path, chat_template)
             extend_vocabulary(model, len(tokenizer))
         try:
-            if isinstance(model, PeftModel):
-                model.load_adapter(folder, adapter_name=name)
+            if adapted is None:
+                adapted = PeftModel.from_pretrained(model, folder, adapter_name=name)
             else:
-                model = PeftModel.from_pretrained(model, folder, adapter_name=name)
+                adapted.load_adapter(folder, adapter_name=name)
         except (RuntimeError, ValueError) as error:  # a weight of another shape, or a layer that the base does not have
             trained_on = configs[path]["base_model_name_or_path"]
             raise CheckpointError(f"{path}: does not fit {base} ({_first_line(error)}). It was trained on {trained_on}.") from None
     for path in adapters.values():
         check_template(path, tokenizer)  # the last adapter's tokenizer serves all of them
+    assert adapted is not None, "there is an adapter"
     if family == "seq2seq":
-        share_embedding(model.get_base_model())
-    return model, tokenizer
+        share_embedding(model)
+    return adapted, tokenizer
 
 
 def _adapter_config(path: str) -> dict[str, Any]:
@@ -159,8 +168,8 @@ def read_adapter_config(path: str) -> dict[str, Any] | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
-def _check_vocabulary(path: str, model: Any, tokenizer: Tokenizer) -> None:
-    rows = model.get_input_embeddings().weight.shape[0]
+def _check_vocabulary(path: str, model: "PreTrainedModel", tokenizer: Tokenizer) -> None:
+    rows = embedding_rows(model)
     if rows < len(tokenizer):
         raise CheckpointError(
             f"{path}: the tokenizer has {len(tokenizer):,} tokens, the model only {rows:,} embeddings. "

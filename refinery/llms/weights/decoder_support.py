@@ -5,9 +5,12 @@ attention). Every causal class of transformers 5.23 was compared with its plain 
 refused.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from refinery.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 # What transformers calls the kinds of layers that keep one key and one value a token, which is what a tree of prefixes is made of.
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -18,7 +21,7 @@ _HALVES = ("bart", "bigbird_pegasus", "marian", "mbart", "mvp", "pegasus", "troc
 _BY_LENGTH = ("dynamic", "longrope")
 
 
-def check_decoder(config: Any, *, path: str) -> None:
+def check_decoder(config: "PreTrainedConfig", *, path: str) -> None:
     """Raise CheckpointError for a causal checkpoint, by its configuration, that the engine would decode wrongly or not at all."""
     reason = _why_not(config)
     if reason:
@@ -28,7 +31,7 @@ def check_decoder(config: Any, *, path: str) -> None:
         )
 
 
-def layer_kinds(config: Any) -> list[str]:
+def layer_kinds(config: "PreTrainedConfig") -> list[str]:
     """The kinds of a model's layers, each once. Where the configuration lists none, all layers are alike."""
     named = getattr(config, "layer_types", None)
     if named:
@@ -36,7 +39,7 @@ def layer_kinds(config: Any) -> list[str]:
     return [SLIDING if getattr(config, "sliding_window", None) is not None else FULL]
 
 
-def context_limit(config: Any) -> int | None:
+def context_limit(config: "PreTrainedConfig") -> int | None:
     """The most tokens of a sequence; where rotary angles depend on its length, as many as have the same angles alone and in any batch."""
     limit = getattr(config, "max_position_embeddings", None)
     ropes = getattr(config, "rope_parameters", None) or {}
@@ -47,7 +50,7 @@ def context_limit(config: Any) -> int | None:
     return limit
 
 
-def _why_not(config: Any) -> str | None:
+def _why_not(config: "PreTrainedConfig") -> str | None:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     text = config.get_text_config(decoder=True)

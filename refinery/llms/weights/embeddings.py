@@ -2,25 +2,37 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.control_tokens import read_manifest
 from refinery.errors import CheckpointError
 
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
-def embeddings_of(model: Any) -> list[Any]:
+
+def embeddings_of(model: "PreTrainedModel | PeftModel") -> list["torch.Tensor"]:
     """Weights (vocabulary, hidden) of the input and the output embedding; one where they are tied or the model has no head of tokens."""
-    weights = [layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings()) if layer is not None]
+    weights = [
+        cast("torch.Tensor", layer.weight) for layer in (model.get_input_embeddings(), model.get_output_embeddings()) if layer is not None
+    ]
     return weights[:1] if weights[0] is weights[-1] else weights
 
 
-def extend_vocabulary(model: Any, tokens: int) -> None:
+def embedding_rows(model: "PreTrainedModel | PeftModel") -> int:
+    """How many tokens a model has embeddings of, those included that only round the number up."""
+    return embeddings_of(model)[0].shape[0]
+
+
+def extend_vocabulary(model: "PreTrainedModel | PeftModel", tokens: int) -> None:
     """Grow the embeddings to hold `tokens` rows, rounded up to a multiple of 64; never shrinks.
 
     New rows are the mean of the old ones, here and whenever the same base is extended again, so the rows that only round up need not be
     trained or saved.
     """
-    rows = model.get_input_embeddings().weight.shape[0]
+    rows = embedding_rows(model)
     if tokens <= rows:
         return
     model.resize_token_embeddings(-(-tokens // 64) * 64, mean_resizing=False)

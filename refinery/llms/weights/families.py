@@ -3,9 +3,14 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from refinery.llms.weights.embeddings import embeddings_of
 from refinery.llms.weights.hub_files import small_files
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
 FamilyName = Literal["causal", "seq2seq", "classifier"]
 _OF_TASK_TYPE: dict[str, FamilyName] = {"CAUSAL_LM": "causal", "SEQ_2_SEQ_LM": "seq2seq", "SEQ_CLS": "classifier"}
@@ -39,6 +44,12 @@ def auto_class(family: FamilyName) -> Any:
     }[family]
 
 
+def head_labels(model: "PreTrainedModel | PeftModel") -> list[str]:
+    """The labels of a classifier that is loaded, in the order of its head's rows."""
+    labels = cast(dict[int, str], model.config.id2label)
+    return [labels[i] for i in sorted(labels)]
+
+
 def label_arguments(labels: Sequence[str]) -> dict[str, Any]:
     """What `from_pretrained` is told of a classifier's labels; nothing where there are none."""
     if not labels:
@@ -46,13 +57,13 @@ def label_arguments(labels: Sequence[str]) -> dict[str, Any]:
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
 
-def tell_true_tying(model: Any) -> None:
+def tell_true_tying(model: "PreTrainedModel") -> None:
     """Make the configuration say whether the output head is the input embedding.
 
     transformers 5 sets `tie_word_embeddings` for every T5, but keeps the head of Flan-T5, whose weights differ. PEFT believes the
     configuration, and would overwrite head rows with input rows the moment token rows are trained.
     """
-    model.config.tie_word_embeddings = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    model.config.tie_word_embeddings = len(embeddings_of(model)) == 1
 
 
 def share_embedding(model: Any) -> None:
