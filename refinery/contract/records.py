@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from refinery.contract.split_name import SPLIT_RULE, is_split
 from refinery.errors import RecordError
@@ -14,8 +14,10 @@ from refinery.text import not_utf8, without_mark
 Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
 
 
-class Record(BaseModel, frozen=True, extra="forbid"):
+class Record(BaseModel):
     """Base of every record: immutable, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Passage(Record):
@@ -100,8 +102,8 @@ class JudgeLabel(Record):
 
     question_id: str
     question: str
-    if TYPE_CHECKING:  # a subclass has it as a field, in its own place among those that are written
-        label: str
+    if TYPE_CHECKING:  # a subclass has it as a field, in its own place among those that are written, and of two strings
+        label: Any
 
 
 class KnowledgeLabel(JudgeLabel):

@@ -108,7 +108,7 @@ def four_bit(recipe: TrainRecipe) -> Any:
 def check_four_bit_layers(model: Any, base: str) -> None:
     """Raise CheckpointError on a CPU whose 4-bit kernel trains a model that it then cannot evaluate (bitsandbytes 0.50 packs 32 rows)."""
     import torch
-    from bitsandbytes.nn import Linear4bit
+    from bitsandbytes.nn.modules import Linear4bit
 
     odd = [(name, layer.out_features) for name, layer in model.named_modules() if isinstance(layer, Linear4bit) and layer.out_features % 32]
     if odd and not torch.cuda.is_available():

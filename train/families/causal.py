@@ -15,7 +15,7 @@ __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
 def build_trainer(model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
     """The trainer over our own ids and labels. Raises RecipeError when the recipe asks for GPU kernels that this machine cannot run."""
-    from trl import SFTConfig
+    from trl.trainer.sft_config import SFTConfig
 
     from train.rows.packing import PackingCollator, build_dataset
     from train.trainers.sparse_lm_head import SupervisedHeadTrainer

@@ -56,7 +56,7 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[ClassifierRow], dict[str, Any]]:
     """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`."""
     labels = labels_of(recipe)
-    return fit_rows(records, recipe, lambda record: _encode(record, labels, recipe, tokenizer))  # type: ignore[arg-type, return-value]
+    return fit_rows(records, recipe, lambda record: _encode(record, labels, recipe, tokenizer))
 
 
 def _encode(record: JudgeLabel, labels: tuple[str, ...], recipe: TrainRecipe, tokenizer: Any) -> ClassifierRow:

@@ -8,6 +8,7 @@ from refinery.contract.chat_template import template_fingerprint
 from refinery.contract.control_tokens import write_manifest
 from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_base
+from refinery.llms.weights.embeddings import embedding_rows
 from refinery.tasks.base import Judge
 from train.families.adapter import add_adapter, check_four_bit_layers, four_bit, keep_trained_in_float32
 from train.families.vocabulary import add_control_tokens, control_tokens_of
@@ -36,7 +37,7 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
     )
     if recipe.strategy == "qlora":
         check_four_bit_layers(model, recipe.base)
-    base_rows = model.get_input_embeddings().weight.shape[0]
+    base_rows = embedding_rows(model)
     tokenizer, token_rows = add_control_tokens(model, tokenizer, control_tokens_of(recipe))
     model.config.use_cache = False
     _set_attention(model, recipe)

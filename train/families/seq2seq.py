@@ -37,7 +37,7 @@ class Seq2SeqRow:
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[Seq2SeqRow], dict[str, Any]]:
     """Rows whose encoder text is within `max_length`, and what was done with the others. Raises as `fit_rows`."""
     targets = [target for record in records for target in _targets(record)]
-    return fit_rows(targets, recipe, lambda record: _encode(record, recipe, tokenizer))  # type: ignore[arg-type, return-value]
+    return fit_rows(targets, recipe, lambda record: _encode(record, recipe, tokenizer))
 
 
 def _targets(record: Any) -> list[Any]:

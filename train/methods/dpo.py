@@ -27,12 +27,12 @@ def encode_rows(records: Sequence[Preference], recipe: TrainRecipe, tokenizer: A
         chosen, rejected = (encode(row_segments(path, recipe, tokenizer), tokenizer) for path in (record.chosen, record.rejected))
         return PreferenceRow(chosen, rejected)
 
-    return fit_rows(records, recipe, encode_pair)  # type: ignore[arg-type, return-value]
+    return fit_rows(records, recipe, encode_pair)
 
 
 def build_trainer(model: Any, tokenizer: Any, rows: list[PreferenceRow], recipe: TrainRecipe) -> Any:
     """TRL's DPOTrainer over our own ids."""
-    from trl import DPOConfig
+    from trl.trainer.dpo_config import DPOConfig
 
     from train.trainers.preference import PreferenceCollator, PreferenceTrainer, build_dataset
 

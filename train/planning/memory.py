@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from refinery.llms.weights.checkpoint import load_tokenizer
-from refinery.llms.weights.embeddings import extend_vocabulary
+from refinery.llms.weights.embeddings import embedding_rows, extend_vocabulary
 from refinery.llms.weights.families import auto_class, label_arguments
 from refinery.tasks.base import PairTask
 from train.families.adapter import add_adapter
@@ -83,7 +83,7 @@ def _extended(model: Any, recipe: TrainRecipe) -> tuple[Any, list[int]]:
         return add_control_tokens(model, load_tokenizer(recipe.base, recipe.chat_template), tokens)
     if not tokens:
         return None, []
-    rows = model.get_input_embeddings().weight.shape[0]
+    rows = embedding_rows(model)
     new = len(tokens) + (recipe.family == "causal")  # T5 has a padding token
     if RESERVED.get(recipe.base, 0) >= new:
         return None, list(range(rows - new, rows))

@@ -72,7 +72,7 @@ def _painted(tokens: Sequence[Token], recipe: TrainRecipe, tokenizer: Tokenizer,
     # A letter of several tokens can be read only with its neighbours, so tokens that train alike are decoded together.
     for (kind, trained), span in groupby(tokens, key=lambda token: token[1:]):
         text = _visible(tokenizer.decode([token_id for token_id, _, _ in span], clean_up_tokenization_spaces=False))
-        weight = recipe.loss_weights.get(kind, 1.0)
+        weight = recipe.loss_weight(kind)
         if in_colour:
             painted.append(text, _STYLES["masked" if not trained else "trained" if weight == 1 else "weighted"])
         else:
@@ -87,10 +87,10 @@ def _visible(text: str) -> str:
 
 
 def _counts(tokens: Sequence[Token], recipe: TrainRecipe) -> str:
-    found = Counter(kind for _, kind, _ in tokens)
-    trained = Counter(kind for _, kind, is_target in tokens if is_target)
+    found: Counter[SegmentKind] = Counter(kind for _, kind, _ in tokens)
+    trained: Counter[SegmentKind] = Counter(kind for _, kind, is_target in tokens if is_target)
     lines = [f"{'kind':<14}{'tokens':>7}{'trained':>9}{'weight':>8}"]
     for kind, number in found.items():
-        weight = f"{recipe.loss_weights.get(kind, 1.0):g}" if trained[kind] else "-"
+        weight = f"{recipe.loss_weight(kind):g}" if trained[kind] else "-"
         lines.append(f"{kind:<14}{number:>7,}{trained[kind]:>9,}{weight:>8}")
     return "\n".join(lines) + "\n"

@@ -35,7 +35,8 @@ def _attend(
     if document_lengths is None or attention_mask is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     documents = zip(*(states.split(document_lengths, dim=2) for states in (query, key, value)), strict=True)
-    return torch.cat([sdpa_attention_forward(module, *states, None, **options)[0] for states in documents], dim=1), None
+    attended = [sdpa_attention_forward(module, queries, keys, values, None, **options)[0] for queries, keys, values in documents]
+    return torch.cat(attended, dim=1), None
 
 
 def _mask(

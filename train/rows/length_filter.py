@@ -5,29 +5,31 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from refinery.contract.records import Passage
-from refinery.contract.segments import EncodedRow
 from refinery.errors import RecordError, UnwritableError
 from train.recipe import TrainRecipe
 from train.rows.pairs import PreferenceRow
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _log = logging.getLogger(__name__)
+
+RowT = TypeVar("RowT", bound="DataclassInstance")  # with `input_ids` and a `question_id`
 
 _SHOWN = 10  # question ids in a line of the log; metrics.json has all
 
 
-def fit_rows(
-    records: Sequence[Any], recipe: TrainRecipe, encode_record: Callable[[Any], EncodedRow]
-) -> tuple[list[EncodedRow], dict[str, Any]]:
+def fit_rows(records: Sequence[Any], recipe: TrainRecipe, encode_record: Callable[[Any], RowT]) -> tuple[list[RowT], dict[str, Any]]:
     """Rows of at most `recipe.max_length` tokens, in order, and what was done with the others under the names that metrics.json has.
 
     No row is ever cut: one that is too long goes, unless `overlong: shorten_evidence` finds passages whose ends it can do without. One
     whose target the tokenizer cannot write goes too. Raises RecordError for the first long row under `overlong: raise`, where more than
     `max_unwritable_share` of the rows cannot be written, and when no row is left.
     """
-    rows: list[EncodedRow] = []
+    rows: list[RowT] = []
     counts: dict[str, Any] = {"rows_dropped_overlong": 0}
     unwritable: list[tuple[str, UnwritableError]] = []
     if recipe.overlong == "shorten_evidence":
@@ -78,7 +80,7 @@ def sides(row: Any) -> tuple[Any, ...]:
     return (row.chosen, row.rejected) if isinstance(row, PreferenceRow) else (row,)
 
 
-def _shortened(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], EncodedRow]) -> EncodedRow | None:
+def _shortened(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], RowT]) -> RowT | None:
     """The row with every passage cut to its first n words, n as large as fits; None where even bare titles are too long."""
 
     def length(words: int) -> int:
@@ -99,7 +101,7 @@ def _edited(record: Any, recipe: TrainRecipe, edit: Callable[[Passage], Passage]
     return recipe.learned.edit_passages(record, edit)
 
 
-def _too_long(record: Any, row: EncodedRow, recipe: TrainRecipe) -> str:
+def _too_long(record: Any, row: Any, recipe: TrainRecipe) -> str:
     return (
         f"{recipe.data[0]}: the row of question {record.question_id!r} is {num_tokens(row):,} tokens long, max_length is "
         f"{recipe.max_length:,}. Raise max_length, or choose overlong: drop or shorten_evidence."

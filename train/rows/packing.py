@@ -11,7 +11,7 @@ from typing import Any, get_args
 import torch
 from datasets import Dataset
 from torch.nn.utils.rnn import pad_sequence
-from trl import pack_dataset
+from trl.data_utils import pack_dataset
 
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, SegmentKind
 
@@ -52,7 +52,7 @@ class PackingCollator:
             return _separated({name: torch.cat(column)[None] for name, column in columns.items()}, lengths)
         batch = {name: pad_sequence(column, batch_first=True, padding_value=fill[name]) for name, column in columns.items()}
         lengths = torch.tensor([len(example["input_ids"]) for example in examples])
-        return batch | {"attention_mask": (torch.arange(lengths.max()) < lengths[:, None]).long()}
+        return batch | {"attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long()}
 
 
 def _separated(batch: dict[str, torch.Tensor], lengths: list[int]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch.nn.utils.rnn import pad_sequence
-from trl import DPOTrainer
+from trl.trainer.dpo_trainer import DPOTrainer
 
 from refinery.contract.segments import IGNORED_LABEL
 from train.rows.pairs import PreferenceRow
@@ -46,7 +46,7 @@ class PreferenceCollator:
         lengths = torch.tensor([len(example[f"{side}_ids"]) for side in _SIDES for example in examples])
         return {
             "input_ids": padded("ids", self.pad_token_id),
-            "attention_mask": (torch.arange(lengths.max()) < lengths[:, None]).long(),
+            "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
             "completion_mask": padded("mask", 0),
         }
 
@@ -54,5 +54,5 @@ class PreferenceCollator:
 class PreferenceTrainer(GenerativeEvalMixin, DPOTrainer):
     """Trains batches of `PreferenceCollator`; nothing is tokenized again."""
 
-    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
+    def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, dataset_name: str) -> Any:
         return dataset
