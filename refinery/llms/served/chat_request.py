@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from refinery.llms.served.endpoint import EndpointConfig, Reply
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.protocols.base import Chat, protocol_of
 
 
@@ -58,8 +58,12 @@ TINY_CHAT = _TinyChat(b"", (("user", "Hi"),))
 
 
 def parse_chat(reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:
-    """The JSON of the endpoint's protocol as a Reply. Raises RefusedRequest when it holds none."""
-    return replace(protocol_of(config).parse(reply), max_tokens=config.max_tokens, unseen_tries=unseen_tries)
+    """The JSON of the endpoint's protocol as a Reply. Raises RefusedRequest when it holds none, or another form than the protocol reads."""
+    try:
+        parsed = protocol_of(config).parse(reply)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RefusedRequest(f"protocol '{config.protocol}' cannot read the reply ({type(error).__name__}: {error})") from None
+    return replace(parsed, max_tokens=config.max_tokens, unseen_tries=unseen_tries)
 
 
 def _with_schema(messages: tuple[tuple[str, str], ...], schema: dict[str, Any]) -> tuple[tuple[str, str], ...]:

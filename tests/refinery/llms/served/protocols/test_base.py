@@ -8,8 +8,9 @@ from helpers.scripted_server import scripted
 from infer.recipe import pipeline_recipe
 from refinery.errors import PluginError, RecipeError
 from refinery.llms.build import build_llm
+from refinery.llms.served.chat_request import parse_chat
 from refinery.llms.served.client import EndpointClient
-from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
 
 GEMINI = """
 from refinery.llms.served.endpoint import Reply
@@ -46,6 +47,13 @@ def test_one_file_outside_is_a_protocol(my_lab, monkeypatch, name):
         assert asyncio.run(generate(build_llm(EndpointConfig(protocol=name, base_url=server.address, model="m")))) == "Lyon"
         assert server.bodies == [{"ask": "Where?", "most": 9}]
         assert server.headers[0]["x-goog-api-key"] == "a key"
+
+
+def test_a_reply_of_another_form_refuses_its_own_request(my_lab):
+    my_lab("gemini_odd", GEMINI)
+    config = EndpointConfig(protocol="my_lab.gemini_odd", model="m")
+    with pytest.raises(RefusedRequest, match=r"protocol 'my_lab.gemini_odd' cannot read the reply \(KeyError: 'say'\)"):
+        parse_chat({"said": "Lyon"}, config)
 
 
 def test_a_file_that_declares_none_is_told_what_is_missing(my_lab):
