@@ -1,4 +1,4 @@
-"""Refinery from Python: the five functions below, each with its async twin where waiting is most of it.
+"""Refinery from Python: the five functions below. Those that mostly wait for a model or a server also have an async twin.
 
     import refinery
 
@@ -6,7 +6,7 @@
         print(pipeline.ask("Which country is Lyon in?").answer)
 
 This package also holds what the stages `distill`, `train` and `infer` share: records, control tokens, prompts, recipes, LLMs, retrievers.
-A name of the public API is looked up when it is first used: `import refinery` itself imports no stage and no library.
+A public name is imported when it is first used: `import refinery` alone imports no stage and no third-party library.
 """
 
 from importlib import import_module
@@ -57,7 +57,7 @@ _NAMES_OF = {
 }
 _HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}
 
-if not TYPE_CHECKING:  # a type checker that saw this would take any name for one of ours
+if not TYPE_CHECKING:  # with this function in sight, a type checker would accept any attribute name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

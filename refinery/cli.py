@@ -1,4 +1,4 @@
-"""The `refinery` command: the stages, every module of `refinery/commands`, and of the `commands` of each stage."""
+"""The `refinery` command: the stages, and every module in `refinery/commands` and in each stage's `commands` folder."""
 
 import argparse
 import difflib
@@ -33,12 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _load_stages() -> None:
-    """Raise PluginError where one cannot be loaded, such as where a user's own folder hides it."""
+    """Raise PluginError when a stage cannot be loaded, for example because a user's own folder shadows it."""
     stages()
 
 
 def _commands() -> dict[str, str]:
-    """Every further command and its module, by name."""
+    """Every other command and its module, by name."""
     packages = [commands, *(package for stage in stages().values() if (package := stage.commands()))]
     found = (
         (module.name.replace("_", "-"), f"{package.__name__}.{module.name}")
@@ -55,14 +55,14 @@ def _refuse(name: str, names: Sequence[str]) -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of every command; a stage parses its own arguments."""
+    """The parser of every command. A stage parses its own arguments."""
     parser = argparse.ArgumentParser(
         prog="refinery",
-        description="Distil, train and decode self-feedback RAG. A stage runs a recipe: refinery STAGE RECIPE [key=value ...]",
+        description="Distill, train and decode self-feedback RAG. A stage runs a recipe: refinery STAGE RECIPE [key=value ...]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"refinery {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", help="one of those below, each with its --help")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", help="a command below; each has a --help")
     groups: dict[str, list[str]] = {title: [] for title in GROUPS}
     for stage in stages().values():
         subparsers.add_parser(stage.name)
@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _help_line(name: str, text: str) -> str:
-    """A command in its group; argparse cannot group subcommands."""
+    """List a command under its group, which argparse cannot do for subcommands."""
     width = shutil.get_terminal_size().columns - 4
     return textwrap.fill(text, width, initial_indent=f"{name:<17}", subsequent_indent=" " * 17)
 

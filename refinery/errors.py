@@ -1,8 +1,8 @@
-"""The errors a user may meet. Each message says where, what with its value, and what to do."""
+"""The errors a user may see. Each message says where the problem is, which value caused it, and what to do."""
 
 
 class RefineryError(Exception):
-    """Base of every error that the command shows as one line with exit code 2."""
+    """Base of every error that the command line shows as one line, with exit code 2."""
 
 
 class RecipeError(RefineryError, ValueError):
@@ -18,7 +18,7 @@ class UnwritableError(RecordError):
 
 
 class PluginError(RecipeError):
-    """A part that a recipe names (a decoder, task, retriever, reader, metric, ...) and that is missing, or is not what it should be."""
+    """A plugin that a recipe names (a decoder, task, retriever, reader, metric, ...) is missing or does not have the expected interface."""
 
 
 class CheckpointError(RefineryError, ValueError):
@@ -26,15 +26,15 @@ class CheckpointError(RefineryError, ValueError):
 
 
 class LLMError(RefineryError, RuntimeError):
-    """A model or endpoint that did not answer as it must."""
+    """A model or endpoint that did not answer as required."""
 
 
 class IncapableModelError(LLMError):
-    """A model, or an endpoint, that cannot do what a decoder asks of it, whatever the question."""
+    """A model or endpoint that lacks a capability the decoder needs, for any question."""
 
 
 class RetrievalError(RefineryError, RuntimeError):
-    """A search that could not be made, or an index that is not what it was."""
+    """A search that failed, or an index that has changed since it was built."""
 
 
 class RunDirError(RefineryError, ValueError):
@@ -46,8 +46,8 @@ class HubError(RefineryError, RuntimeError):
 
 
 class TrainingError(RefineryError, RuntimeError):
-    """Training that cannot go on: a loss that is no number, or a checkpoint that does not come back as it was saved."""
+    """Training that cannot continue: a non-finite loss, or a checkpoint that does not load as it was saved."""
 
 
 class Stopped(RefineryError):
-    """A run that was told to stop, has saved where it is, and can go on with `--resume`."""
+    """A run that was told to stop. It has saved its state and can be continued with `--resume`."""

@@ -1,4 +1,4 @@
-"""How many of the passages that answer a question a retriever finds, by the question's own text."""
+"""Retriever recall: how many of a question's supporting passages a search for the question's text finds."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from refinery.retrievers.base import Retriever
 
 @dataclass(frozen=True, slots=True)
 class GoldQuestion:
-    """A question with its supporting paragraphs, each as the ids of the passages it was cut into."""
+    """A question with its supporting paragraphs. Each paragraph is given as the ids of the passages it was cut into."""
 
     question: Question
     gold: list[list[str]]
@@ -33,7 +33,7 @@ class _GoldRow(BaseModel):
 def judged_questions(questions: Sequence[Question], gold: Path | None) -> list[GoldQuestion]:
     """The questions whose supporting passages are known: from `gold` (rows of `id` and `gold`), or each question's own `supporting`.
 
-    Raises RecordError where there are none.
+    Raises RecordError when no question has any.
     """
     if gold:
         groups = _read_gold(gold)
@@ -46,9 +46,9 @@ def judged_questions(questions: Sequence[Question], gold: Path | None) -> list[G
 
 
 async def measure(retriever: Retriever, judged: Sequence[GoldQuestion], ks: Sequence[int]) -> tuple[dict[str, dict[int, float]], float]:
-    """({dataset: {k: recall}}, queries a second).
+    """Returns ({dataset: {k: recall}}, queries per second).
 
-    Recall is the mean over questions of the share of supporting paragraphs of which a passage is among the first k.
+    A paragraph counts as found when any of its passages is among the first k hits. Recall is the mean over questions of the share found.
     """
     started = time.perf_counter()
     found = await asyncio.gather(*(retriever.search(one.question.text, k=max(ks), question=one.question) for one in judged))

@@ -21,16 +21,16 @@ def search(index: Index, query: str, *, k: int = 5, **changes: Any) -> list[Hit]
 @overload
 def search(index: Index, query: list[str], *, k: int = 5, **changes: Any) -> list[list[Hit]]: ...
 def search(index: Index, query: str | list[str], *, k: int = 5, **changes: Any) -> list[Hit] | list[list[Hit]]:
-    """The `k` best passages for a query with their scores, best first; a list of queries gives a list, from one opened index.
+    """The `k` best passages for a query with their scores, best first. A list of queries gives a list of results from one open index.
 
     `index` is a folder that `refinery index` made, a file of passages or a folder of texts (indexed in memory by BM25), a retriever's
-    recipe as a path or a dict, or a retriever that is open. `changes` go over the recipe's keys:
+    recipe as a path or a dict, or an open retriever. `changes` override the recipe's keys:
 
         for hit in refinery.search("passages.jsonl", "films by Maria Torvel", k=3):
             print(hit.retrieval_score, hit.passage.title)
 
-    What is searched is opened in every call: ask for many queries at once, or pass `refinery.retrievers.base.build_retriever(...)`.
-    Raises RetrievalError for a search that cannot be made, RecordError for a corpus that cannot be read, RecipeError for a wrong key.
+    Every call opens the index again: pass many queries at once, or pass a retriever from `refinery.retrievers.base.build_retriever(...)`.
+    Raises RetrievalError for a search that fails, RecordError for a corpus that cannot be read, and RecipeError for a wrong key.
     """
     return run_in_background(_search(index, query, k, changes))
 
@@ -40,7 +40,7 @@ async def asearch(index: Index, query: str, *, k: int = 5, **changes: Any) -> li
 @overload
 async def asearch(index: Index, query: list[str], *, k: int = 5, **changes: Any) -> list[list[Hit]]: ...
 async def asearch(index: Index, query: str | list[str], *, k: int = 5, **changes: Any) -> list[Hit] | list[list[Hit]]:
-    """`search`, for a caller on an event loop that must go on meanwhile. Raises what `search` raises.
+    """The async form of `search`: the event loop stays free while it runs. Raises what `search` raises.
 
         hits = await refinery.asearch("runs/index", "films by Maria Torvel")
 

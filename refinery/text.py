@@ -1,4 +1,4 @@
-"""Text helpers that everything above may use: what a terminal may be shown, how files decode, and SQuAD's normal form of answers."""
+"""Text helpers that every other module may use: making text safe for a terminal, decoding files, and SQuAD's answer normalization."""
 
 import logging
 import re
@@ -7,12 +7,12 @@ import unicodedata
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from functools import lru_cache
 
-# Control characters move the cursor and clear the screen, format characters turn the direction of what is read; neither can be seen.
+# Control characters move the cursor and clear the screen, and format characters reverse the reading direction. Both are invisible.
 _STEERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _KEPT = "\n\t\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"  # the last two belong to the spelling of Persian, Hindi and others
 PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
-# The same for ASCII, as bytes: lower case, white space a space, and what ends a word without being white space a 0.
+# The same for ASCII, as bytes: lower case, any white space as a space, and any other character that ends a word as 0.
 _PUNCTUATION = string.punctuation.encode()
 _SPACES = bytes(byte for byte in range(128) if chr(byte).isspace())
 _ODD = bytes(byte for byte in (*range(32), 127) if byte not in _SPACES)
@@ -23,14 +23,14 @@ _DROPPED = (b"  ", b" a ", b" an ", b" the ")
 
 
 def printable(text: str) -> str:
-    """The text with what could steer a terminal written out, such as `\\x1b`. Lines and tabs stay."""
+    """The text with characters that could control a terminal written out, such as `\\x1b`. Line breaks and tabs stay."""
     if text.isprintable():
         return text
     return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in _STEERS and letter not in _KEPT else letter for letter in text)
 
 
 class PrintableFormatter(logging.Formatter):
-    """Log lines, which name questions and quote servers."""
+    """Makes log lines printable, because they name questions and quote servers."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.format`."""
@@ -42,25 +42,25 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@lru_cache(maxsize=1 << 12)  # several metrics and checks in a row read the same text; more would keep a run's long texts
+@lru_cache(maxsize=1 << 12)  # several metrics read the same text in a row; a larger cache would hold on to a run's long texts
 def normalize_answer(text: str) -> str:
     """Lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""
     if text.isascii():
         kept = b" %b " % text.encode().translate(_LOWER, _PUNCTUATION)
-        if 0 not in kept:  # then words end at white space only, and no expression needs to look for their ends
+        if 0 not in kept:  # then words end at white space only, and no regular expression is needed to find their ends
             for dropped in _DROPPED:
-                while len(shorter := kept.replace(dropped, b" ")) < len(kept):  # again, because neighbours share a space
+                while len(shorter := kept.replace(dropped, b" ")) < len(kept):  # repeat, because neighbors share a space
                     kept = shorter
             return kept[1:-1].decode()
     return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
 
 
 def without_mark(content: bytes) -> bytes:
-    """Without the byte order mark that some editors put in front."""
+    """The text without the byte order mark that some editors write at its beginning."""
     return content.removeprefix(BOM_UTF8)
 
 
 def not_utf8(content: bytes, error: UnicodeDecodeError, *, of: str = "") -> str:
-    """What is wrong with bytes that are no UTF-8, and what to do."""
+    """What is wrong with bytes that are not UTF-8, and what to do about it."""
     found = "is UTF-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else f"not UTF-8 at byte {error.start}{of}"
     return f"{found}. Save the file as UTF-8."

@@ -1,4 +1,4 @@
 """One file per command: `GROUP` and `HELP` (in `refinery --help`), `add_arguments(parser)` and `run(arguments)`.
 
-Each imports what it runs only when it runs.
+Each command imports the code that it needs only when it runs.
 """

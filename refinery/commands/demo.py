@@ -8,13 +8,13 @@ HELP = "the whole loop on the embedded world, offline on CPU"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument("--seed", type=int, default=0, help="draws new rare entities, questions, splits and training order")
+    """Declare the command's arguments."""
+    parser.add_argument("--seed", type=int, default=0, help="seed for the rare entities, questions, splits and training order")
     parser.add_argument(
         "--methods", choices=("core", "all"), default="core", help="all: re-thinking, MIGRES, their students, a learned selector, baselines"
     )
-    parser.add_argument("--output", type=Path, default=Path("runs/demo"), help="where it goes (default: runs/demo)")
-    parser.add_argument("--resume", action="store_true", help="go on with what is there")
+    parser.add_argument("--output", type=Path, default=Path("runs/demo"), help="output folder (default: runs/demo)")
+    parser.add_argument("--resume", action="store_true", help="continue a stopped demo")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -11,17 +11,17 @@ BM25_RECIPE = shipped("recipes/retrieval/bm25.yaml")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument("passages", type=Path, metavar="PASSAGES", help=".jsonl, .parquet, DPR's .tsv, or a folder of .txt and .md files")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="the index; name it as retriever.index in a recipe")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the index, for retriever.index in a recipe")
     parser.add_argument("--retriever", type=Path, default=BM25_RECIPE, metavar="RECIPE", help="a retriever's recipe (default: BM25)")
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of that recipe; dots reach into parts")
-    parser.add_argument("--without", nargs="+", default=[], metavar="[READER=]FILE", help="leave out passages with these questions' text")
-    parser.add_argument("--resume", action="store_true", help="go on with a build that was stopped")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of that recipe; use dots for nested keys")
+    parser.add_argument("--without", nargs="+", default=[], metavar="[READER=]FILE", help="leave out passages with one of these questions")
+    parser.add_argument("--resume", action="store_true", help="continue a build that was stopped")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Build the index, and say what it holds."""
+    """Build the index and print what it holds."""
     from refinery.questions.base import read_named_questions
     from refinery.retrievers.base import load_retriever_config
     from refinery.retrievers.index.build import build_index

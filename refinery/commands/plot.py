@@ -8,18 +8,18 @@ HELP = "plot runs of one stage as PNG or SVG: accuracy and cost, training curves
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="RUN", help="output_dir of runs of one stage; a demo's stands for its infer runs"
+        "folders", type=Path, nargs="+", metavar="RUN", help="output_dir of runs of one stage; a demo's output_dir means its infer runs"
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="where the figure goes, .png or .svg")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="file of the figure, .png or .svg")
     parser.add_argument(
-        "--panel", action="append", default=[], metavar="NAME", help="draw this panel (may be repeated; default: all there are)"
+        "--panel", action="append", default=[], metavar="NAME", help="draw this panel (may be repeated; default: all panels)"
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Draw the panels that the runs have."""
+    """Draw the panels that the runs have data for."""
     from refinery.reporting.figures import save_figure
     from refinery.runtime.run_dir import stage_of_runs
     from refinery.runtime.stages import stages

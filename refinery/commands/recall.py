@@ -10,13 +10,13 @@ HELP = "compare retrievers by how many of the questions' supporting passages the
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument("recipes", type=Path, nargs="+", metavar="RECIPE", help="retrievers' recipes, or folders of indexes")
     parser.add_argument("--questions", nargs="+", required=True, metavar="[READER=]FILE", help="questions, such as musique=dev.jsonl")
     parser.add_argument("--gold", type=Path, metavar="FILE", help="JSON Lines of id and gold (passage ids for each supporting paragraph)")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of every recipe, such as passages=FILE")
-    parser.add_argument("--k", type=int, nargs="+", default=[3, 5, 10, 20], help="how many hits count (default: 3 5 10 20)")
-    parser.add_argument("--json", action="store_true", help="print JSON in place of a Markdown table")
+    parser.add_argument("--k", type=int, nargs="+", default=[3, 5, 10, 20], help="hits to measure recall at (default: 3 5 10 20)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a Markdown table")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _table(measured: dict[str, tuple[dict[str, dict[int, float]], float]], ks: list[int]) -> list[str]:
-    """Markdown: a line for each dataset and retriever."""
+    """A Markdown table with a line for each dataset and retriever."""
     from refinery.reporting.markdown import table
 
     rows = [

@@ -13,19 +13,19 @@ from refinery.runtime.shipped import RECIPES, shipped, shipped_files
 from refinery.text import printable
 
 GROUP = "Pipeline"
-HELP = "list, show or copy the recipes and accelerate files that ship"
-# The end of a header's first sentence; "App. A.1" and "Sec. 4.3" end none.
+HELP = "list, show or copy the recipes and accelerate files that ship with Refinery"
+# The end of a header's first sentence. The periods in "App. A.1" and "Sec. 4.3" do not end one.
 _SENTENCE_END = re.compile(r"(?<!App)(?<!Sec)\.(?:\s|$)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="a folder to list, such as rq_rag, or a file to print")
-    parser.add_argument("--copy", type=Path, metavar="DIR", help="copy what NAME names, with its data, to the same paths below DIR")
+    parser.add_argument("--copy", type=Path, metavar="DIR", help="copy NAME with its data to the same paths below DIR")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Copy what is named, or print the file of that name, or list what is in it."""
+    """Copy the named files, print the named file, or list the named folder."""
     files = _named(arguments.name)
     if arguments.copy is not None:
         _copy(files, arguments.copy)
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _named(name: str) -> list[PurePath]:
-    """The shipped files at or below `name`, which may leave `recipes/` out. Raises RecipeError when there are none."""
+    """The shipped files at or below `name`, where `recipes/` may be left out. Raises RecipeError when there are none."""
     files = shipped_files()
     starts = (PurePath(name).parts, PurePath(RECIPES, name).parts)
     chosen = [file for file in files if any(file.parts[: len(start)] == start for start in starts)]
@@ -46,7 +46,7 @@ def _named(name: str) -> list[PurePath]:
     folders = sorted({part for file in files for part in (str(_folder(file)), _folder(file).name)})
     nearest = difflib.get_close_matches(name, folders, n=1)
     hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
-    raise RecipeError(f"nothing that ships is called '{name}'. {hint}`refinery recipes` lists all of it.")
+    raise RecipeError(f"no shipped file or folder is called '{name}'. {hint}`refinery recipes` lists all of them.")
 
 
 def _folder(file: PurePath) -> PurePath:
@@ -70,9 +70,9 @@ def _purpose(file: Path) -> str:
 
 
 def _copy(files: Sequence[PurePath], folder: Path) -> None:
-    """Copy `files` to their paths below `folder`. Raises RunDirError, before anything is written, where one of them exists."""
+    """Copy `files` to their paths below `folder`. Raises RunDirError before anything is written when one of them exists already."""
     if taken := [folder / file for file in files if (folder / file).exists()]:
-        raise RunDirError(f"{taken[0]}: exists already. Remove it, or name another folder with --copy.")
+        raise RunDirError(f"{taken[0]}: exists already. Remove it, or give another folder with --copy.")
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(shipped(file), folder / file)

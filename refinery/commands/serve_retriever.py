@@ -4,17 +4,17 @@ import argparse
 from pathlib import Path
 
 GROUP = "Retrieval"
-HELP = "serve a retriever over HTTP, by the /retrieve contract of Search-R1"
+HELP = "serve a retriever over HTTP with Search-R1's /retrieve contract"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument("recipe", type=Path, metavar="RECIPE", help="a retriever's recipe, or the folder of an index")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of the recipe, such as cache=searches.sqlite")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only); another needs a key")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only); any other needs a key")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
-    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key that clients have to send")
-    parser.add_argument("--topk", type=int, default=3, help="hits for a request that names no number (default: 3, as in Search-R1)")
+    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key that clients must send")
+    parser.add_argument("--topk", type=int, default=3, help="hits for a request without topk (default: 3, as in Search-R1)")
 
 
 def run(arguments: argparse.Namespace) -> None:

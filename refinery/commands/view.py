@@ -11,11 +11,11 @@ _MOST_QUESTIONS = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the command's arguments."""
     parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="RUN", help="output_dir of a run; with --output several infer runs, a demo's"
+        "folders", type=Path, nargs="+", metavar="RUN", help="output_dir of a run; with --output, several infer runs or a demo"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE.html", help="write a page that opens from disk, runs side by side")
+    parser.add_argument("--output", type=Path, metavar="FILE.html", help="write a page that opens from disk and shows runs side by side")
     parser.add_argument("--question", metavar="ID", help="the one question to print")
     parser.add_argument("--limit", type=int, help=f"questions to show (default: 3 printed, {_MOST_QUESTIONS:,} in a page)")
 
@@ -28,9 +28,9 @@ def run(arguments: argparse.Namespace) -> None:
 
     if arguments.output is None:
         if len(arguments.folders) > 1:
-            raise RunDirError(f"{len(arguments.folders)} runs are shown side by side in a page. Pass --output FILE.html, or one run.")
+            raise RunDirError(f"{len(arguments.folders)} runs can be compared only in a page. Pass --output FILE.html, or name one run.")
         print_run(arguments.folders[0], question=arguments.question, limit=arguments.limit or 3)
         return
     stage = stages()[stage_of_runs(arguments.folders)]
     count = stage.write_page(arguments.folders, arguments.output, limit=arguments.limit or _MOST_QUESTIONS)
-    print(f"{arguments.output}: {count:,} questions, {arguments.output.stat().st_size / 1e6:.1f} MB. It opens in a browser, from disk.")
+    print(f"{arguments.output}: {count:,} questions, {arguments.output.stat().st_size / 1e6:.1f} MB. Open it in a browser.")

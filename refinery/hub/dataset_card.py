@@ -17,7 +17,7 @@ def dataset_card(record: dict[str, Any], metrics: dict[str, Any]) -> str:
         f"# {recipe['task']}",
         "",
         f"Labels made by Refinery {record['versions']['refinery']} (`refinery distill`), commit {record['commit']}.",
-        f"Licence of the questions and passages: {recipe.get('licence') or 'not stated'}.",
+        f"License of the questions and passages: {recipe.get('licence') or 'not stated'}.",
         "",
         "## Rows",
         f"{asked} questions went in; {metrics['questions_labelled']} were labelled and {metrics['questions_rejected']} rejected.",
@@ -43,7 +43,7 @@ def dataset_card(record: dict[str, Any], metrics: dict[str, Any]) -> str:
 
 
 def _hub_values(recipe: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
-    """What the hub reads: licence, tags, and which file is which split."""
+    """The metadata that the hub reads: license, tags, and which file holds which split."""
     files = [{"split": re.sub(r"\W", "_", split), "path": f"{split}.parquet"} for split in metrics["rows_by_split"]]
     return licence_values(recipe.get("licence")) | {
         "task_categories": ["question-answering"],
@@ -53,7 +53,7 @@ def _hub_values(recipe: dict[str, Any], metrics: dict[str, Any]) -> dict[str, An
 
 
 def _findings(guards: dict[str, Any]) -> Iterable[str]:
-    """One line a guard."""
+    """One line per guard."""
     repeated, leaks, lengths = guards["duplicate_questions"], guards["answer_in_query"], guards.get("length_in_tokens")
     yield f"- Duplicate questions: {share(repeated['duplicates'], repeated['questions'])}."
     if leaks["trajectories"]:
@@ -70,13 +70,13 @@ def _findings(guards: dict[str, Any]) -> Iterable[str]:
 
 
 def _models(recipe: dict[str, Any], metrics: dict[str, Any]) -> Iterable[str]:
-    """Each model that was asked: its sampling, tokens and cost; then the prompts."""
+    """The sampling, tokens and cost of each model that was called, then the prompts."""
     for role in ("teacher", "target_endpoint"):
         config, spent = recipe.get(role), metrics.get(role)
         if not config or not spent:
             continue
         yield f"## Model asked: {role}"
-        yield f"- Model: `{config['model']}`; answered as {', '.join(f'`{name}`' for name in spent['models']) or 'nobody'}."
+        yield f"- Model: `{config['model']}`; answered as {', '.join(f'`{name}`' for name in spent['models']) or 'no model'}."
         yield f"- Sampling: temperature {config['temperature']}, at most {config['max_tokens']} tokens."
         yield f"- Calls: {spent['calls']}, and {spent['replies_from_store']} replies from the store."
         yield f"- Tokens: {spent['num_prompt_tokens']} in prompts, {spent['num_completion_tokens']} in replies. {_cost(spent)}"
@@ -89,7 +89,7 @@ def _models(recipe: dict[str, Any], metrics: dict[str, Any]) -> Iterable[str]:
 
 
 def _cost(spent: dict[str, Any]) -> str:
-    """Of all attempts; of the last one alone where there were more."""
+    """The cost of all attempts, and that of the last attempt where there were several."""
     whole, last = spent["cost_usd"], spent.get("attempt_cost_usd")
     if whole is None:
         return "Cost: unknown."
@@ -97,7 +97,7 @@ def _cost(spent: dict[str, Any]) -> str:
 
 
 def _commands(record: dict[str, Any]) -> Iterable[str]:
-    """What was typed: for a merged run, the shards' commands before its own."""
+    """The commands that were typed. For a merged run, the shards' commands come before its own."""
     for part in [*record.get("shards", []), record]:
         program, *arguments = part["command"]
         if Path(program).name == "__main__.py":  # python -m distill

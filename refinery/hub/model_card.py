@@ -1,4 +1,4 @@
-"""The card of a train run: enough for a stranger to judge the model, to run it in its loop, and to make it again."""
+"""The card of a train run: all that a stranger needs to judge the model, run it in its loop, and train it again."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _SETTINGS = (
 def model_card(
     run: Path, record: dict[str, Any], metrics: dict[str, Any], *, repository: str, shown: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """The card, from the run's files; `shown` are prompts with what the model gave for them."""
+    """The card, from the run's files. `shown` holds prompts with the model's outputs."""
     recipe, data = record["recipe"], _read(run / DATA_FILE)
     manifest, words = _read(run / MANIFEST_FILE), _words(recipe, data)
     lines = [
@@ -58,12 +58,12 @@ def model_card(
 
 
 def _words(recipe: dict[str, Any], data: dict[str, Any]) -> Card:
-    """The task's own words, which training kept; those of the task that ships where an earlier version trained."""
+    """The task's text as training stored it, or the shipped task's text for a run of an earlier version."""
     return Card(**data["card"]) if "card" in data else find_installed(TASKS, recipe["task"]).card(recipe)
 
 
 def _hub_values(recipe: dict[str, Any]) -> dict[str, Any]:
-    """What the hub reads; a base that only exists as somebody's folder is no name it could link."""
+    """The metadata that the hub reads. A base model that is a local folder is left out, because the hub could not link to it."""
     named = {} if _is_folder(recipe["base"]) else {"base_model": recipe["base"].partition("@")[0]}
     return named | {
         "library_name": "transformers" if recipe["strategy"] == "full" else "peft",
@@ -80,24 +80,24 @@ def _base(recipe: dict[str, Any]) -> Iterable[str]:
     if not _is_folder(recipe["base"]):
         yield f"Base model: [`{recipe['base']}`](https://huggingface.co/{recipe['base'].partition('@')[0]})."
         return
-    yield f"Base model: the folder `{recipe['base']}` of the machine it was trained on. "
+    yield f"Base model: the folder `{recipe['base']}` on the machine where this model was trained. "
     if recipe["strategy"] != "full":
-        yield "This adapter needs that model: name your copy of it wherever a base is asked for."
+        yield "This adapter needs that model: give the path of your copy wherever a base model is required."
 
 
 def _prompting(manifest: dict[str, Any]) -> Iterable[str]:
     if name := manifest.get("chat_template"):
-        yield f"Prompts are put to it through the chat template of its tokenizer (fingerprint `{name}`), as they were in training."
+        yield f"Prompts go through the chat template of its tokenizer (fingerprint `{name}`), as they did in training."
 
 
 def _data(data: dict[str, Any]) -> Iterable[str]:
-    """The files with hashes and counts, then for each run that made some of them its teacher, prompts and counts."""
+    """The files with hashes and counts, then the teacher, prompts and counts of each run that made some of them."""
     files = data.get("files", [])
     yield from table_block(("file", "rows", "BLAKE2b"), [(f"`{file['path']}`", file["rows"], f"`{file['fingerprint']}`") for file in files])
     for file in files:
         made_by = file.get("made_by")
         if not made_by:
-            yield f"`{file['path']}` lies beside no distill run; nothing is known of how it was made."
+            yield f"`{file['path']}` is not in the folder of a distill run, so how it was made is unknown."
             yield ""
             continue
         asked = ", ".join(f"{role}: {', '.join(f'`{name}`' for name in names)}" for role, names in made_by["models"].items())
@@ -111,7 +111,7 @@ def _data(data: dict[str, Any]) -> Iterable[str]:
 def _tokens(tokens: Sequence[dict[str, Any]]) -> Iterable[str]:
     if tokens:
         yield "## Control tokens"
-        yield "What the model writes is trained; what the environment writes is put there by the loop. Take ids from the tokenizer."
+        yield "Tokens that the model writes were trained; the loop inserts those that the environment writes. Take ids from the tokenizer."
         yield ""
         yield from table_block(("token", "id", "role", "writer"), [(f"`{t['token']}`", t["id"], t["role"], t["writer"]) for t in tokens])
 
@@ -119,25 +119,25 @@ def _tokens(tokens: Sequence[dict[str, Any]]) -> Iterable[str]:
 def _outputs(shown: Sequence[tuple[str, str]]) -> Iterable[str]:
     if shown:
         yield "## Outputs to expect"
-        yield "Greedy, on a CPU; the push was done when the copy downloaded from here gave the same."
+        yield "Greedy decoding on a CPU. The push succeeded only after a copy downloaded from here gave the same outputs."
         yield ""
     for prompt, output in shown:
         yield from code_block(f"{prompt}\n=> {output}")
 
 
 def _licences(recipe: dict[str, Any], data: dict[str, Any]) -> Iterable[str]:
-    """The chain: the base model's, each data source's, the teacher's terms. None is ours to grant."""
+    """The chain of licenses: the base model's, each data source's, and the teacher's terms. We cannot grant any of them."""
     where = "that of the folder's model" if _is_folder(recipe["base"]) else "stated on its own card"
     yield f"- Base model `{recipe['base']}`: {where}; it binds this model too."
     for file in data.get("files", []):
         made_by = file.get("made_by") or {}
-        yield f"- `{file['path']}`: questions and passages under {made_by.get('licence') or 'a licence that was not stated'}."
+        yield f"- `{file['path']}`: questions and passages under {made_by.get('licence') or 'a license that was not stated'}."
     models = sorted(
         {name for file in data.get("files", []) for names in (file.get("made_by") or {}).get("models", {}).values() for name in names}
     )
     if models:
         named = ", ".join(f"`{name}`" for name in models)
-        yield f"- Labels were written by {named}; the terms of their provider on training with outputs apply."
+        yield f"- Labels were written by {named}; its provider's terms on training with model outputs apply."
 
 
 def _read(path: Path) -> dict[str, Any]:

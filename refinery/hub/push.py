@@ -1,6 +1,6 @@
-"""Push a run to a hub, download what was pushed, and compare: the push is done when the copy gives the same outputs or rows.
+"""Push a run to a hub, download it again, and compare. A push succeeds only when the copy gives the same outputs or rows.
 
-Who pushes is decided by the hub's own client (its environment variables or its own store); no token passes through here.
+The hub's own client handles the login (from its environment variables or its token file); this module never sees a token.
 """
 
 import fnmatch
@@ -22,11 +22,11 @@ from refinery.reporting.markdown import without_secrets
 from refinery.runtime.fingerprint import sha256
 from refinery.runtime.run_dir import read_metrics, read_run
 
-# What is pushed, by name: a checkpoint holds safetensors only, and a run's checkpoints, ledgers and stores stay behind.
+# The files to push, by name: weights only as safetensors. A run's checkpoints, ledgers and stores are not pushed.
 _OF_A_MODEL = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "history.jsonl", EXAMPLES_FILE)
 _OF_A_DATASET = ("*.parquet", "*.jsonl", "*.json")
 _REWRITTEN = ("run.json", "README.md")  # by _texts
-# Every file of a repository but the hub's own.
+# The one file in a repository that the hub itself writes.
 _HUBS_OWN = ".gitattributes"
 
 _log = logging.getLogger(__name__)
@@ -36,9 +36,9 @@ RepositoryKind = Literal["model", "dataset"]
 
 
 def push(run: Path, repository: str, *, private: bool = True, revision: str = "main") -> str:
-    """Push a finished train run as a model, or a distill run as a dataset, and prove that it arrived. Returns its address.
+    """Push a finished train run as a model, or a distill run as a dataset, and verify that it arrived. Returns its address.
 
-    Raises RunDirError for a run that cannot be pushed, and HubError when the hub refuses, cannot be reached, or gives back something else.
+    Raises RunDirError for a run that cannot be pushed, and HubError when the hub refuses, cannot be reached, or returns something else.
     """
     check_repository(repository)
     record, metrics = _read_finished(run)
@@ -46,8 +46,8 @@ def push(run: Path, repository: str, *, private: bool = True, revision: str = "m
         return _push_dataset(run, record, metrics, repository, private=private, revision=revision)
     examples = read_examples(run)
     if not examples:
-        raise RunDirError(f"{run}: holds no {EXAMPLES_FILE} to try a copy by; it comes from an older version. Train it again.")
-    address = open_repository(repository, kind="model", private=private)  # before a model is loaded: a refusal should not wait for it
+        raise RunDirError(f"{run}: has no {EXAMPLES_FILE} to verify a copy with, because an older version made it. Train it again.")
+    address = open_repository(repository, kind="model", private=private)  # before the model loads, so that a refusal comes early
     expected = outputs(run, examples)
     shown = list(zip((example["text"] for example in examples), expected, strict=True))
     files = _files(run, _OF_A_MODEL) | _texts(record, model_card(run, record, metrics, repository=repository, shown=shown))
@@ -55,19 +55,19 @@ def push(run: Path, repository: str, *, private: bool = True, revision: str = "m
     with _downloaded(repository, commit, files, kind="model") as folder:
         given = outputs(folder, examples)
     check_reproduced(address, [example["text"] for example in examples], expected, given)
-    _log.info("%s: %d files, %d outputs reproduced from what the hub gave back.", address, len(files), len(examples))
+    _log.info("%s: %d files; the downloaded copy reproduced %d outputs.", address, len(files), len(examples))
     return address
 
 
 def card(run: Path, repository: str) -> str:
-    """The card that `push` would write, but for the outputs it shows. Raises as `push` does before it asks the hub."""
+    """The card that `push` would write, without the example outputs. Raises what `push` raises before it contacts the hub."""
     check_repository(repository)
     record, metrics = _read_finished(run)
     return dataset_card(record, metrics) if record["stage"] == "distill" else model_card(run, record, metrics, repository=repository)
 
 
 def check_repository(repository: str) -> None:
-    """Raise HubError unless the hub's client would take the name, owner included."""
+    """Raise HubError unless the hub's client accepts the name and the name includes an owner."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -81,14 +81,14 @@ def check_repository(repository: str) -> None:
 
 
 def check_reproduced(address: str, prompts: Sequence[str], expected: Sequence[str], given: Sequence[str]) -> None:
-    """Raise HubError, saying what differed first, unless the copy gave what the run gave."""
+    """Raise HubError naming the first difference, unless the copy gave the same outputs as the run."""
     for prompt, ours, theirs in zip(prompts, expected, given, strict=True):
         if ours != theirs:
             raise HubError(f"{address}: does not reproduce the run: after {prompt[-60:]!r} it gives {theirs!r}, the run {ours!r}.")
 
 
 def push_checkpoint(folder: Path, run: Path, repository: str, *, revision: str) -> None:
-    """Push a checkpoint of a run that goes on, saved to `folder`, to a revision of its own. Raises HubError."""
+    """Push a checkpoint, saved to `folder`, of a run that is still training to a separate revision. Raises HubError."""
     record = read_run(run)
     files = _files(folder, _OF_A_MODEL) | {name: run / name for name in (DATA_FILE, EXAMPLES_FILE)}
     texts = _texts(record, model_card(run, record, {}, repository=f"{repository}@{revision}"))
@@ -96,9 +96,9 @@ def push_checkpoint(folder: Path, run: Path, repository: str, *, revision: str) 
 
 
 def open_repository(repository: str, *, kind: RepositoryKind, private: bool) -> str:
-    """Make the repository where there is none; returns its address.
+    """Create the repository unless it exists already, and return its address.
 
-    Raises HubError when the hub refuses, and when it is public already and was meant to be private.
+    Raises HubError when the hub refuses, and when the repository is public already but should be private.
     """
     from huggingface_hub import HfApi
 
@@ -106,12 +106,12 @@ def open_repository(repository: str, *, kind: RepositoryKind, private: bool) -> 
     with hub_errors(repository):
         address = str(api.create_repo(repository, repo_type=kind, private=private, exist_ok=True))
         if private and not api.repo_info(repository, repo_type=kind).private:
-            raise HubError(f"{address}: is public already. Say --public to push there, or choose another name.")
+            raise HubError(f"{address}: is public already. Pass --public to push there, or choose another name.")
     return address
 
 
 def _upload(files: Mapping[str, File], repository: str, *, kind: RepositoryKind, revision: str) -> str:
-    """Make `files` all that a branch holds, in one commit, whose id is returned."""
+    """Replace the content of a branch by `files` in one commit, and return the commit's id."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api = HfApi()
@@ -129,10 +129,10 @@ def _upload(files: Mapping[str, File], repository: str, *, kind: RepositoryKind,
 
 @contextmanager
 def hub_errors(repository: str) -> Iterator[None]:
-    """Whatever the client raises becomes a HubError of one line."""
+    """Turn any error that the client raises into a one-line HubError."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
-    transport: type[Exception] = HfHubHTTPError.__mro__[1]  # the HTTP library's own base, whose name depends on the client's version
+    transport: type[Exception] = HfHubHTTPError.__mro__[1]  # the base error of the client's HTTP library, which depends on its version
     try:
         yield
     except LocalTokenNotFoundError:
@@ -156,26 +156,26 @@ def _push_dataset(run: Path, record: Any, metrics: Any, repository: str, *, priv
         given = datasets.load_dataset(str(folder), cache_dir=str(folder / ".cache"))
         rows = {split: part.num_rows for split, part in given.items()}
     if sorted(rows.values()) != sorted(metrics["rows_by_split"].values()):
-        raise HubError(f"{address}: `datasets.load_dataset` reads {rows} rows, the run made {metrics['rows_by_split']}.")
-    _log.info("%s: %d files, %s rows read back from what the hub gave back.", address, len(files), sum(rows.values()))
+        raise HubError(f"{address}: `datasets.load_dataset` reads {rows} rows, but the run made {metrics['rows_by_split']}.")
+    _log.info("%s: %d files; %s rows read back from the downloaded copy.", address, len(files), sum(rows.values()))
     return address
 
 
 def _read_finished(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     record = read_run(run)
     if record["stage"] not in ("train", "distill"):
-        raise RunDirError(f"{run}: is not a train or distill run; nothing to push.")
+        raise RunDirError(f"{run}: is not a train or distill run, so there is nothing to push.")
     return record, read_metrics(run)
 
 
 def _files(run: Path, patterns: tuple[str, ...]) -> dict[str, File]:
-    """The run's own files of these kinds; `_texts` gives those that are written anew."""
+    """The run's files that match the patterns, except those that `_texts` writes anew."""
     names = sorted(path.name for path in run.iterdir() if path.is_file() and path.name not in _REWRITTEN)
     return {name: run / name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)}
 
 
 def _texts(record: dict[str, Any], card: str) -> dict[str, File]:
-    """The card, the recipe as a file to run again, and how the run was made; addresses without what may be a key."""
+    """The card, the recipe as a file to run again, and the run's record, with anything that may be a key removed from addresses."""
     texts = {
         "README.md": card,
         "recipe.yaml": yaml.safe_dump(record["recipe"], sort_keys=False, allow_unicode=True),
@@ -186,7 +186,7 @@ def _texts(record: dict[str, Any], card: str) -> dict[str, File]:
 
 @contextmanager
 def _downloaded(repository: str, commit: str, files: Mapping[str, File], *, kind: str) -> Iterator[Path]:
-    """What the hub gives for this commit, each file equal to the one that was pushed. Raises HubError naming one that is not."""
+    """The files of this commit, downloaded and verified to equal those that were pushed. Raises HubError naming a file that differs."""
     from huggingface_hub import snapshot_download
 
     with TemporaryDirectory(prefix="refinery-push-") as temporary:

@@ -1,8 +1,8 @@
-"""Three outputs of a checkpoint, by which a pushed copy proves to be the same model.
+"""Three outputs of a checkpoint, which show that a pushed copy is the same model.
 
-A training run writes its prompts to `examples.jsonl`, as token ids: its data files may be gone when it is pushed, and outside text in a
-prompt is never parsed again. The outputs are made twice at the time of the push, from the run and from what the hub gave back, on the CPU:
-one machine and one precision, so that equal weights give equal outputs, and no GPU memory beside a training that is still there.
+A training run writes its prompts to `examples.jsonl` as token ids, because its data files may be gone when it is pushed, and because
+outside text in a prompt must not be parsed again. A push computes the outputs twice, from the run and from the downloaded copy, both on
+the CPU: on one machine and in one precision, equal weights give equal outputs. The CPU also leaves the GPU's memory to any training.
 """
 
 import json
@@ -20,13 +20,13 @@ _MAX_NEW_TOKENS = 24
 
 
 def read_examples(folder: Path) -> list[dict[str, Any]]:
-    """`{"text", "input_ids"}` of each prompt; empty where the folder has none."""
+    """The `{"text", "input_ids"}` of each prompt, or an empty list for a folder without them."""
     path = folder / EXAMPLES_FILE
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def outputs(folder: Path, examples: list[dict[str, Any]]) -> list[str]:
-    """What the checkpoint in `folder` gives for each prompt, greedily: the text, or an encoder's label probabilities.
+    """The greedy output of the checkpoint in `folder` for each prompt: the text, or an encoder's label probabilities.
 
     Raises CheckpointError when it cannot be loaded.
     """
@@ -36,7 +36,7 @@ def outputs(folder: Path, examples: list[dict[str, Any]]) -> list[str]:
 
 
 def outputs_of(model: "PreTrainedModel", tokenizer: Tokenizer, examples: list[dict[str, Any]]) -> list[str]:
-    """The same for a model that is loaded."""
+    """The same as `outputs`, for a loaded model."""
     import torch
 
     from refinery.llms.weights.families import head_labels

@@ -1,4 +1,4 @@
-"""How to run a pushed model, as commands that can be pasted into an empty folder."""
+"""Commands that run a pushed model, ready to paste in an empty folder."""
 
 from collections.abc import Iterable
 
@@ -32,7 +32,7 @@ END"""
 
 
 def use_lines(card: Card, repository: str) -> Iterable[str]:
-    """The model alone on one question, then its loop on one question and one passage of your own, as far as its task has either."""
+    """How to run the model alone on one question, then its loop on your own question and passage, where its task has them."""
     if card.program:
         yield "The model alone:"
         yield ""

@@ -1,1 +1,1 @@
-"""Corpora: where passages come from, and how millions of them are kept."""
+"""Corpora: where passages come from, and how millions of them are stored."""

@@ -1,6 +1,6 @@
-"""A corpus on disk: one JSON line a passage, and where each line begins, both memory-mapped.
+"""A corpus on disk: one JSON line per passage and the offset of each line, both memory-mapped.
 
-21 million passages take as much memory as the ones that are looked at.
+Memory grows only with the passages that are read, so 21 million passages fit on any machine.
 """
 
 import mmap
@@ -18,7 +18,7 @@ _LINES, _OFFSETS = "passages.jsonl", "passages.offsets.npy"
 
 
 class Corpus(Sequence[Passage]):
-    """The passages that `write_corpus` left in a folder, read when they are asked for."""
+    """The passages that `write_corpus` wrote to a folder, read lazily."""
 
     files = (_LINES, _OFFSETS)
 
@@ -53,7 +53,7 @@ class Written(Record):
 
 
 def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop: Callable[[Passage], bool] = lambda _: False) -> Written:
-    """Write passages one by one; memory is 16 bytes each. `total` is for the progress line. Raises RecordError for an id used twice."""
+    """Write passages one by one, with 16 bytes of memory each. `total` is for the progress bar. Raises RecordError for a repeated id."""
     import numpy as np
 
     offsets, ids = array("Q", [0]), array("Q")
@@ -77,7 +77,7 @@ def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop:
 
 
 def corpus_hash(passages: Iterable[Passage]) -> str:
-    """16 hex digits that change with any passage, its place, or what is searched of it."""
+    """16 hex digits that change with any passage, its position, or its searched text."""
     digest = running_fingerprint()
     for passage in passages:
         digest.update(passage.model_dump_json().encode())
@@ -85,12 +85,12 @@ def corpus_hash(passages: Iterable[Passage]) -> str:
 
 
 def searched_text(passage: Passage) -> str:
-    """What every retriever searches of a passage."""
+    """The text of a passage that every retriever searches."""
     return f"{passage.title} {passage.text}"
 
 
 def batches(passages: Sequence[Passage], *, start: int = 0, most: int, most_characters: int = 1 << 24) -> Iterator[list[Passage]]:
-    """Consecutive passages, `most` at a time, fewer where they are long."""
+    """Consecutive passages, at most `most` at a time, and fewer when they are long."""
     batch: list[Passage] = []
     characters = 0
     for position in range(start, len(passages)):

@@ -1,4 +1,4 @@
-"""Leave out passages that hold the text of a question that will be asked (RA-ISF's corpus)."""
+"""Leave out passages that contain the text of an evaluation question (RA-ISF's corpus)."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from refinery.contract.records import Passage
 
 _WORD = re.compile(r"\w+")
-_HEAD = 3  # words by which a question is looked up; most passages share none with any question
+_HEAD = 3  # questions are looked up by their first words; most passages contain no such head
 
 
 def contamination_check(questions: Iterable[str]) -> Callable[[Passage], bool]:
-    """A function that says whether a passage's title and text hold the words of a question, in order; case and punctuation aside.
+    """A function that says whether a passage's title and text contain a question's words in order, ignoring case and punctuation.
 
-    A question of fewer than three words is not looked for: it says too little to be the question itself.
+    Questions of fewer than three words are skipped, because such a match could be a coincidence.
     """
     by_head: dict[tuple[str, ...], list[str]] = {}
     for words in map(_words, questions):

@@ -1,6 +1,6 @@
 """Passages from the files people have: JSON Lines, Parquet, DPR's `psgs_w100.tsv`, or a folder of text and Markdown files.
 
-Every source is read as it is asked for, so that memory does not grow with it.
+Every source is read lazily, so memory does not grow with its size.
 """
 
 import csv
@@ -22,24 +22,24 @@ _SAMPLE = 1_000
 
 
 def iter_passages(path: Path, *, words_per_passage: int = 100) -> Iterator[Passage]:
-    """The passages of a source, in its order; documents are cut into passages of at most 100 words, the length of DPR's (Sec. 4.1).
+    """The passages of a source, in its order. Documents are cut into passages of at most 100 words, as in DPR (Sec. 4.1).
 
-    Raises RecordError naming file and line, or row, of what cannot be read, and for a format that is not known.
+    Raises RecordError for a line or row that cannot be read, naming it and the file, and for an unknown format.
     """
     if path.is_dir():
         return _of_documents(path, words_per_passage)
     readers = {".jsonl": _of_json_lines, ".parquet": _of_parquet, ".tsv": _of_dpr}
     if path.suffix not in readers:
         raise RecordError(
-            f"{path}: '{path.suffix}' is no format of passages. Give .jsonl, .parquet, DPR's .tsv, or a folder of .txt and .md files."
+            f"{path}: '{path.suffix}' is not a format of passages. Give .jsonl, .parquet, DPR's .tsv, or a folder of .txt and .md files."
         )
     return readers[path.suffix](path)
 
 
 def iter_documents(folder: Path) -> Iterator[tuple[Path, str, str]]:
-    """(file, title, text) of every .txt and .md file under `folder`, in order of their names.
+    """(file, title, text) of every .txt and .md file under `folder`, sorted by name.
 
-    The title is the first line where that is a heading, else the file's name. Raises RecordError where there is no text to read.
+    The title is the first line if that is a heading, else the file's name. Raises RecordError when there is no text to read.
     """
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in DOCUMENT_SUFFIXES and path.is_file())
     if not files:
@@ -54,7 +54,7 @@ def iter_documents(folder: Path) -> Iterator[tuple[Path, str, str]]:
 
 
 def estimate_count(path: Path) -> int:
-    """About how many passages a source holds, from its size and its first thousand; exact for Parquet."""
+    """An estimate of how many passages a source holds, from its size and its first thousand passages. Exact for Parquet."""
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
@@ -87,7 +87,7 @@ def _of_documents(folder: Path, words_per_passage: int) -> Iterator[Passage]:
 def _of_dpr(path: Path) -> Iterator[Passage]:
     """DPR's columns: id, text, title, with a header and the text in quotes."""
     with _opened(path).open("rb") as file:
-        for number, line in enumerate(file, 1):  # one passage a line; csv over the whole file would let a stray quote swallow many
+        for number, line in enumerate(file, 1):  # line by line: in csv over the whole file, a stray quote would swallow many passages
             fields = _fields(_line_text(line, path, number))
             if len(fields) != 3:
                 raise RecordError(f"{path}:{number}: has {len(fields)} columns. Expected DPR's three: id, text, title.")
@@ -96,7 +96,7 @@ def _of_dpr(path: Path) -> Iterator[Passage]:
 
 
 def _fields(line: str) -> list[str]:
-    """The columns of one line of tabs and quotes. The module's limit on a field is everybody's, so it is put back."""
+    """The columns of one tab-separated line with quotes. The csv module's field limit is global, so it is restored."""
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:
         return next(csv.reader([line], delimiter="\t"), [])
@@ -134,7 +134,7 @@ def _parquet_passage(values: dict[str, object], where: str) -> Passage:
 
 
 def _opened(path: Path) -> Path:
-    """The path, once it is known to be a file that can be read."""
+    """The path, after a check that the file can be read."""
     try:
         path.open("rb").close()
     except OSError as error:

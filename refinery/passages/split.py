@@ -1,13 +1,14 @@
-"""A document's text as passages: the one way to cut it, so that an id names the same passage wherever a folder of documents is read."""
+"""Cut a document's text into passages. Every reader of documents uses this, so an id always names the same passage."""
 
 import re
 from collections.abc import Iterator
 
 
 def split_text(text: str, words_per_passage: int) -> Iterator[str]:
-    """Passages of at most that many words, each on one line.
+    """Passages of at most `words_per_passage` words, each on one line.
 
-    They end where paragraphs do; a paragraph longer than a passage is cut between sentences, and only a longer sentence within.
+    Passages end at paragraph ends. A paragraph longer than a passage is cut between sentences, and only a sentence longer than a passage
+    is cut inside.
     """
     held: list[str] = []
     num_words = 0
@@ -23,7 +24,7 @@ def split_text(text: str, words_per_passage: int) -> Iterator[str]:
 
 
 def _parts(text: str, words_per_passage: int) -> Iterator[str]:
-    """Paragraphs, the sentences of one that is too long, and the pieces of a sentence that is."""
+    """Paragraphs, the sentences of a paragraph that is too long, and the pieces of a sentence that is too long."""
     for paragraph in re.split(r"\n\s*\n", text):
         line = " ".join(paragraph.split())
         for part in re.split(r"(?<=[.!?])\s+", line) if len(line.split()) > words_per_passage else [line]:

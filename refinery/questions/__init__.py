@@ -1,1 +1,1 @@
-"""Readers: one file per dataset in its original schema, and `jsonl` for your own."""
+"""Readers: one file per dataset in its original schema, and `jsonl` for your own questions."""

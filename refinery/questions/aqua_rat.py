@@ -1,4 +1,4 @@
-"""AQUA-RAT as released (`train.json`, `dev.json`, `test.json`, all JSON Lines): algebra with five options written `A)5`. No ids."""
+"""AQUA-RAT as released (`train.json`, `dev.json`, `test.json`, all JSON Lines): algebra with five options written `A)5`, without ids."""
 
 from pathlib import Path
 from string import ascii_uppercase
@@ -14,7 +14,7 @@ class _Row(DatasetRow):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a release file; choices are without their letters."""
+    """Read a release file. Choices lose their letters."""
     return read_dataset(path, _Row, _to_question)
 
 
@@ -31,5 +31,5 @@ def _to_question(row: _Row) -> Question:
 
 def _text(option: str, letter: str) -> str:
     if not option.startswith(f"{letter})"):
-        raise ValueError(f"field 'options': {option!r} does not open with '{letter})'.")
+        raise ValueError(f"field 'options': {option!r} does not start with '{letter})'.")
     return option.removeprefix(f"{letter})").strip()

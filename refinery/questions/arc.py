@@ -1,4 +1,4 @@
-"""ARC in AI2's schema (`ARC-Challenge-Test.jsonl`) and in the hub's: three to five choices, labelled with letters or with numbers."""
+"""ARC in AI2's schema (`ARC-Challenge-Test.jsonl`) and in the hub's: three to five choices, labeled with letters or numbers."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class _Choices(DatasetRow):
 
 
 class ChoiceRow(DatasetRow):
-    """The fields of a row; OpenBookQA has them too, and on the hub calls the question `question_stem`."""
+    """The fields of a row. OpenBookQA has the same fields; its copy on the hub calls the question `question_stem`."""
 
     id: str
     question: Stem | str = Field(validation_alias=AliasChoices("question", "question_stem"))
@@ -35,18 +35,18 @@ class ChoiceRow(DatasetRow):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a release file; the answer is a letter whatever the labels are."""
+    """Read a release file. The answer is always a letter, even when the labels are numbers."""
     return read_dataset(path, ChoiceRow, lambda row: to_question(row, "arc"))
 
 
 def to_question(row: ChoiceRow, dataset: str) -> Question:
-    """The row, with the texts of its choices and the letter of the right one. Raises ValueError for a key that is no label."""
+    """The row with the texts of its choices and the letter of the right one. Raises ValueError when the answer key is not a label."""
     if isinstance(row.question, Stem):
         text, choices = row.question.stem, [(choice.text, choice.label) for choice in row.question.choices]
     elif row.choices and len(row.choices.text) == len(row.choices.label):
         text, choices = row.question, list(zip(row.choices.text, row.choices.label, strict=True))
     else:
-        raise ValueError("field 'choices': a label for each text is needed.")
+        raise ValueError("field 'choices': each text needs a label.")
     return Question(
         id=row.id,
         text=text.strip(),

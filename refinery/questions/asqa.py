@@ -1,7 +1,7 @@
 """ASQA as released (`ASQA.json`, all splits in one file), and as QA-Feedback repacks it (a list, without the readings).
 
 `disambiguations` are the readings with their short answers, `answers` the long answers. Passages are what the annotators were
-shown or looked up; nobody says that they are enough, so none is marked as supporting.
+shown or looked up. The release does not say that they suffice, so no passage is marked as supporting.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,7 +38,7 @@ class _Annotation(DatasetRow):
 
 
 class _Row(DatasetRow):
-    id: str = Field(validation_alias=AliasChoices("id", "sample_id"))  # the latter on the hub
+    id: str = Field(validation_alias=AliasChoices("id", "sample_id"))  # `sample_id` on the hub
     split: str = ""
     ambiguous_question: str
     qa_pairs: list[_Pair]
@@ -91,7 +91,7 @@ def _feedback_question(row: _FeedbackRow) -> list[Question]:
 
 
 def _passages(question: str, knowledge: Iterable[_Knowledge]) -> list[Passage] | None:
-    """Each text once, as passage `<question>:<position>`, counted from 0."""
+    """Each distinct text once, as passage `<question>:<position>`, counted from 0."""
     titles: dict[str, str] = {}
     for item in knowledge:
         if item.content and item.content != _NO_CONTEXT:

@@ -1,11 +1,11 @@
-"""Read questions through a reader found by name, and what the readers of released datasets share.
+"""Read questions with a reader found by name, and helpers that the readers of released datasets share.
 
-A reader is one file with a function `read`; `reader: my_lab.trivia` in a recipe finds it outside this project too:
+A reader is one file with a function `read`. It may be outside this project: a recipe names it, as in `reader: my_lab.trivia`.
 
     def read(path: Path) -> Iterator[Question]:
         return iter_dataset(path, Row, lambda row: [Question(id=row.key, text=row.question, answers=row.answers)])
 
-One that also reads the rows of a dataset on the hub declares `READER = Reader(read, of_rows)`.
+A reader that can also read the rows of a dataset on the hub declares `READER = Reader(read, of_rows)`.
 """
 
 import json
@@ -28,10 +28,11 @@ from refinery.runtime.plugins import PluginKind
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What a reader's file declares as `READER`; a function `read` is enough where it reads files alone.
+    """What a reader's file declares as `READER`. A function `read` is enough for a reader that reads files only.
 
-    `read(path)` gives a file's questions, and raises RecordError that names file and row. `of_rows(path, rows)` gives those of a dataset
-    on the hub, whose rows are (where, values) pairs; `hub_columns` are the columns of such a dataset whose content no name reaches.
+    `read(path)` gives a file's questions and raises RecordError naming the file and row. `of_rows(path, rows)` gives the questions of a
+    dataset on the hub, whose rows are (where, values) pairs. `hub_columns` lists the dataset's nested columns, whose content cannot be
+    selected by a column name.
     """
 
     read: Callable[[Path], Iterable[Question]]
@@ -43,12 +44,12 @@ READERS = PluginKind("reader", "refinery.questions", Reader, "READER", "read", (
 
 
 def find_reader(name: str) -> Reader:
-    """The reader of a name that the user wrote. Raises PluginError."""
+    """The reader with the name that the user wrote. Raises PluginError."""
     return plugins.find(READERS, name)
 
 
 def read_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> list[Question]:
-    """Every question of `paths`; ids must be unique across them. Raises RecordError naming file and line."""
+    """Every question of `paths`. Ids must be unique across all files. Raises RecordError naming the file and line."""
     questions = list(iter_questions(paths, reader=reader, limit=limit))
     counts = Counter(question.id for question in questions)
     check_ids(paths, len(questions), next((question_id for question_id, count in counts.items() if count > 1), None))
@@ -56,31 +57,31 @@ def read_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int |
 
 
 def iter_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> Iterator[Question]:
-    """The questions of `paths`, read as they are asked for where the format allows it; ids are not compared."""
+    """The questions of `paths`, read lazily where the format allows it. Ids are not checked for repetitions."""
     read = find_reader(reader).read
     return islice((question for path in paths for question in read(path)), limit)
 
 
 def given_questions(questions: str | Path | Iterable[str | Question], *, reader: str = "jsonl") -> list[Question]:
-    """The questions of a file, or those given, texts among them; ids must be unique. Raises RecordError."""
+    """The questions of a file, or the given questions or texts. Ids must be unique. Raises RecordError."""
     if isinstance(questions, str | Path):
         return read_questions([Path(questions)], reader=reader)
     return as_questions(questions)
 
 
 def as_questions(questions: Iterable[str | Question]) -> list[Question]:
-    """Texts as questions, whose ids are their places from 1 on; questions stay as they are. Raises RecordError for a blank text."""
+    """Texts become questions with their positions, from 1, as ids; questions are unchanged. Raises RecordError for a blank text."""
     return [question if isinstance(question, Question) else _question(number, question) for number, question in enumerate(questions, 1)]
 
 
 def _question(number: int, text: str) -> Question:
     if not text.strip():
-        raise RecordError(f"question {number}: is empty. Ask something.")
+        raise RecordError(f"question {number}: is empty. Give it some text.")
     return Question(id=str(number), text=text)
 
 
 def read_named_questions(named: Sequence[str]) -> list[Question]:
-    """The questions of files that a command names by `READER=FILE`, or by `FILE` where they are in Refinery's own schema."""
+    """The questions of files that a command names as `READER=FILE`, or as `FILE` for Refinery's own schema."""
     questions: list[Question] = []
     for name in named:
         reader, equals, path = name.rpartition("=")
@@ -97,7 +98,7 @@ def check_ids(paths: Sequence[Path], count: int, repeated: str | None) -> None:
 
 
 class DatasetRow(BaseModel):
-    """Base of a released dataset's row: the fields a reader uses; the release may hold more."""
+    """Base of a released dataset's row: the fields that a reader uses. The release may have more fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -105,12 +106,12 @@ class DatasetRow(BaseModel):
 Row = TypeVar("Row", bound=DatasetRow)
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
-# Words of a file's name, and the split that each stands for.
+# Words in a file's name, and the split that each means.
 _SPLITS = {word: word for word in ("train", "dev", "validation", "test")} | {"training": "train", "val": "validation", "testing": "test"}
 
 
 def read_dataset(path: Path, row_type: type[Row], to_question: Callable[[Row], Question], **layout: Any) -> list[Question]:
-    """Every row of a released file as a question. `layout` and errors are those of `iter_dataset`."""
+    """Every row of a released file as a question. `layout` and the errors are the same as for `iter_dataset`."""
     return list(iter_dataset(path, row_type, lambda row: [to_question(row)], **layout))
 
 
@@ -144,7 +145,7 @@ def iter_dataset(
 
 
 def parse_row(values: Any, row_type: type[Parsed], *, where: str) -> Parsed:
-    """Decoded values as a row. Raises RecordError that `where` opens and that names the field."""
+    """Decoded values as a row. Raises RecordError, whose message starts with `where` and names the field."""
     try:
         return row_type.model_validate(values)
     except ValidationError as error:
@@ -152,26 +153,26 @@ def parse_row(values: Any, row_type: type[Parsed], *, where: str) -> Parsed:
 
 
 def right_letter(labels: Sequence[str], right: str, *, field: str) -> list[str]:
-    """The answers of a multiple-choice question: A where the first label is the right one. Raises ValueError where none is."""
+    """The answers of a multiple-choice question: A when the first label is the right one. Raises ValueError when no label is."""
     if right not in labels:
-        raise ValueError(f"field '{field}': '{right}' is none of {', '.join(labels)}.")
+        raise ValueError(f"field '{field}': '{right}' is not one of {', '.join(labels)}.")
     return [ascii_uppercase[labels.index(right)]]
 
 
 def distinct(texts: Iterable[str]) -> list[str]:
-    """The texts without repetitions, in order."""
+    """The distinct texts, in order."""
     return list(dict.fromkeys(texts))
 
 
 def without_nulls(values: Any) -> Any:
-    """Decoded values without the nulls that a table writes where a row says nothing."""
+    """Decoded values without the nulls that a table writes for missing fields."""
     if isinstance(values, dict):
         return {name: without_nulls(value) for name, value in values.items() if value is not None}
     return [without_nulls(value) for value in values] if isinstance(values, list) else values
 
 
 def split_of(path: Path, *, otherwise: str = "train") -> str:
-    """`dev` for `hotpot_dev_distractor_v1.json`: the split that a file's name holds as a word, or else `otherwise`."""
+    """The split that a file's name contains as a word, such as `dev` for `hotpot_dev_distractor_v1.json`, or else `otherwise`."""
     words = re.split(r"[^a-z]+", path.stem.lower())
     return next((_SPLITS[word] for word in words if word in _SPLITS), otherwise)
 
@@ -196,12 +197,12 @@ def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def numbered(path: Path, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """(where, values) of rows that one JSON value holds."""
+    """(where, values) of the rows in one JSON value."""
     return ((f"{path}: row {number}", values) for number, values in enumerate(rows, 1))
 
 
 def load_json(path: Path, text: str | None = None) -> Any:
-    """A file that is one JSON value. Raises RecordError naming the line of what is wrong."""
+    """The value of a file that is one JSON value. Raises RecordError naming the faulty line."""
     return _loads(read_text(path) if text is None else text, lambda error: f"{path}:{error.lineno}")
 
 

@@ -1,4 +1,4 @@
-"""Several datasets in one recipe: each file is read by the reader that its folder is named after, as in `data/musique/train.jsonl`."""
+"""Several datasets in one recipe: a file's folder names its reader, as in `data/musique/train.jsonl`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +10,7 @@ from refinery.runtime import plugins
 
 
 def read(path: Path) -> Iterable[Question]:
-    """Read a file with its folder's reader. Raises RecordError when there is no such reader."""
+    """Read a file with the reader that its folder names. Raises RecordError when there is no such reader."""
     readers = [reader for reader in READERS.names() if reader != "by_folder"]
     if path.parent.name not in readers:
         raise RecordError(f"{path}: its folder '{path.parent.name}' is not named after a reader. Available: {', '.join(readers)}.")

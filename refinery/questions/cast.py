@@ -1,8 +1,8 @@
 """TREC CAsT topics as released (`2020_manual_evaluation_topics_v1.0.json`): the user's turns, with rewrites from 2020 on.
 
-Until 2020 the topics hold no replies, only the id of a passage that answers the turn (`supporting`). `history` then keeps what the user
-said before, each turn followed by an empty reply: nothing is made up. From 2021 on a turn's canonical passage is the reply.
-The manual rewrite is the question's one reading (`disambiguations`).
+Until 2020 the topics hold no replies, only the id of a passage that answers the turn (`supporting`). For those years `history` holds
+what the user said before, each turn followed by an empty reply. From 2021 on, a turn's canonical passage is the reply.
+The manual rewrite becomes the question's only reading (`disambiguations`).
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class _Topic(DatasetRow):
 
 
 def read(path: Path) -> Iterator[Question]:
-    """Read a file of topics, a test set; ids are TREC's, `<topic>_<turn>`. There are no answers."""
+    """Read a file of topics, which is a test set without answers. Ids are TREC's, `<topic>_<turn>`."""
     return iter_dataset(path, _Topic, _questions, split="test")
 
 

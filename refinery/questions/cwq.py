@@ -20,7 +20,7 @@ class _Row(DatasetRow):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a release file; the type is how the question was composed. The released test set has no answers."""
+    """Read a release file. A question's type is how it was composed. The released test set has no answers."""
     return read_dataset(path, _Row, _to_question)
 
 

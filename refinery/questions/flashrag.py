@@ -1,6 +1,6 @@
-"""FlashRAG's layout (`nq/test.jsonl`): id, question, golden_answers. The dataset is the one that the folder is named after.
+"""FlashRAG's layout (`nq/test.jsonl`): id, question, golden_answers. The folder's name is the dataset's name.
 
-Of the metadata, only PopQA's popularity is read. Multiple choice and passages are better read from a dataset's own release.
+Of the metadata, only PopQA's popularity is read. For multiple choice and passages, read the dataset's own release instead.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ class _Row(DatasetRow):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a file in the layout; ids say which split a question is of (`test_17`)."""
+    """Read a file in this layout. An id contains the question's split, as in `test_17`."""
     return read_dataset(path, _Row, lambda row: _to_question(row, path.absolute().parent.name))
 
 

@@ -19,7 +19,7 @@ class _Row(DatasetRow, coerce_numbers_to_str=True):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a release file; the type is the level of generalisation: i.i.d., compositional or zero-shot."""
+    """Read a release file. A question's type is its level of generalization: i.i.d., compositional or zero-shot."""
     return read_dataset(path, _Row, _to_question)
 
 

@@ -1,4 +1,4 @@
-"""GraphQuestions as released (`graphquestions.testing.json`): questions over Freebase, several paraphrases of each."""
+"""GraphQuestions as released (`graphquestions.testing.json`): questions over Freebase, each with several paraphrases."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ class _Row(DatasetRow, coerce_numbers_to_str=True):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a release file; the type is what the query computes: none, count, superlative or comparative."""
+    """Read a release file. A question's type is the function of its query: none, count, superlative or comparative."""
     return read_dataset(path, _Row, _to_question)
 
 

@@ -1,6 +1,6 @@
-"""HotpotQA as released (`hotpot_*_v1.json`): ten titled paragraphs a question, supporting facts as (title, sentence index).
+"""HotpotQA as released (`hotpot_*_v1.json`): ten titled paragraphs per question, supporting facts as (title, sentence index).
 
-The hub holds the same as columns of columns: `context` is {title: [...], sentences: [[...], ...]}, or the JSON text of either.
+The hub's copies hold the same in nested columns: `context` is {title: [...], sentences: [[...], ...]}, or either layout as JSON text.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from refinery.questions.base import DatasetRow, Reader, iter_dataset, read_datas
 
 
 class HotpotRow(DatasetRow):
-    """The fields of a row; 2WikiMultihopQA has them too."""
+    """The fields of a row, which 2WikiMultihopQA shares."""
 
     id: str = Field(validation_alias=AliasChoices("_id", "id"))
     question: str
@@ -67,7 +67,7 @@ def to_question(row: HotpotRow) -> Question:
 def supporting_by_title(row: HotpotRow) -> dict[str, list[str]]:
     """Ids of the supporting paragraphs by title, in the order of the supporting facts.
 
-    A fact whose sentence is not in the context gets an id that no passage has: whoever needs all support then misses it.
+    A fact whose sentence is not in the context gets an id that no passage has, so that a check for all supporting passages fails.
     """
     sentence_in: dict[tuple[str, int], str] = {}
     for position, (title, sentences) in enumerate(row.context):

@@ -1,11 +1,11 @@
-"""A dataset of the Hugging Face hub, named in place of a path: `owner/name:split`, with its columns after a question mark.
+"""A dataset on the Hugging Face hub, named instead of a path: `owner/name:split`, with its columns after a question mark.
 
 `questions: ["owner/name:test?config=main&text=question_stem&choices=choices.text&answers=answerKey"]` says which column each field of a
-Question is read from; a dot reaches into a column. Fields that are not named are read from the columns of the same name, if there
-are any. With `choices`, the column of `answers` must hold letters. A list may be written as JSON, as PopQA's golds are.
+Question is read from; use a dot for a nested column. Other fields are read from the columns with the same names, if there are any.
+With `choices`, the column of `answers` must hold letters. A list may be written as JSON, as PopQA's gold answers are.
 
-`owner/name:split?reader=hotpotqa` gives the rows to a dataset's own reader in place of naming columns: paragraphs, supporting facts and
-decompositions lie in nested columns, which no name reaches.
+`owner/name:split?reader=hotpotqa` passes the rows to a dataset's own reader instead of naming columns. It is needed for paragraphs,
+supporting facts and decompositions, which are in nested columns that cannot be selected by name.
 """
 
 import re
@@ -25,7 +25,7 @@ _LISTS = ("answers", "choices", "history")
 
 
 def read(path: Path) -> Iterator[Question]:
-    """The rows of one split. Raises RecordError for a name that is not of this form, and naming the row and field."""
+    """The questions of one split. Raises RecordError for a name that is not of this form, and for a faulty row, naming row and field."""
     address, _, query = str(path).partition("?")
     name, _, split = address.partition(":")  # a split may hold colons too: train[:10%]
     named = dict(parse_qsl(query))
@@ -57,7 +57,7 @@ def _of_rows(path: Path, name: str) -> Callable[[Path, Iterable[tuple[str, Any]]
 
 
 def _check_columns(path: Path, columns: Iterable[str]) -> None:
-    """Raises RecordError for columns that a reader knows and no name reaches; of several readers, the one that knows most of them."""
+    """Raise RecordError for nested columns that only a reader can use. It suggests the reader that knows most of them."""
     known = {name: plugins.find_installed(READERS, name).hub_columns for name in READERS.names()}
     fitting = {name: held for name, held in known.items() if held and set(held) <= set(columns)}
     if fitting:
@@ -88,12 +88,12 @@ def _fit(field: str, value: Any, where: str) -> Any:
         return str(value) if isinstance(value, int | float) else value
     items = _listed(value, f"{where}: field '{field}'") if isinstance(value, str) else value if isinstance(value, list) else [value]
     if nested := [item for item in items if isinstance(item, dict | list)]:
-        raise RecordError(f"{where}: field '{field}': {str(nested[0])[:60]} is no text. Name a column inside it by a dot.")
+        raise RecordError(f"{where}: field '{field}': {str(nested[0])[:60]} is not text. Name a column inside it with a dot.")
     return [str(item) for item in items]
 
 
 def _listed(text: str, where: str) -> list[Any]:
-    """The list that a text is in JSON, or else the text alone. Raises RecordError for what looks like a list in another notation."""
+    """The list that a text holds as JSON, or else a list of the text. Raises RecordError for a list in another notation."""
     if not (text.startswith("[") and text.endswith("]")):
         return [text]
     try:
@@ -101,5 +101,5 @@ def _listed(text: str, where: str) -> list[Any]:
     except ValueError:
         found = None
     if found is None and text.startswith(("['", '["')):
-        raise RecordError(f"{where}: {text[:60]!r} looks like a list and is not JSON. Write it as a list.")
+        raise RecordError(f"{where}: {text[:60]!r} looks like a list but is not JSON. Write it as a JSON list.")
     return found if isinstance(found, list) else [text]

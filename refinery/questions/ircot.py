@@ -26,7 +26,7 @@ class _Row(DatasetRow):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a processed file; every span is an answer, and passages are `<id>:<position>`, counted from 0."""
+    """Read a processed file. Every span is an answer, and passage ids are `<id>:<position>`, counted from 0."""
     return read_dataset(path, _Row, _to_question)
 
 

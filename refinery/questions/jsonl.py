@@ -1,4 +1,4 @@
-"""Your own questions: one `Question` per line, `{"id": ..., "text": ..., "answers": [...]}` at least."""
+"""Your own questions: one `Question` per line, with at least `{"id": ..., "text": ..., "answers": [...]}`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,5 +7,5 @@ from refinery.contract.records import Question, iter_records
 
 
 def read(path: Path) -> Iterator[Question]:
-    """The questions of a questions.jsonl, as they are asked for."""
+    """The questions of a questions.jsonl, read lazily."""
     return iter_records(path, Question)

@@ -1,6 +1,6 @@
-"""KQA Pro as released (`train.json`, `val.json`, `test.json`), read as multiple choice: ten choices a question, no gold in the test set.
+"""KQA Pro as released (`train.json`, `val.json`, `test.json`), as multiple choice: ten choices per question, no gold in the test set.
 
-A row without choices keeps its answer as text. `kqapro_open` reads every row so, which is how the re-thinking paper evaluates.
+A row without choices keeps its answer as text. `kqapro_open` reads every row this way, as the re-thinking paper evaluates.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from refinery.questions.base import DatasetRow, read_dataset, right_letter
 
 
 class KqaProRow(DatasetRow):
-    """The fields of a row; there are no ids."""
+    """The fields of a row. The release has no ids."""
 
     question: str
     choices: list[str] | None = None

@@ -13,7 +13,7 @@ class _Row(DatasetRow, coerce_numbers_to_str=True):
 
 
 def read(path: Path) -> list[Question]:
-    """Read the release file, a test set. Whole numbers lose their `.0`."""
+    """Read the release file, which is a test set. Whole numbers lose their `.0`."""
     return read_dataset(path, _Row, _to_question, split="test")
 
 

@@ -1,6 +1,6 @@
-"""MuSiQue-Ans as released (`musique_ans_v1.0_*.jsonl`): twenty paragraphs a question, and a decomposition with `#1` references.
+"""MuSiQue-Ans as released (`musique_ans_v1.0_*.jsonl`): twenty paragraphs per question, and a decomposition with `#1` references.
 
-About half of the sub-questions read like `Anna Benson >> spouse`; they are kept as they are.
+About half of the sub-questions read like `Anna Benson >> spouse`; they are kept unchanged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ class _Row(DatasetRow):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a release file; the type is the number of hops, as in `3hop`."""
+    """Read a release file. A question's type is its number of hops, as in `3hop`."""
     return read_dataset(path, _Row, _to_question)
 
 

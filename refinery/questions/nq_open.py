@@ -1,4 +1,4 @@
-"""NQ-open as released (`NQ-open.*.jsonl`): a question and its short answers; rows have no ids of their own."""
+"""NQ-open as released (`NQ-open.*.jsonl`): a question and its short answers, without ids."""
 
 from pathlib import Path
 

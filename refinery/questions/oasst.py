@@ -1,6 +1,6 @@
-"""OpenAssistant's conversation trees as released (`*_trees.jsonl`): every message of a user is a question.
+"""OpenAssistant's conversation trees as released (`*_trees.jsonl`): every user message is a question.
 
-`history` is the path to it from the root, `answers` are the assistant's replies to it, the best ranked first; some have none yet.
+`history` is the path from the root to the message. `answers` are the assistant's replies to it, best first; some messages have none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ class _Tree(DatasetRow):
 
 
 def read(path: Path) -> Iterator[Question]:
-    """Read a release file; one tree gives several questions. What follows a deleted message is left out."""
+    """Read a release file. One tree gives several questions. Everything below a deleted message is left out."""
     return iter_dataset(path, _Tree, lambda tree: _questions(tree.prompt, []))
 
 

@@ -1,6 +1,7 @@
 """OpenBookQA as released (`train.jsonl`, or `train_complete.jsonl` with facts) and as on the hub: ARC's schema.
 
-The fact that a question was written from becomes its one passage. It is not marked as supporting: it takes common knowledge besides.
+The fact that a question was written from becomes its only passage. It is not marked as supporting, because the answer also needs common
+knowledge.
 """
 
 from pathlib import Path

@@ -11,7 +11,7 @@ _ROWS_PER_BATCH = 2_000
 
 
 def read(path: Path) -> Iterator[Question]:
-    """The rows, read batch by batch. Raises RecordError naming the row and its column, or a file that is not Parquet."""
+    """The rows, read in batches. Raises RecordError naming the faulty row and column, and for a file that is not Parquet."""
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 

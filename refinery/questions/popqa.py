@@ -1,4 +1,4 @@
-"""PopQA as released (`popQA.tsv`): questions about Wikidata triples, with how popular their subjects are on Wikipedia."""
+"""PopQA as released (`popQA.tsv`): questions about Wikidata triples, with the popularity of their subjects on Wikipedia."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from refinery.contract.records import Question, read_text
 from refinery.errors import RecordError
 from refinery.questions.base import DatasetRow, Reader, distinct, iter_dataset, read_dataset
 
-# Self-RAG and RQ-RAG evaluate on the questions about subjects below this many monthly page views.
+# Self-RAG and RQ-RAG evaluate on questions about subjects with fewer monthly page views than this.
 _LONG_TAIL = 100
 
 
@@ -24,7 +24,7 @@ class _Row(DatasetRow):
 
 
 def read(path: Path) -> list[Question]:
-    """Read the release file, a test set; the type is `long_tail` or `popular`."""
+    """Read the release file, which is a test set. A question's type is `long_tail` or `popular`."""
     return read_dataset(path, _Row, _to_question, rows=_rows(path), split="test")
 
 
@@ -34,7 +34,7 @@ def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
 
 
 def popularity(s_pop: int) -> str:
-    """The type of a question whose subject has this many monthly page views."""
+    """The type of a question, from the monthly page views of its subject."""
     return "long_tail" if s_pop < _LONG_TAIL else "popular"
 
 

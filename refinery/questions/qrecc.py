@@ -1,8 +1,8 @@
 """QReCC as released (`qrecc_test.json`), and the ground truth of SCAI-QReCC (`scai_ground_truth.json`).
 
-The release has each question as it was asked, the dialogue before it (`history`) and its self-contained rewrite, which is its one
-reading (`disambiguations`). SCAI's file holds neither the words of the user nor the dialogue: there the rewrite is the question,
-and there is no history.
+The release has each question as the user asked it, the dialogue before it (`history`) and its self-contained rewrite, which becomes
+its only reading (`disambiguations`). SCAI's file lacks the user's words and the dialogue, so the rewrite is the question and there
+is no history.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ class _Row(DatasetRow):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a release file; ids are SCAI's, `<conversation>_<turn>`. Some turns have no answer."""
+    """Read a release file. Ids are SCAI's, `<conversation>_<turn>`. Some turns have no answer."""
     return read_dataset(path, _Row, _to_question, split="test")
 
 

@@ -1,7 +1,7 @@
 """RQ-RAG's released training data (`{"id", "dataset", "messages"}`) as questions: what was asked, the dialogue before, the closing answer.
 
-Searches, evidence and system prompts are left to `refinery/contract/rq_rag_release.py`, which reads the same rows as trajectories. The
-choices of a multiple-choice question stay in its text, as the release writes them.
+`refinery/contract/rq_rag_release.py` reads the same rows as trajectories, with searches, evidence and system prompts. The choices of a
+multiple-choice question stay in its text, as in the release.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from refinery.questions.base import split_of
 
 
 def read(path: Path) -> Iterator[Question]:
-    """Read a release file. Raises RecordError for a row whose messages are no dialogue that ends in a trajectory."""
+    """Read a release file. Raises RecordError for a row whose messages are not a dialogue that ends in a trajectory."""
     for number, row in enumerate(iter_records(path, ReleaseRow), 1):
         trajectory = parse_release_row(row, where=f"{path}: row {number}")
         yield Question(

@@ -1,6 +1,6 @@
 """StrategyQA as released: yes/no questions, a decomposition without answers, evidence paragraphs by id and annotator.
 
-The paragraphs are in a file of their own (`*_paragraphs.json`), read when it stands beside the questions.
+The paragraphs are in a separate file (`*_paragraphs.json`), which is read when it is in the questions' folder.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,15 +32,15 @@ class _Paragraph(DatasetRow):
 
 
 def read(path: Path) -> list[Question]:
-    """Read a release file. Passages keep the dataset's ids; a question without any of its paragraphs has no passages.
+    """Read a release file. Passages keep the dataset's ids. A question none of whose paragraphs are available has no passages.
 
-    `supporting` holds the first annotator's paragraphs, which are enough; a step's holds those of every annotator.
+    The question's `supporting` holds the first annotator's paragraphs, which suffice; that of a step holds every annotator's.
     """
     return read_dataset(path, _Row, partial(_to_question, paragraphs=_paragraphs_beside(path)))
 
 
 def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
-    """The questions of (where, values) pairs in the release's columns; no file of paragraphs stands beside them."""
+    """The questions of (where, values) pairs in the release's columns, without paragraphs."""
     return iter_dataset(path, _Row, lambda row: [_to_question(row, paragraphs={})], rows=rows)
 
 

@@ -1,7 +1,7 @@
 """TriviaQA as released, open (`unfiltered-web-*.json`) and reading comprehension (`qa/wikipedia-*.json`, `qa/web-*.json`).
 
-The documents of the latter lie in `evidence/` beside `qa/`; those that are there become passages, each a whole document. None is
-marked as supporting: the release only knows that the answer occurs in it.
+The documents for reading comprehension are in `evidence/` next to `qa/`. Those that exist become passages, each a whole document. No
+passage is marked as supporting, because the release says only that the answer occurs in it.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class _Row(DatasetRow):
 
 
 def read(path: Path) -> Iterator[Question]:
-    """Read a release file; a passage's id is its file below `evidence`. Raises RecordError for a file name that leads out of it."""
+    """Read a release file. A passage's id is its path below `evidence`. Raises RecordError for a path that leads out of that folder."""
     release = parse_row(load_json(path), _Release, where=str(path))
     to_questions = partial(_to_questions, evidence=path.parent.parent / "evidence")
     return iter_dataset(path, _Row, to_questions, rows=numbered(path, release.Data))

@@ -1,6 +1,6 @@
 """2WikiMultihopQA as released (`train.json`, `dev.json`): HotpotQA's schema, with evidence triples that give a decomposition.
 
-Other names of an answer are in the release's `id_aliases.json` (JSON Lines), read when it stands beside the questions.
+Other names of an answer are in the release's `id_aliases.json` (JSON Lines), which is read when it is in the questions' folder.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from refinery.questions.base import DatasetRow, Reader, distinct, iter_dataset, 
 from refinery.questions.hotpotqa import HotpotRow, supporting_by_title
 from refinery.questions.hotpotqa import to_question as hotpot_question
 
-# How many triples back the one is whose object a bridge question's triple is about, even where the two spell it differently.
+# A bridge question's triple is about the object of the triple this many places before it, even where the two are spelled differently.
 _BRIDGE = {"compositional": 1, "inference": 1, "bridge_comparison": 2}
 
 
@@ -29,7 +29,7 @@ class TwoWikiRow(HotpotRow):
     @field_validator("evidences", mode="before")
     @classmethod
     def _triples(cls, value: Any) -> Any:
-        """The list that some of the hub's copies hold as JSON text."""
+        """The list itself, which some copies on the hub hold as JSON text."""
         return from_json(value) if isinstance(value, str) else value
 
 
@@ -45,7 +45,7 @@ def read(path: Path) -> list[Question]:
 
 
 def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
-    """The questions of (where, values) pairs in either layout of HotpotQA's columns; no file of aliases stands beside them."""
+    """The questions of (where, values) pairs in either layout of HotpotQA's columns, without aliases."""
     return iter_dataset(path, TwoWikiRow, lambda row: [_to_question(row, aliases={})], rows=rows)
 
 
@@ -63,8 +63,8 @@ def _to_question(row: TwoWikiRow, *, aliases: dict[str, list[str]]) -> Question:
 
 
 def _decomposition(row: TwoWikiRow) -> list[SubQuestion]:
-    """One sub-question a triple; a subject that an earlier triple found is written `#1`."""
-    # Subjects are named as in Wikidata, titles as in Wikipedia; their order is the same (all 180 rows looked at).
+    """One sub-question per triple. A subject that an earlier triple found is written as a reference such as `#1`."""
+    # Subjects are named as in Wikidata and titles as in Wikipedia. Their order is the same in all 180 rows that we checked.
     subjects, supporting = list(dict.fromkeys(subject for subject, _, _ in row.evidences)), supporting_by_title(row)
     support_of = dict(zip(subjects, supporting.values(), strict=True)) if len(subjects) == len(supporting) else {}
     return [

@@ -112,7 +112,7 @@ def test_no_more_questions_are_decoded_at_once_than_the_recipe_says(server):
 
 @pytest.mark.parametrize("asked", ["", [" "]])
 def test_an_empty_question_is_refused_in_one_line(pipeline, asked):
-    with pytest.raises(RefineryError, match=r"^question 1: is empty\. Ask something\.$"):
+    with pytest.raises(RefineryError, match=r"^question 1: is empty\. Give it some text\.$"):
         pipeline.ask(asked)
 
 

@@ -94,7 +94,7 @@ def test_the_repository_is_private_and_holds_the_model_and_each_checkpoint(hub, 
 
 
 def test_the_push_says_what_it_reproduced(trained):
-    assert re.search(rf"{REPOSITORY}: \d+ files, 3 outputs reproduced from what the hub gave back", trained[1].stderr)
+    assert re.search(rf"{REPOSITORY}: \d+ files; the downloaded copy reproduced 3 outputs", trained[1].stderr)
 
 
 def test_the_token_is_written_nowhere(hub, trained):
@@ -120,7 +120,7 @@ def test_the_token_is_written_nowhere(hub, trained):
         "Models asked: teacher: `big-1-2024`.",
         "| teacher_rewrite | abc123 |",
         "questions and passages under CC BY-SA 4.0.",
-        "the terms of their provider on training with outputs apply.",
+        "its provider's terms on training with model outputs apply.",
         "| `[A_Response]` | 1856 | answer | model |",
         "| `[R_Evidences]` | 1860 | evidence_start | environment |",
         "## Outputs to expect",

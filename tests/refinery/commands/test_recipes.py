@@ -55,4 +55,4 @@ def test_nothing_is_copied_over_a_file_that_is_there(tmp_path, capsys):
 )
 def test_what_does_not_ship_is_one_line(name, hint, capsys):
     assert main(["recipes", name]) == 2
-    assert capsys.readouterr().err == f"error: nothing that ships is called '{name}'. {hint}`refinery recipes` lists all of it.\n"
+    assert capsys.readouterr().err == f"error: no shipped file or folder is called '{name}'. {hint}`refinery recipes` lists all of them.\n"

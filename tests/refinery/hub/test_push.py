@@ -70,7 +70,7 @@ def test_the_card_is_printed_before_a_push(tmp_path, capsys):
         "- Sampling: temperature 0.5, at most 50 tokens.",
         "- Tokens: 1234 in prompts, 567 in replies. Cost: unknown.",
         "| teacher_self_knowledge | abc123 |",
-        "Licence of the questions and passages: CC BY-SA 4.0.",
+        "License of the questions and passages: CC BY-SA 4.0.",
     ):
         assert f"{line}\n" in printed
     assert not (tmp_path / "README.md").exists()
@@ -151,7 +151,7 @@ def pushed(hub, tmp_path_factory):
 def test_a_pushed_dataset_is_private_and_read_back_before_the_push_is_done(hub, pushed):
     assert pushed[1].returncode == 0, pushed[1].stderr
     assert pushed[1].stdout.strip() == f"{hub.address}/datasets/me/labels"
-    assert "5 rows read back from what the hub gave back" in pushed[1].stderr
+    assert "5 rows read back from the downloaded copy" in pushed[1].stderr
     held = hub.repositories()["datasets/me/labels"]
     files = ["README.md", "dev-small.jsonl", "dev-small.parquet", "metrics.json", "recipe.yaml", "run.json", "train.jsonl", "train.parquet"]
     assert held == {"private": True, "branches": {"main": files}}
@@ -202,7 +202,7 @@ def test_nothing_private_goes_to_a_public_repository(hub, pushed):
     public = [hub.run("refinery", "push", str(pushed[0]), "--to", "me/open", "--public")]
     public.append(hub.run("refinery", "push", str(pushed[0]), "--to", "me/open"))
     assert [done.returncode for done in public] == [0, 2]
-    assert "is public already. Say --public to push there" in public[1].stderr
+    assert "is public already. Pass --public to push there" in public[1].stderr
     assert not hub.repositories()["datasets/me/open"]["private"]
 
 

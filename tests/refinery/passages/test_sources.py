@@ -49,7 +49,7 @@ def test_documents_are_cut_into_passages_of_100_words_that_do_not_overlap(tmp_pa
         ("p.tsv", b"id\ttext\ttitle\n1\tok\tT\n2\t\xff\tT\n", r"p\.tsv:3: not UTF-8 at byte 2 of the line"),
         ("p.tsv", b"id\ttext\ttitle\n1\tno title\n", r"p\.tsv:2: has 2 columns. Expected DPR's three"),
         ("p.parquet", b"not parquet", r"p\.parquet: not a Parquet file"),
-        ("p.csv", b"1,Lyon", r"p\.csv: '\.csv' is no format of passages"),
+        ("p.csv", b"1,Lyon", r"p\.csv: '\.csv' is not a format of passages"),
     ],
 )
 def test_what_cannot_be_read_is_named_by_file_and_line(tmp_path, name, content, message):

@@ -11,8 +11,8 @@ def test_choices_lose_their_letters(read_rows):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"correct": "F"}, "field 'correct': 'F' is none of A, B, C, D, E."),
-        ({"options": ["A)4", "C)5"]}, "field 'options': 'C)5' does not open with 'B)'."),
+        ({"correct": "F"}, "field 'correct': 'F' is not one of A, B, C, D, E."),
+        ({"options": ["A)4", "C)5"]}, "field 'options': 'C)5' does not start with 'B)'."),
         ({"options": "A)4"}, "field 'options': Input should be a valid list."),
     ],
 )

@@ -27,11 +27,11 @@ def test_the_answer_is_a_letter_whatever_the_labels_are(read_rows, labels, key, 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"answerKey": "D"}, "field 'answerKey': 'D' is none of A, B, C."),
-        ({"question": "Dune is a"}, "field 'choices': a label for each text is needed."),
+        ({"answerKey": "D"}, "field 'answerKey': 'D' is not one of A, B, C."),
+        ({"question": "Dune is a"}, "field 'choices': each text needs a label."),
         (
             {"question": "Dune is a", "choices": {"text": ["film", "city"], "label": ["A"]}},
-            "field 'choices': a label for each text is needed.",
+            "field 'choices': each text needs a label.",
         ),
         ({"question": {"stem": "Dune is a"}}, "field 'question.Stem.choices': Field required."),
     ],

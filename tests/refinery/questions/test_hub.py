@@ -99,7 +99,7 @@ def test_popqas_own_reader_gives_its_types_too(dataset):
 
 
 def test_golds_in_another_notation_are_refused(dataset):
-    with pytest.raises(RecordError, match=r"row 1: field 'answers': \"\['pol'\]\" looks like a list and is not JSON\."):
+    with pytest.raises(RecordError, match=r"row 1: field 'answers': \"\['pol'\]\" looks like a list but is not JSON\."):
         read(f"{dataset(POPQA | {'possible_answers': str(['pol'])})}?text=question&answers=possible_answers")
 
 
@@ -107,7 +107,7 @@ def test_a_column_of_columns_is_no_answer(dataset):
     trivia = {"question": "Who?", "answer": {"value": "Ann", "aliases": ["Ann", "Anne"]}}
     address = dataset(trivia)
     assert read(f"{address}?text=question&answers=answer.aliases")[0].answers == ["Ann", "Anne"]
-    with pytest.raises(RecordError, match=r"row 1: field 'answers': .* is no text\. Name a column inside it by a dot\."):
+    with pytest.raises(RecordError, match=r"row 1: field 'answers': .* is not text\. Name a column inside it with a dot\."):
         read(f"{address}?text=question&answers=answer")
 
 

@@ -21,7 +21,7 @@ def test_read_open_every_answer_is_its_text(read_rows):
 
 
 def test_an_answer_that_is_no_choice_is_named_by_its_line(fault):
-    assert fault("kqapro", ROW, ROW | {"answer": "1999"}) == "rows.jsonl:2: field 'answer': '1999' is none of 1984, 2021."
+    assert fault("kqapro", ROW, ROW | {"answer": "1999"}) == "rows.jsonl:2: field 'answer': '1999' is not one of 1984, 2021."
 
 
 def test_the_release_reads_whole(release):
