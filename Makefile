@@ -23,6 +23,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/pyright
 
 docs: $(INSTALLED)  ## the pages of docs/ and the API's, in build/docs; a dead link or a missing name is an error
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[docs]"
