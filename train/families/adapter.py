@@ -4,10 +4,11 @@ What the installed stack gets wrong and this file works around is said where it 
 """
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.chat_template import user_turn
 from refinery.contract.segments import encode_segment
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.weights.embeddings import embeddings_of
 from refinery.llms.weights.families import share_embedding
@@ -15,12 +16,16 @@ from refinery.tasks.base import Judge
 from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
 _TASK_TYPES = {"causal": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classifier": "SEQ_CLS"}
 # Ends of questions and passages that tokenizers join differently to what follows.
 _PROBES = ("word", "Who?", "He left.", 'the "end"', "in 1999", "(all)", "x\n", "été")
 
 
-def add_adapter(model: Any, tokenizer: Any, recipe: TrainRecipe, token_rows: list[int]) -> Any:
+def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRecipe, token_rows: list[int]) -> "PeftModel":
     """A PEFT model that trains the adapter and, on embedding and head, the rows `token_rows`."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -41,19 +46,20 @@ def add_adapter(model: Any, tokenizer: Any, recipe: TrainRecipe, token_rows: lis
         trainable_token_indices=rows,
         task_type=_TASK_TYPES[recipe.family],
     )
-    model = get_peft_model(model, config)
+    adapted = cast("PeftModel", get_peft_model(model, config))
     # PEFT makes a set of it, which would be written in another order by each process.
     config.target_modules = sorted(config.target_modules or ())
     # After a resize PEFT would write both whole embeddings into every checkpoint; the trained rows are all that differs from the base.
-    model.save_pretrained = partial(model.save_pretrained, save_embedding_layers=False)
+    cast(Any, adapted).save_pretrained = partial(adapted.save_pretrained, save_embedding_layers=False)
     if recipe.family == "seq2seq":
-        share_embedding(model.get_base_model())
+        share_embedding(model)
     # TRL's fused head reads `lm_head.bias`, which PEFT's wrapper for trained token rows lacks (trl 1.16, peft 0.21).
     if token_rows and recipe.family == "causal":
-        model.get_base_model().get_output_embeddings().bias = None
+        head = cast(Any, model.get_output_embeddings())
+        head.bias = None
         if launch_from_env().sharding == "zero3":
-            _tell_gathered(model.get_base_model().get_output_embeddings().token_adapter)
-    return model
+            _tell_gathered(head.token_adapter)
+    return adapted
 
 
 def _tell_gathered(token_adapter: Any) -> None:
@@ -70,13 +76,13 @@ def _tell_gathered(token_adapter: Any) -> None:
     token_adapter.get_merged_weights = merged
 
 
-def _embedding_names(model: Any) -> list[str]:
+def _embedding_names(model: "PreTrainedModel | PeftModel") -> list[str]:
     """Module names of the input and the output embedding: `shared` and `lm_head` in T5."""
     both = (model.get_input_embeddings(), model.get_output_embeddings())
     return [name for name, module in model.named_modules() if any(module is embedding for embedding in both)]
 
 
-def invocation_tokens(task: Judge[Any], tokenizer: Any) -> list[int]:
+def invocation_tokens(task: Judge[Any], tokenizer: Tokenizer) -> list[int]:
     """The token ids that end every prompt of a judge, however its question or passage ends: from there on an aLoRA adapter acts.
 
     All before them is computed by the bare base, so its keys and values serve every sub-model (aLoRA, arXiv 2504.12397, Sec. 3).
@@ -88,7 +94,7 @@ def invocation_tokens(task: Judge[Any], tokenizer: Any) -> list[int]:
     return encoded[0][-length:]
 
 
-def _ids(prompt: str, tokenizer: Any) -> list[int]:
+def _ids(prompt: str, tokenizer: Tokenizer) -> list[int]:
     return [token_id for segment in user_turn(prompt, tokenizer) for token_id in encode_segment(segment, tokenizer)]
 
 
@@ -105,7 +111,7 @@ def four_bit(recipe: TrainRecipe) -> Any:
     )
 
 
-def check_four_bit_layers(model: Any, base: str) -> None:
+def check_four_bit_layers(model: "PreTrainedModel | PeftModel", base: str) -> None:
     """Raise CheckpointError on a CPU whose 4-bit kernel trains a model that it then cannot evaluate (bitsandbytes 0.50 packs 32 rows)."""
     import torch
     from bitsandbytes.nn.modules import Linear4bit
@@ -118,7 +124,7 @@ def check_four_bit_layers(model: Any, base: str) -> None:
         )
 
 
-def keep_trained_in_float32(model: Any) -> None:
+def keep_trained_in_float32(model: "PreTrainedModel | PeftModel") -> None:
     """Hold what is trained in float32: at 1e-4 an update of a bfloat16 row is often lost. TRL casts QLoRA's trained weights down."""
     import torch
 

@@ -1,19 +1,24 @@
 """The causal family (Llama 2 and 3): TRL's SFTTrainer on our own ids and labels."""
 
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refinery.contract.segments import EncodedRow
+from refinery.contract.tokenizer import Tokenizer
 from train.families.adapter import keep_trained_in_float32
 from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
 from train.rows.data import encode_rows, held_out_records
 from train.trainers.arguments import trainer_arguments
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
 __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
 
-def build_trainer(model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
+def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
     """The trainer over our own ids and labels. Raises RecipeError when the recipe asks for GPU kernels that this machine cannot run."""
     from trl.trainer.sft_config import SFTConfig
 
@@ -44,7 +49,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[EncodedRow], recipe: Tr
     return trainer
 
 
-def _prepare_layers(model: Any, recipe: TrainRecipe, *, joined: bool) -> None:
+def _prepare_layers(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe, *, joined: bool) -> None:
     """The attention that joined rows need, and the kernels that the recipe asks for."""
     import torch
 

@@ -5,9 +5,10 @@ RA-ISF Sec. 5.4 asks how small a sub-model can be; an encoder reads a pair of qu
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.records import JudgeLabel
+from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.engine.classifier import encode_pair
 from refinery.prompts.render import Prompt
 from refinery.tasks.base import Judge
@@ -17,6 +18,10 @@ from train.recipe import TrainRecipe
 from train.rows.data import held_out_records
 from train.rows.length_filter import fit_rows
 from train.trainers.arguments import trainer_arguments
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
@@ -36,7 +41,7 @@ class ClassifierRow:
         return {"input_ids": self.input_ids, "attention_mask": [1] * len(self.input_ids), "labels": self.labels[0], **segments}
 
 
-def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
+def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
     """(model, tokenizer) as in every family. Raises RecipeError when `max_length` is more than the encoder's positions.
 
     The tokenizer keeps `max_length`, so that inference shortens passages to what was trained.
@@ -53,13 +58,13 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[ClassifierRow], dict[str, Any]]:
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[ClassifierRow], dict[str, Any]]:
     """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`."""
     labels = labels_of(recipe)
     return fit_rows(records, recipe, lambda record: _encode(record, labels, recipe, tokenizer))
 
 
-def _encode(record: JudgeLabel, labels: tuple[str, ...], recipe: TrainRecipe, tokenizer: Any) -> ClassifierRow:
+def _encode(record: JudgeLabel, labels: tuple[str, ...], recipe: TrainRecipe, tokenizer: Tokenizer) -> ClassifierRow:
     task = recipe.learned
     prompt = task.prompt(record) if isinstance(task, Judge) else None
     if not isinstance(prompt, Prompt) or prompt.pair is None:
@@ -69,7 +74,7 @@ def _encode(record: JudgeLabel, labels: tuple[str, ...], recipe: TrainRecipe, to
     return ClassifierRow(encoded["input_ids"], encoded.get("token_type_ids"), [labels.index(record.label)], record.question_id)
 
 
-def build_trainer(model: Any, tokenizer: Any, rows: list[ClassifierRow], recipe: TrainRecipe) -> Any:
+def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[ClassifierRow], recipe: TrainRecipe) -> Any:
     """The Trainer over the rows; the loss is the mean over the rows of a step."""
     from datasets import Dataset
     from transformers import DataCollatorWithPadding, TrainingArguments
@@ -82,7 +87,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[ClassifierRow], recipe:
         model=model,
         recipe=recipe,
         args=TrainingArguments(**trainer_arguments(recipe)),
-        data_collator=DataCollatorWithPadding(tokenizer),
+        data_collator=DataCollatorWithPadding(cast("PreTrainedTokenizerBase", tokenizer)),
         train_dataset=Dataset.from_list([row.inputs() for row in rows]),
         eval_dataset=Dataset.from_list([row.inputs() for row in held_out]) if held_out else None,
         processing_class=tokenizer,

@@ -2,10 +2,11 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.chat_template import template_fingerprint
 from refinery.contract.control_tokens import write_manifest
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_base
 from refinery.llms.weights.embeddings import embedding_rows
@@ -15,8 +16,12 @@ from train.families.vocabulary import add_control_tokens, control_tokens_of
 from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
-def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
+
+def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
     """(model, tokenizer) of any family, ready for the trainer: the whole model under `full`, else a PEFT model over frozen weights.
 
     The vocabulary is extended here, before ZeRO-3 or FSDP splits the embeddings, which cannot be resized afterwards; so each process
@@ -43,14 +48,14 @@ def build_model(recipe: TrainRecipe) -> tuple[Any, Any]:
     _set_attention(model, recipe)
     if recipe.strategy != "full":
         model = add_adapter(model, tokenizer, recipe, token_rows)
-        model.base_rows = base_rows
+        cast(Any, model).base_rows = base_rows
         # ZeRO-3 gathers parameters into buffers of one dtype, so there all keep the base's; its optimizer has float32 copies of its own.
         if launch_from_env().sharding != "zero3":
             keep_trained_in_float32(model)
     return model, tokenizer
 
 
-def _set_attention(model: Any, recipe: TrainRecipe) -> None:
+def _set_attention(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> None:
     try:
         model.set_attn_implementation(recipe.attn_implementation)
     except ValueError:  # soft caps and sinks (Gemma 2, gpt-oss) are known to eager attention only
@@ -64,7 +69,9 @@ def labels_of(recipe: TrainRecipe) -> tuple[str, ...]:
     return tuple(label.strip() for label in task.labels) if recipe.family == "classifier" and isinstance(task, Judge) else ()
 
 
-def save_model(model: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path, state_dict: dict[str, Any] | None = None) -> None:
+def save_model(
+    model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, recipe: TrainRecipe, folder: Path, state_dict: dict[str, Any] | None = None
+) -> None:
     """Save the checkpoint with its tokenizer and control-token manifest; an adapter holds its token rows, not two whole embeddings.
 
     `state_dict` holds the weights of a model that is split over processes (train/launch/gather.py). A whole model is saved in the recipe's
@@ -75,14 +82,14 @@ def save_model(model: Any, tokenizer: Any, recipe: TrainRecipe, folder: Path, st
 
         weights = model.state_dict() if state_dict is None else state_dict
         model.config.use_cache = True
-        model.save_pretrained(folder, state_dict={name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items()})
+        model.save_pretrained(str(folder), state_dict={name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items()})
         model.config.dtype = recipe.dtype  # save_pretrained writes that of the model in memory
         model.config.save_pretrained(folder)
         model.config.use_cache = False
     else:
-        model.save_pretrained(folder, state_dict=state_dict)
+        model.save_pretrained(str(folder), state_dict=state_dict)
         if recipe.family == "classifier":
             model.config.save_pretrained(folder)  # an adapter's own configuration does not name the labels
     tokenizer.save_pretrained(folder)
-    base_rows = None if recipe.strategy == "full" else model.base_rows
+    base_rows = None if recipe.strategy == "full" else cast(int, model.base_rows)
     write_manifest(folder, control_tokens_of(recipe), tokenizer, base_rows=base_rows, chat_template=template_fingerprint(tokenizer))

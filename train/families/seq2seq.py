@@ -6,16 +6,21 @@ the runtime inserts is never a target. Control tokens keep their names, which ar
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.records import Trajectory
 from refinery.contract.segments import Segment, SegmentKind, check_writable, encode_segment
+from refinery.contract.tokenizer import Tokenizer
 from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, row_segments
 from train.rows.length_filter import fit_rows
 from train.rows.steps import split_steps
 from train.trainers.arguments import trainer_arguments
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
@@ -34,7 +39,7 @@ class Seq2SeqRow:
         return {"input_ids": self.input_ids, "attention_mask": [1] * len(self.input_ids), "labels": self.labels}
 
 
-def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[Seq2SeqRow], dict[str, Any]]:
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[Seq2SeqRow], dict[str, Any]]:
     """Rows whose encoder text is within `max_length`, and what was done with the others. Raises as `fit_rows`."""
     targets = [target for record in records for target in _targets(record)]
     return fit_rows(targets, recipe, lambda record: _encode(record, recipe, tokenizer))
@@ -47,7 +52,7 @@ def _targets(record: Any) -> list[Any]:
     return [record.model_copy(update={"steps": record.steps[:stop]}) for stop in range(1, len(record.steps) + 1)]
 
 
-def _encode(record: Any, recipe: TrainRecipe, tokenizer: Any) -> Seq2SeqRow:
+def _encode(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> Seq2SeqRow:
     segments = row_segments(record, recipe, tokenizer)
     if isinstance(record, Trajectory):
         steps = split_steps(segments)
@@ -65,7 +70,7 @@ def _encode(record: Any, recipe: TrainRecipe, tokenizer: Any) -> Seq2SeqRow:
     )
 
 
-def build_trainer(model: Any, tokenizer: Any, rows: list[Seq2SeqRow], recipe: TrainRecipe) -> Any:
+def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[Seq2SeqRow], recipe: TrainRecipe) -> Any:
     """The Seq2SeqTrainer over the rows; the loss is the mean over all target tokens of a step, as in the causal family."""
     from datasets import Dataset
     from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
@@ -78,7 +83,7 @@ def build_trainer(model: Any, tokenizer: Any, rows: list[Seq2SeqRow], recipe: Tr
         model=model,
         recipe=recipe,
         args=Seq2SeqTrainingArguments(**trainer_arguments(recipe)),
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        data_collator=DataCollatorForSeq2Seq(cast("PreTrainedTokenizerBase", tokenizer), model=model),
         train_dataset=Dataset.from_list([row.inputs() for row in rows]),
         eval_dataset=Dataset.from_list([row.inputs() for row in held_out]) if held_out else None,
         processing_class=tokenizer,

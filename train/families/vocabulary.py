@@ -8,12 +8,17 @@ import json
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from refinery.contract.control_tokens import ControlToken
-from refinery.contract.segments import encode_text
+from refinery.contract.segments import control_token_id, encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.weights.embeddings import embeddings_of, extend_vocabulary
 from train.recipe import TrainRecipe
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 PAD_TOKEN = "<pad>"  # noqa: S105  the name of a token, not a secret
 _RESERVED = re.compile(r"<\|reserved_special_token_\d+\|>")
@@ -24,7 +29,9 @@ def control_tokens_of(recipe: TrainRecipe) -> tuple[ControlToken, ...]:
     return recipe.learned.control_tokens
 
 
-def add_control_tokens(model: Any, tokenizer: Any, tokens: tuple[ControlToken, ...]) -> tuple[Any, list[int]]:
+def add_control_tokens(
+    model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, tokens: tuple[ControlToken, ...]
+) -> tuple[Tokenizer, list[int]]:
     """Give the tokenizer the tokens (and a padding token where it has none), the model their rows.
 
     Returns the tokenizer and the ids whose rows are to be trained: those of the control tokens and of the padding token if that is new;
@@ -39,14 +46,14 @@ def add_control_tokens(model: Any, tokenizer: Any, tokens: tuple[ControlToken, .
         for token in initialise:
             described = encode_text(token.init_text, tokenizer)
             weight.data[tokenizer.convert_tokens_to_ids(token.token)] = weight.data[described].mean(dim=0)
-    return tokenizer, sorted(tokenizer.convert_tokens_to_ids(names)) if tokens else []
+    return tokenizer, sorted(control_token_id(name, tokenizer) for name in names) if tokens else []
 
 
-def extend_tokenizer(tokenizer: Any, tokens: tuple[ControlToken, ...]) -> tuple[Any, list[str]]:
+def extend_tokenizer(tokenizer: Tokenizer, tokens: tuple[ControlToken, ...]) -> tuple[Tokenizer, list[str]]:
     """The tokenizer with the tokens and a padding token, and the names of those that it did not know."""
-    known = set(tokenizer.get_vocab())
+    known = tokenizer.get_vocab()
     new = [name for name in _names(tokenizer, tokens) if name not in known]
-    reserved = sorted(filter(_RESERVED.fullmatch, known), key=tokenizer.convert_tokens_to_ids)
+    reserved = sorted(filter(_RESERVED.fullmatch, known), key=known.__getitem__)
     if len(reserved) >= len(new) > 0:
         tokenizer = _renamed(tokenizer, dict(zip(reserved, new, strict=False)))
     elif new:
@@ -56,12 +63,12 @@ def extend_tokenizer(tokenizer: Any, tokens: tuple[ControlToken, ...]) -> tuple[
     return tokenizer, new
 
 
-def _names(tokenizer: Any, tokens: tuple[ControlToken, ...]) -> list[str]:
+def _names(tokenizer: Tokenizer, tokens: tuple[ControlToken, ...]) -> list[str]:
     """The control tokens, and the padding token where the tokenizer has none."""
     return [token.token for token in tokens] + ([PAD_TOKEN] if tokenizer.pad_token is None else [])
 
 
-def _renamed(tokenizer: Any, names: dict[str, str]) -> Any:
+def _renamed(tokenizer: Tokenizer, names: dict[str, str]) -> Tokenizer:
     """The tokenizer with special tokens under other names and their old ids. Its files are the one form that holds all of it."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
@@ -70,6 +77,6 @@ def _renamed(tokenizer: Any, names: dict[str, str]) -> Any:
             for old, new in names.items():
                 text = text.replace(json.dumps(old), json.dumps(new))
             path.write_text(text, encoding="utf-8")
-        renamed = type(tokenizer).from_pretrained(folder)
+        renamed = cast(Tokenizer, cast("type[PreTrainedTokenizerBase]", type(tokenizer)).from_pretrained(folder))
     renamed.name_or_path = tokenizer.name_or_path
     return renamed

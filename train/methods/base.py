@@ -16,6 +16,9 @@ from refinery.runtime.plugins import PluginKind, find
 from refinery.tasks.base import Judge, PairTask, Task, TrajectoryTask, Writer
 
 if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
     from train.recipe import TrainRecipe
 
 _KINDS = {Judge: "labels", Writer: "texts", TrajectoryTask: "trajectories", PairTask: "pairs"}
@@ -24,7 +27,7 @@ _KINDS = {Judge: "labels", Writer: "texts", TrajectoryTask: "trajectories", Pair
 class Family(Protocol):
     """What trains a recipe: train/families/{causal,seq2seq,classifier}.py, and each method of its own."""
 
-    def build_model(self, recipe: "TrainRecipe") -> tuple[Any, Any]:
+    def build_model(self, recipe: "TrainRecipe") -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
         """(model, tokenizer) ready for the trainer."""
         ...
 
@@ -32,12 +35,19 @@ class Family(Protocol):
         """The rows to train on, and what was done with the others (train/rows/length_filter.py)."""
         ...
 
-    def build_trainer(self, model: Any, tokenizer: Tokenizer, rows: list[EncodedRow], recipe: "TrainRecipe") -> Any:
+    def build_trainer(
+        self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[EncodedRow], recipe: "TrainRecipe"
+    ) -> Any:
         """The transformers Trainer over the rows."""
         ...
 
     def save_model(
-        self, model: Any, tokenizer: Tokenizer, recipe: "TrainRecipe", folder: Path, state_dict: dict[str, Any] | None = None
+        self,
+        model: "PreTrainedModel | PeftModel",
+        tokenizer: Tokenizer,
+        recipe: "TrainRecipe",
+        folder: Path,
+        state_dict: dict[str, Any] | None = None,
     ) -> None:
         """Write the checkpoint that inference loads by itself; `state_dict` holds the weights where the model is split over processes."""
         ...

@@ -4,10 +4,11 @@ likelier. A path is written as training and inference write it, and only what th
 
 import sys
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.records import Preference
 from refinery.contract.segments import encode
+from refinery.contract.tokenizer import Tokenizer
 from refinery.tasks.base import PairTask
 from train.families.model import build_model, save_model
 from train.methods.base import Family, Method
@@ -17,10 +18,14 @@ from train.rows.length_filter import fit_rows
 from train.rows.pairs import PreferenceRow
 from train.trainers.arguments import trainer_arguments
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
 __all__ = ["METHOD", "build_model", "build_trainer", "encode_rows", "save_model"]
 
 
-def encode_rows(records: Sequence[Preference], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[PreferenceRow], dict[str, Any]]:
+def encode_rows(records: Sequence[Preference], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[PreferenceRow], dict[str, Any]]:
     """Pairs of which neither path is longer than `max_length`, and what was done with the others. Raises as `fit_rows`."""
 
     def encode_pair(record: Preference) -> PreferenceRow:
@@ -30,7 +35,7 @@ def encode_rows(records: Sequence[Preference], recipe: TrainRecipe, tokenizer: A
     return fit_rows(records, recipe, encode_pair)
 
 
-def build_trainer(model: Any, tokenizer: Any, rows: list[PreferenceRow], recipe: TrainRecipe) -> Any:
+def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[PreferenceRow], recipe: TrainRecipe) -> Any:
     """TRL's DPOTrainer over our own ids."""
     from trl.trainer.dpo_config import DPOConfig
 

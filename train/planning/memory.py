@@ -8,7 +8,7 @@ of the layers are copies. Not counted: what the allocator loses to fragments, an
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.llms.weights.embeddings import embedding_rows, extend_vocabulary
@@ -20,6 +20,10 @@ from train.families.shapes import RESERVED, SHAPES, config_of
 from train.families.vocabulary import add_control_tokens, control_tokens_of
 from train.launch.launch import Launch
 from train.recipe import TrainRecipe
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 # NF4 with double quantization (QLoRA, Sec. 3): 4 bits, one 8-bit scale for 64 weights, and one float32 for 256 of those.
@@ -76,7 +80,7 @@ def meta_model(recipe: TrainRecipe, *, layers: int | None = None) -> Any:
         return model if recipe.strategy == "full" else add_adapter(model, tokenizer, recipe, rows)
 
 
-def _extended(model: Any, recipe: TrainRecipe) -> tuple[Any, list[int]]:
+def _extended(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> tuple[Any, list[int]]:
     """As `add_control_tokens`; for a base of the table, whose tokenizer need not be here, what that would do (no tokenizer pads there)."""
     tokens = control_tokens_of(recipe)
     if recipe.base not in SHAPES:
@@ -91,7 +95,7 @@ def _extended(model: Any, recipe: TrainRecipe) -> tuple[Any, list[int]]:
     return None, list(range(rows, rows + new))
 
 
-def count_parameters(model: Any, recipe: TrainRecipe) -> Parameters:
+def count_parameters(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> Parameters:
     """Parameters of a model by group."""
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     token_rows = sum(size for name, size in sizes.items() if "trainable_tokens_delta" in name)
@@ -112,7 +116,9 @@ def estimate(recipe: TrainRecipe, launch: Launch, *, length: int, target_length:
     return parameters, MemoryEstimate(weights, gradients, optimizer, activations, buffers)
 
 
-def _states(model: Any, parameters: Parameters, recipe: TrainRecipe, launch: Launch) -> tuple[float, float, float, float]:
+def _states(
+    model: "PreTrainedModel | PeftModel", parameters: Parameters, recipe: TrainRecipe, launch: Launch
+) -> tuple[float, float, float, float]:
     """(weights, gradients, optimizer, buffers) in bytes on one GPU."""
     trained, n = parameters.trained, launch.processes
     compute = _BYTES[recipe.dtype]
@@ -135,7 +141,7 @@ def _states(model: Any, parameters: Parameters, recipe: TrainRecipe, launch: Lau
     return frozen + 4 * trained + copies, 4 * trained, 8 * trained, 4 * trained if launch.sharding == "ddp" else 0
 
 
-def _frozen_bytes(model: Any, recipe: TrainRecipe) -> float:
+def _frozen_bytes(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> float:
     """Frozen weights in the dtype they are held in: of QLoRA's linear layers 4 bits, but not of the head."""
     import torch
 
@@ -149,7 +155,7 @@ def _frozen_bytes(model: Any, recipe: TrainRecipe) -> float:
     return sum(p.numel() * (_FOUR_BIT if id(p) in quantized else _BYTES[recipe.dtype]) for p in frozen)
 
 
-def _largest_layer(model: Any) -> int:
+def _largest_layer(model: "PreTrainedModel | PeftModel") -> int:
     """Parameters of the largest unit that FSDP gathers: an embedding, or one of the repeated layers."""
     import torch
 
@@ -174,7 +180,7 @@ def _sequences(recipe: TrainRecipe) -> int:
     return recipe.per_device_train_batch_size * (2 if isinstance(recipe.learned, PairTask) else 1)
 
 
-def saved_bytes(model: Any, recipe: TrainRecipe, *, length: int, target_length: int = 0) -> int:
+def saved_bytes(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe, *, length: int, target_length: int = 0) -> int:
     """Bytes of the tensors, parameters aside, that autograd saves in a forward pass of one batch. Runs on any device, meta included."""
     import torch
 
@@ -191,7 +197,7 @@ def saved_bytes(model: Any, recipe: TrainRecipe, *, length: int, target_length: 
     device = next(model.parameters()).device
     batch = _sequences(recipe)
     ids, target_ids = (torch.zeros((batch, count), dtype=torch.long, device=device) for count in (length, target_length))
-    body = model.get_base_model() if hasattr(model, "get_base_model") else model
+    body = cast("PreTrainedModel", cast("PeftModel", model).get_base_model() if hasattr(model, "get_base_model") else model)
     inputs = {"decoder_input_ids": target_ids} if recipe.family == "seq2seq" else {}
     with _attention_that_keeps_no_matrix(body), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         # The causal head is computed on the few supervised positions and in tiles (train/trainers/sparse_lm_head.py), in chunks by TRL's
@@ -206,11 +212,11 @@ def _storage(tensor: Any) -> int:
 
 
 @contextmanager
-def _attention_that_keeps_no_matrix(model: Any) -> Iterator[None]:
+def _attention_that_keeps_no_matrix(model: "PreTrainedModel") -> Iterator[None]:
     """On the meta device PyTorch decomposes attention and would count its (length, length) matrix; the kernels of sdpa keep none."""
     from transformers import AttentionInterface
 
-    before = model.config._attn_implementation
+    before = model.config._attn_implementation or "eager"
     AttentionInterface.register("planned", _planned_attention)
     model.set_attn_implementation("planned")
     try:

@@ -10,6 +10,7 @@ from typing import Any
 from refinery.contract.chat_template import reply_end, reply_text, user_turn
 from refinery.contract.formats import train_evidence, trajectory_segments
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, encode
+from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
 from refinery.tasks.base import Judge, PromptedTask
@@ -47,7 +48,7 @@ def held_out_records(recipe: TrainRecipe) -> list[Any]:
     return read_rows(recipe.validation, recipe)[: recipe.eval_rows] if recipe.eval_steps else []
 
 
-def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> tuple[list[EncodedRow], dict[str, Any]]:
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
     """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`, and RecipeError where nothing would train."""
     rows, counts = fit_rows(records, recipe, lambda record: encode(row_segments(record, recipe, tokenizer), tokenizer))
     if all(label == IGNORED_LABEL for row in rows for label in row.labels):
@@ -55,13 +56,13 @@ def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Any) -> 
     return rows, counts
 
 
-def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segment]:
+def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Segment]:
     """One record as segments: the prompt that inference will render, then what the model must write."""
     masked = {kind for kind, weight in recipe.loss_weights.items() if weight == 0}
     return [replace(segment, trained=segment.trained and segment.kind not in masked) for segment in _segments(record, recipe, tokenizer)]
 
 
-def _segments(record: Any, recipe: TrainRecipe, tokenizer: Any) -> list[Segment]:
+def _segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Segment]:
     task = recipe.learned
     if isinstance(task, PromptedTask):
         prompt, reply = task.prompt_and_reply(record)

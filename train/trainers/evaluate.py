@@ -7,7 +7,7 @@ one.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.formats import END, SEARCH_ACTIONS, parse_steps
 from refinery.contract.records import JudgeLabel, Preference, RelevanceLabel, Step, Trajectory
@@ -25,6 +25,10 @@ from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, read_rows, row_segments
 from train.rows.steps import split_steps
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
 _MAX_NEW_TOKENS = 128
 # Rows answered at once: each keeps its context's keys and values.
 _IN_FLIGHT = 64
@@ -39,7 +43,7 @@ def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
     return {"validation_rows": len(fitting), **left_out, **score(llm, fitting, recipe)}
 
 
-def evaluate_model(model: Any, tokenizer: Tokenizer, recipe: TrainRecipe) -> dict[str, float]:
+def evaluate_model(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, recipe: TrainRecipe) -> dict[str, float]:
     """The scores of a model in training on its first validation rows. Leaves the model as it was, but for its mode."""
     from refinery.llms.engine.huggingface import HuggingFaceLLM
 

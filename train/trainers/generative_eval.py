@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import Seq2SeqTrainer, Trainer
+from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
 
 from refinery.contract.segments import IGNORED_LABEL
 from refinery.contract.tokenizer import Tokenizer
@@ -27,8 +27,9 @@ class GenerativeEvalMixin(KeepsSums):
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """The loss on the held-out rows, then the scores."""
         metrics = super().evaluate(*arguments, **options)
+        model = cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
         tokenizer = cast(Tokenizer, self.processing_class)
-        scores = evaluate_model(self.accelerator.unwrap_model(self.model), tokenizer, self._recipe)
+        scores = evaluate_model(model, tokenizer, self._recipe)
         agreed = broadcast_object_list([{f"eval_{name}": value for name, value in scores.items()}])[0]
         self.log(dict(agreed))
         return metrics | agreed
