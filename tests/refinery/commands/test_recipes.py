@@ -23,7 +23,7 @@ def test_a_folder_lists_what_is_in_it_by_either_name(capsys):
 
 def test_a_purpose_is_the_headers_first_sentence(capsys):
     main(["recipes", "distill"])
-    assert "Multi-hop questions (RQ-RAG Table 5): decomposed by the teacher" in capsys.readouterr().out
+    assert "Multi-hop questions (RQ-RAG Table 5): the teacher decomposes each one" in capsys.readouterr().out
     main(["recipes", "distill"])
     assert "(RQ-RAG App. A.1: ARC, OpenbookQA): at most three queries, then the letter of a choice\n" in capsys.readouterr().out
 
