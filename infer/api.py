@@ -1,4 +1,4 @@
-"""What answers and scores in the public Python API: `refinery.load(...).ask(...)` and `refinery.score(...)`."""
+"""The part of the public Python API that answers and scores: `refinery.load(...).ask(...)` and `refinery.score(...)`."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,38 +24,38 @@ from refinery.runtime.together import together
 def load(source: str | Path | Mapping[str, Any], **changes: Any) -> "LoadedPipeline":
     """Load a decoder with its models and its retriever, ready to answer.
 
-    `source` is the folder of an infer run, a recipe's path (of one that ships too), a recipe as a dict, the folder of a train run or of
-    any model, or a model's name on a hub (`owner/name`, or `owner/name@revision`). `changes` go over the recipe's keys; a key of a part
-    is written with a dot:
+    `source` is the folder of an infer run, the path of a recipe (yours or one that ships with the package), a recipe as a dict, the
+    folder of a train run or of any model, or a model's name on a hub (`owner/name`, or `owner/name@revision`). `changes` override the
+    recipe's keys; write a nested key with a dot:
 
         refinery.load("recipes/demo/infer/rag.yaml", max_new_tokens=24, **{"llm.device": "cuda"})
 
-    A model alone is asked by the decoder that it was trained for: `rq_rag` for a generator, which then needs a `retriever`. Another is
-    asked by `rag` where a `retriever` is given, and by `direct` where none is:
+    A model without a recipe is run by the decoder that it was trained for: `rq_rag` for a generator, which then needs a `retriever`.
+    Any other model is run by `rag` if a `retriever` is given, and by `direct` otherwise:
 
         refinery.load("Qwen/Qwen3-0.6B", retriever={"passages": "passages.jsonl"}).ask("Which country is Lyon in?").answer
 
-    Raises RecipeError for a wrong key, RunDirError for a folder of another kind, CheckpointError and LLMError for a model that cannot be
-    loaded or lacks what the decoder needs; all are RefineryError.
+    Raises RecipeError for a wrong key, RunDirError for a folder of another kind, and CheckpointError or LLMError for a model that cannot
+    be loaded or lacks what the decoder needs. All of them are RefineryErrors.
     """
     return LoadedPipeline(recipe_of(source, changes))
 
 
 async def aload(source: str | Path | Mapping[str, Any], **changes: Any) -> "LoadedPipeline":
-    """`load`, for a caller on an event loop that must go on meanwhile. Raises what `load` raises.
+    """Load without blocking the caller's event loop. Raises the same errors as `load`.
 
         async with await refinery.aload("runs/x") as pipeline:
             prediction = await pipeline.aask("Which country is Lyon in?")
 
-    Cancelling it stops the wait and not the loading.
+    Cancelling it stops the wait, but not the loading.
     """
     return await asyncio.to_thread(load, source, **changes)
 
 
 class LoadedPipeline:
-    """A decoder with its models and its retriever in memory; `refinery.load` gives one, and `recipe` says what it is.
+    """A decoder with its models and its retriever in memory, as `refinery.load` returns it; `recipe` describes it.
 
-    It may be asked from any thread and any event loop, a notebook's too. As a context manager it closes itself:
+    It can be asked from any thread and any event loop, including a notebook's. As a context manager it closes itself:
 
         with refinery.load("runs/x") as pipeline:
             print(pipeline.ask("Which country is Lyon in?").answer)
@@ -72,14 +72,14 @@ class LoadedPipeline:
     @overload
     def ask(self, question: list[str] | list[Question]) -> list[Prediction]: ...
     def ask(self, question: str | Question | list[str] | list[Question]) -> Prediction | list[Prediction]:
-        """Answer a question, or a list of them at once, which the models batch; a list gives a list in its order.
+        """Answer one question, or a list of questions in batches; a list returns a list in the same order.
 
             prediction = pipeline.ask("Which country is Lyon in?")
             prediction.answer, prediction.trace, prediction.cost
 
-        A `refinery.Question` brings choices, a dialogue's history or passages of its own. An error of a lone question is raised
-        (RefineryError, or what a decoder from outside raises); in a list it becomes its prediction's `failed`, and the others go on. An
-        error that every question would meet is raised in both cases.
+        A `refinery.Question` can carry choices, the history of a dialogue, or its own passages. An error of a single question is raised
+        (a RefineryError, or whatever a third-party decoder raises). In a list it is recorded in `failed` of its prediction, and the other
+        questions continue. An error that would affect every question is raised in both cases.
         """
         self._check_open()
         return run_in_background(self._answered(question))
@@ -89,7 +89,7 @@ class LoadedPipeline:
     @overload
     async def aask(self, question: list[str] | list[Question]) -> list[Prediction]: ...
     async def aask(self, question: str | Question | list[str] | list[Question]) -> Prediction | list[Prediction]:
-        """`ask` for a caller on an event loop; questions that are asked at the same time are batched too.
+        """Ask without blocking the caller's event loop; questions that are asked at the same time are batched too.
 
             first, second = await asyncio.gather(pipeline.aask("Who directed Dune?"), pipeline.aask("Where is Lyon?"))
 
@@ -108,13 +108,13 @@ class LoadedPipeline:
             raise LLMError("the pipeline is closed. Load it again to ask more.")
 
     def close(self) -> None:
-        """Close the connections to endpoints; models are freed with the object. May be repeated."""
+        """Close the connections to endpoints; models are freed with the object. Calling it again does nothing."""
         if not self._closed:
             self._closed = True
             run_in_background(self._pipeline.close())
 
     async def aclose(self) -> None:
-        """`close`, for a caller on an event loop."""
+        """Close without blocking the caller's event loop."""
         if not self._closed:
             self._closed = True
             await await_in_background(self._pipeline.close())
@@ -134,7 +134,7 @@ class LoadedPipeline:
 
 @dataclass(frozen=True, slots=True)
 class Score(Interval):
-    """A metric's mean in percent with its 95 % bootstrap interval (`mean`, `low`, `high`), over the questions that it applies to."""
+    """A metric's mean in percent with its 95% bootstrap interval (`mean`, `low`, `high`), over the questions that it applies to."""
 
     questions: int
 
@@ -146,24 +146,24 @@ def score(
     metrics: Sequence[str] = (),
     reader: str = "jsonl",
 ) -> dict[str, Score]:
-    """Score answers by every metric that applies to their questions, each named by the script whose number it is (`em.squad`).
+    """Score answers with every metric that applies to their questions. A metric is named after the script it reproduces (`em.squad`).
 
-    `predictions` are the folder of an infer run or its predictions.jsonl, what `ask` gave, or plain texts, one a question in the order of
-    `questions` (None, or a prediction that failed without an answer, counts as wrong). `questions` are a file in the schema of `reader`,
-    or Questions. `metrics` names some of your own, such as "my_lab.metrics:mine".
+    `predictions` is the folder of an infer run, its predictions.jsonl, what `ask` returned, or plain texts, one per question in the order
+    of `questions` (None, or a prediction that failed without an answer, counts as wrong). `questions` is a file in the schema of `reader`
+    or a list of Questions. `metrics` names additional metrics from outside, such as "my_lab.metrics:mine".
 
         scores = refinery.score(["France", "Paris"], "questions.jsonl")
         print(scores["em.squad"].mean, scores["f1.squad"].mean)
 
-    Of a decoder that grows a tree, the answer that it selected is scored. A question without gold answers is not scored. Raises RecordError
-    for predictions and questions that do not belong together, or where no question has a gold answer; PluginError for an unknown metric.
+    For a decoder that grows a tree, the answer that it selected is scored. A question without gold answers is not scored. Raises
+    RecordError if predictions and questions do not belong together or no question has a gold answer, PluginError for an unknown metric.
     """
     asked = given_questions(questions, reader=reader)
     if not any(scores.has_gold(question) for question in asked):
         raise RecordError("none of the questions has gold answers to score against. Give them `answers`.")
     given = [prediction and _answer_alone(prediction) for prediction in _predictions_of(predictions, asked)]
     rows = scores.score("answers", asked, given, metrics=metrics)
-    scored = next(iter(evaluate(rows, given, seconds=0.0).values()))  # of a tree the selected answers come before the upper bound
+    scored = next(iter(evaluate(rows, given, seconds=0.0).values()))  # a tree's selected answers come before its upper bound
     return {metric: Score(**values) for metric, values in scored["all"]["metrics"].items()}
 
 
@@ -174,7 +174,7 @@ def _answer_alone(prediction: Prediction) -> Prediction:
 def _predictions_of(
     given: str | Path | Sequence[Prediction] | Sequence[str | None], questions: Sequence[Question]
 ) -> Sequence[Prediction | None]:
-    """One a question, in their order; None where there is none."""
+    """One prediction per question, in the order of the questions; None where there is none."""
     if isinstance(given, str | Path):
         file = Path(given) / PREDICTIONS_FILE if Path(given).is_dir() else Path(given)
         return answered_in_order(read_records(file, Prediction), questions, file.parent)

@@ -1,4 +1,4 @@
-"""What an inference recipe may say."""
+"""The keys of an inference recipe."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,53 +19,54 @@ from refinery.runtime.recipe import Recipe, build_recipe, read_values
 class PipelineRecipe(Recipe):
     """One decoder with its models and retriever: all that a `Pipeline` loads."""
 
-    decoder: str = Field(description="a file of infer/decoders, or module:attribute")
-    options: dict[str, Any] = Field(default={}, description="the decoder's own switches")
-    name: str | None = Field(default=None, description="what tables and clients call it; the decoder's name by default")
+    decoder: str = Field(description="the name of a file in infer/decoders, or module:attribute")
+    options: dict[str, Any] = Field(default={}, description="the decoder's options")
+    name: str | None = Field(default=None, description="the name shown in tables and to clients; by default the decoder's name")
     llm: ModelConfig | None = Field(default=None, description="a causal model on this machine")
     endpoint: ServedModelConfig | None = Field(
         default=None,
-        description="in its place an endpoint: by chat for decoders that only prompt, with `tokenizer` for all",
+        description="an endpoint instead of `llm`: chat is enough for decoders that only prompt, all others need its `tokenizer`",
         validate_default=True,
     )
     sub_models: dict[Role, ModelConfig | ServedModelConfig] = Field(
-        default={}, description="models of their own by role (RA-ISF's self_knowledge, relevance, decomposition), of any family or served"
+        default={},
+        description="separate models by role (RA-ISF's self_knowledge, relevance, decomposition), of any family, local or served",
     )
     retriever: RetrieverConfig | None = None
     passages_per_query: int = Field(default=5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
-    max_new_tokens: int = Field(default=100, description="tokens of an answer; RQ-RAG's scripts use 100", ge=1)
+    max_new_tokens: int = Field(default=100, description="maximum tokens of an answer; RQ-RAG's scripts use 100", ge=1)
     answer_style: AnswerStyle = Field(
         default="paper",
-        description="paper: prompts as printed, and the whole reply is the answer; short: asks for a few words, and reads it out of a "
-        "sentence that states it. Compare systems under one style",
+        description="paper: prompts as printed, and the whole reply is the answer; short: prompts ask for a few words, and the answer is "
+        "extracted from a sentence that states it. Compare systems only under the same style",
     )
-    questions_in_flight: int = Field(default=64, description="questions decoded at once; bounds the keys and values kept", ge=1)
+    questions_in_flight: int = Field(default=64, description="questions decoded at once; limits the size of the key-value cache", ge=1)
     keep_prompts: bool = Field(
-        default=False, description="keep in the trace what each call read, of which `distill` (task traces) makes rows"
+        default=False, description="record in the trace the prompt of every call, which `distill` (task traces) turns into rows"
     )
 
     @field_validator("endpoint")
     @classmethod
     def _one_model(cls, endpoint: ServedModelConfig | None, info: ValidationInfo) -> ServedModelConfig | None:
-        # An `llm` that is itself wrong is missing from `info.data`, and has a line of its own.
+        # An `llm` that is itself invalid is missing from `info.data`, and already has its error line.
         if "llm" in info.data and (info.data["llm"] is None) == (endpoint is None):
             raise ValueError("name the model by `llm` (on this machine) or by `endpoint` (a server), one of the two")
         return endpoint
 
     @property
     def model(self) -> ModelConfig | ServedModelConfig:
-        """Whichever of `llm` and `endpoint` is given."""
+        """The one of `llm` and `endpoint` that is given."""
         model = self.llm or self.endpoint
-        assert model is not None, "the validator asks for one"
+        assert model is not None, "the validator requires one of the two"
         return model
 
     @property
     def tokenizer(self) -> str | None:
-        """Where the model's tokenizer is; a chat has none."""
+        """The folder or hub name of the model's tokenizer; None for a chat endpoint without one."""
         return self.llm.base if self.llm else self.endpoint and self.endpoint.tokenizer
 
     def check(self, where: str) -> None:
-        """The decoder's options, and the endpoints' protocols."""
+        """Check the decoder's options and the endpoints' protocols."""
         self.decoder_options(where)
         for model in (self.model, *self.sub_models.values()):
             if isinstance(model, ServedModelConfig):
@@ -81,14 +82,14 @@ class PipelineRecipe(Recipe):
 class InferRecipe(PipelineRecipe):
     """A pipeline over a set of questions."""
 
-    questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or other datasets with `reader`")
-    reader: str = Field(default="jsonl", description="a file of refinery/questions: the schema the questions are in")
+    questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or files of another dataset together with `reader`")
+    reader: str = Field(default="jsonl", description="the schema of the questions: the name of a file in refinery/questions")
     output_dir: Path
     limit: int | None = Field(default=None, description="answer only the first questions", ge=1)
-    metrics: list[str] = Field(default=[], description="metrics of your own, such as my_lab.metrics:mine, beside all that ship")
+    metrics: list[str] = Field(default=[], description="your own metrics, such as my_lab.metrics:mine, in addition to the built-in ones")
 
     def check(self, where: str) -> None:
-        """The decoder's options, the reader and the metrics."""
+        """Check the decoder's options, the reader and the metrics."""
         super().check(where)
         with self.at("reader"):
             find_reader(self.reader)
@@ -103,7 +104,7 @@ RUN_KEYS = frozenset(InferRecipe.model_fields.keys() - PipelineRecipe.model_fiel
 
 
 def load_pipeline_recipe(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
-    """The pipeline of a recipe file. The keys of a run (`questions`, `output_dir`) may be there and are not read."""
+    """The pipeline of a recipe file. The keys of a run (`questions`, `output_dir`) are allowed in it and ignored."""
     return pipeline_recipe(read_values(path, overrides), where=str(path))
 
 

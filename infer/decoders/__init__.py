@@ -1,1 +1,1 @@
-"""One decoder a file: `Options` (its switches) and `async def decode(question, session, options)`, which reads like the paper."""
+"""One decoder per file: `Options` and `async def decode(question, session, options)`, which reads like the paper's algorithm."""

@@ -1,7 +1,7 @@
-"""ALCE's prompting strategies (Gao et al., 2023), the baselines of MIGRES' Table 3: one search, an answer that cites its passages.
+"""ALCE's prompting strategies (Gao et al., 2023), the baselines of MIGRES Table 3: one search, then an answer that cites its passages.
 
-`vanilla_s` is MIGRES' own: VANILLA with irrelevant sentences filtered away. SUMM and SNIPPET condense each passage first, RERANK samples
-several answers and takes the one whose citations bear it out best.
+`vanilla_s` comes from MIGRES: it is VANILLA with irrelevant sentences removed. SUMM and SNIPPET condense each passage first. RERANK
+samples several answers and takes the one that its citations support best.
 """
 
 import asyncio
@@ -29,21 +29,23 @@ _CITATION = re.compile(r"\[(\d+)\]")
 
 
 class Options(Recipe):
-    """Which strategy, and its numbers."""
+    """The strategy and its parameters."""
 
     strategy: Literal["vanilla", "vanilla_s", "summ", "snippet", "rerank"] = "vanilla"
-    examples: Examples = Field(default="zero", description="few: three worked examples; ALCE shows two, MIGRES' Table 3 runs it without")
-    relevance_threshold: float = Field(default=4.0, description="vanilla_s: a sentence is kept from this BM25 score on; see MIGRES' option")
-    samples: int = Field(default=4, description="rerank: answers drawn; the paper draws four", ge=2)
-    temperature: float = Field(default=1.0, description="rerank: of the samples", gt=0)
-    entailment: Literal["lexical", "llm"] = Field(
-        default="lexical", description="rerank: who judges citations, in place of the paper's T5-XXL NLI"
+    examples: Examples = Field(default="zero", description="few: three worked examples; ALCE shows two, MIGRES Table 3 none")
+    relevance_threshold: float = Field(
+        default=4.0, description="vanilla_s: the lowest BM25 score of a sentence that is kept; see MIGRES' option of this name"
     )
-    max_reply_tokens: int = Field(default=300, description="of each reply", ge=1)
+    samples: int = Field(default=4, description="rerank: how many answers are sampled; the paper samples four", ge=2)
+    temperature: float = Field(default=1.0, description="rerank: sampling temperature", gt=0)
+    entailment: Literal["lexical", "llm"] = Field(
+        default="lexical", description="rerank: what judges the citations, instead of the paper's T5-XXL NLI model"
+    )
+    max_reply_tokens: int = Field(default=300, description="maximum tokens of each reply", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """Search, condense as the strategy says, answer."""
+    """Search, condense the passages if the strategy does so, and answer."""
     found = await session.search(question.text)
     shown = await _shown(question.text, found, session, options)
     if options.strategy != "rerank":
@@ -63,14 +65,14 @@ async def _reply(role: str, question: str, shown: Shown, session: Session, optio
 
 
 def _answer(reply: str, shown: Shown, question: str, session: Session) -> str:
-    """What the reply ends in, without citations."""
+    """The answer at the end of the reply, without citations."""
     if unknown := {int(number) for number in _CITATION.findall(reply)} - {number for number, _, _ in shown}:
         record_fault(session, question, "uncited", f"no passage {sorted(unknown)} was shown", depth=0)
     return concluded(re.sub(r" *\[\d+\]", "", reply), question, session)
 
 
 async def _shown(question: str, found: Sequence[Passage], session: Session, options: Options) -> Shown:
-    """The passages as the prompt shows them; a number stays with its passage when others are left out."""
+    """The passages as the prompt shows them; a passage keeps its number when others are left out."""
     if options.strategy == "vanilla_s":
         keeper = KnowledgeFilter(LexicalScorer(), options.relevance_threshold, sentence_level=True)
         hits = await keeper.keep(question, found)
@@ -83,7 +85,7 @@ async def _shown(question: str, found: Sequence[Passage], session: Session, opti
 
 
 async def _citation_recall(reply: str, shown: Shown, session: Session, options: Options) -> float:
-    """The share of sentences that the passages they cite bear out; a sentence that cites nothing is not borne out."""
+    """The fraction of sentences that are supported by the passages they cite; a sentence that cites nothing is not supported."""
     scorer: Scorer = LexicalScorer()
     if options.entailment == "llm":
         scorer = PromptedEntailment(session, depth=1, max_new_tokens=options.max_reply_tokens)

@@ -1,6 +1,6 @@
 """What a decoder declares, and how it is found by its name.
 
-A file of this folder, or a module of your own, holds one:
+A file in this folder, or your own module, declares one:
 
     DECODER = Decoder(decode, Options, needs_retriever=True)
 """
@@ -29,8 +29,8 @@ OptionsT = TypeVar("OptionsT", bound=Recipe)
 class SubModelRole:
     """A role that a sub-model, an adapter or the model itself plays.
 
-    `needs` is what an endpoint in the role must be able to do. A `required` role must be named in the recipe. Where a role that is not
-    `played_by_model` is not named, nothing plays it.
+    `needs` are the features that an endpoint in this role must support. A `required` role must be named in the recipe. A role with
+    `played_by_model=False` stays empty unless the recipe names a model for it.
     """
 
     needs: frozenset[Need] = NO_NEEDS
@@ -40,10 +40,10 @@ class SubModelRole:
 
 @dataclass(frozen=True, slots=True)
 class Decoder(Generic[OptionsT]):
-    """One method: what it does with a question, its switches, and what it needs; whatever depends on the switches is given them.
+    """One method: how it decodes a question, its options, and what it needs. Every hook that depends on the options receives them.
 
-    `decode` is for one question; the engine batches across questions. `check_family` raises RecipeError for a model that the switches do
-    not fit; `load` loads what the method needs besides the recipe's models.
+    `decode` handles one question; the engine batches across questions. `check_family` raises RecipeError for a model family that the
+    options do not support; `load` loads what the method needs besides the recipe's models.
     """
 
     decode: Callable[[Question, Session, OptionsT], Awaitable[Prediction]]

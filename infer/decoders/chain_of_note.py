@@ -1,6 +1,7 @@
-"""Chain-of-Note (Yu et al., 2023): reading notes on every passage and their relevance, then the answer, in one reply.
+"""Chain-of-Note (Yu et al., 2023): in one reply, reading notes on every passage and its relevance, and then the answer.
 
-RQ-RAG's (Table 8) notes what was found for two simpler questions; our own prompt is the same for one question. Neither shows examples.
+RQ-RAG's prompt (Table 8) takes notes on the passages of two simpler questions; our own prompt does the same for one question. Neither
+shows worked examples.
 """
 
 from typing import Literal
@@ -18,16 +19,16 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """Prompt, and how long the notes may be."""
+    """The prompt and the length of the notes."""
 
     prompt: Literal["own", "rq_rag"] = Field(
-        default="own", description="rq_rag: Table 8's, over two simpler questions that the model names first"
+        default="own", description="rq_rag: the prompt of Table 8, over two simpler questions that the model names first"
     )
-    max_note_tokens: int = Field(default=500, description="notes and answer together", ge=1)
+    max_note_tokens: int = Field(default=500, description="maximum tokens of notes and answer together", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """One search, one call; with RQ-RAG's prompt two searches, and a call before them."""
+    """Make one search and one call; RQ-RAG's prompt takes one more call, which comes first, and two searches."""
     prompt = await _prompt(question.text, session, options)
     notes = await reason("chain_of_note", prompt, question.text, session, max_new_tokens=options.max_note_tokens)
     return session.prediction(concluded(notes, question.text, session))

@@ -1,6 +1,6 @@
 """Chain-of-thought (Wei et al., 2022; zero-shot as Kojima et al., 2022): think step by step, closed-book or over what one search finds.
 
-RQ-RAG's (Table 7) answers two simpler questions on the way, each over what a search for it finds.
+RQ-RAG's prompt (Table 7) first answers two simpler questions, each from the passages that a search for it finds.
 """
 
 from typing import Any, Literal, Self
@@ -18,13 +18,13 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """Prompt, and how much may be thought."""
+    """The prompt and the length of the reasoning."""
 
     examples: Examples = Field(default="zero", description="few: three worked examples before the question; Wei et al. show four to eight")
     prompt: Literal["own", "rq_rag"] = Field(
-        default="own", description="rq_rag: Table 7's, over two simpler questions that the model names first"
+        default="own", description="rq_rag: the prompt of Table 7, over two simpler questions that the model names first"
     )
-    max_reasoning_tokens: int = Field(default=300, description="thoughts and answer together", ge=1)
+    max_reasoning_tokens: int = Field(default=300, description="maximum tokens of reasoning and answer together", ge=1)
 
     @model_validator(mode="after")
     def _rq_rag_shows_no_examples(self) -> Self:
@@ -34,7 +34,7 @@ class Options(Recipe):
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """One call; with RQ-RAG's prompt another before it, and two searches."""
+    """Make one call; RQ-RAG's prompt takes one more call, which comes first, and two searches."""
     name, shown = await _prompt(question.text, session, options)
     limit = options.max_reasoning_tokens
     thoughts = await reason_with(options.examples, "chain_of_thought", name, question.text, session, max_new_tokens=limit, **shown)
@@ -42,10 +42,10 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
 
 
 async def _prompt(question: str, session: Session, options: Options) -> tuple[str, dict[str, Any]]:
-    """Its name, and what it shows besides the question."""
+    """The prompt's name, and what it shows besides the question."""
     if options.prompt == "rq_rag":
         return "chain_of_thought_rq_rag", {"parts": await two_parts(question, session, max_new_tokens=options.max_reasoning_tokens)}
     return "chain_of_thought", {"passages": await session.search(question) if session.retriever else []}
 
 
-DECODER = Decoder(decode, Options)  # a retriever in the recipe is searched once with the question
+DECODER = Decoder(decode, Options)  # if the recipe has a retriever, it is searched once, with the question

@@ -14,7 +14,7 @@ class Options(Recipe):
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """One call to the base model."""
+    """Make one call to the base model."""
     prompt = render_prompt("answer_direct", question=question.text)
     return session.prediction(await answered("answer_direct", prompt, question.text, session))
 

@@ -1,6 +1,6 @@
-"""IRCoT (Trivedi et al., 2023): each sentence of a chain of thought is the next query; a reader answers from all that was found.
+"""IRCoT (Trivedi et al., 2023): each sentence of a chain of thought is the next query; a reader answers from everything that was found.
 
-Bounds are those of the authors' code (StonyBrookNLP/ircot): 15 paragraphs in the prompt, and a reader pass at the end.
+The limits are those of the authors' code (StonyBrookNLP/ircot): 15 paragraphs in the prompt, and a reader pass at the end.
 """
 
 from pydantic import Field
@@ -17,17 +17,17 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """Examples, and bounds of the interleaving."""
+    """Worked examples and the limits of the interleaving."""
 
-    examples: Examples = Field(default="zero", description="few: three worked examples; the paper shows as many of its fifteen as fit")
-    max_steps: int = Field(default=8, description="sentences of thought; the paper uses 8", ge=1)
-    max_passages: int = Field(default=15, description="of all searches together; the paper's cap", ge=1)
-    max_sentence_tokens: int = Field(default=100, description="of one sentence", ge=1)
-    max_reading_tokens: int = Field(default=300, description="of the reader's reply", ge=1)
+    examples: Examples = Field(default="zero", description="few: three worked examples; the paper shows as many of its 15 as fit")
+    max_steps: int = Field(default=8, description="maximum number of reasoning sentences; the paper uses 8", ge=1)
+    max_passages: int = Field(default=15, description="maximum number of passages from all searches together; the paper's limit", ge=1)
+    max_sentence_tokens: int = Field(default=100, description="maximum tokens of one sentence", ge=1)
+    max_reading_tokens: int = Field(default=300, description="maximum tokens of the reader's reply", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """Retrieve, reason one sentence, retrieve with it, until a sentence states the answer; then read."""
+    """Retrieve, write one sentence, retrieve with it, until a sentence states the answer; then read all passages."""
     passages = (await session.search(question.text))[: options.max_passages]
     thoughts: list[str] = []
     while len(thoughts) < options.max_steps:
@@ -51,7 +51,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
         max_new_tokens=options.max_reading_tokens,
     )
     answer = concluded(read, question.text, session, depth=len(thoughts))
-    # A reader that says nothing leaves what the thoughts came to.
+    # If the reader says nothing, the answer is what the chain of thought concluded.
     return session.prediction(answer if answer != UNKNOWN else final_answer(" ".join(thoughts)) or UNKNOWN)
 
 
@@ -71,7 +71,7 @@ async def _next_sentence(question: str, passages: list[Passage], thoughts: list[
 
 
 def _joined(passages: list[Passage], found: list[Passage], most: int) -> list[Passage]:
-    """With what is new among `found`, in the order of finding."""
+    """The passages followed by those of `found` that are new, in the order in which they were found."""
     known = {passage.id for passage in passages}
     return [*passages, *(passage for passage in found if passage.id not in known)][:most]
 

@@ -1,4 +1,4 @@
-"""Iter-RetGen (Shao et al., 2023): what was generated last goes into the next query; the last generation answers."""
+"""Iter-RetGen (Shao et al., 2023): each generation is added to the next query, and the last generation gives the answer."""
 
 from pydantic import Field
 
@@ -12,17 +12,19 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """Examples, and how often."""
+    """Worked examples and the number of iterations."""
 
-    examples: Examples = Field(default="zero", description="few: three worked examples, as in the paper; re-thinking compares without any")
+    examples: Examples = Field(default="zero", description="few: three worked examples, as in the paper; re-thinking compares without")
     iterations: int = Field(
-        default=2, description="re-thinking and MIGRES compare with 2, RA-ISF's Table 1 quotes 3; 1 is RAG with thoughts", ge=1
+        default=2, description="re-thinking and MIGRES compare with 2, RA-ISF Table 1 quotes 3; 1 is RAG with chain-of-thought", ge=1
     )
-    max_reasoning_tokens: int = Field(default=300, description="of each generation, all of which goes into the next query", ge=1)
+    max_reasoning_tokens: int = Field(
+        default=300, description="maximum tokens of each generation, which goes into the next query in full", ge=1
+    )
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """As many searches and calls as iterations."""
+    """Make one search and one call per iteration."""
     written = ""
     for depth in range(options.iterations):
         passages = await session.search(f"{question.text} {written}".strip(), depth=depth)

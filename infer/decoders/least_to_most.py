@@ -1,4 +1,4 @@
-"""Least-to-most prompting (Zhou et al., 2022): break the question down, then answer part by part, each with those before it in view."""
+"""Least-to-most prompting (Zhou et al., 2022): decompose the question, then answer each part with the earlier answers in the prompt."""
 
 from pydantic import Field
 
@@ -14,23 +14,23 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """Examples and bounds."""
+    """Worked examples and limits."""
 
     examples: Examples = Field(
-        default="zero", description="few: three worked examples in both stages' prompts; the paper shows some in each"
+        default="zero", description="few: three worked examples in the prompts of both stages; the paper also shows examples in both"
     )
-    max_parts: int = Field(default=6, description="simpler questions answered before the question itself", ge=0)
-    max_reasoning_tokens: int = Field(default=200, description="of the decomposition, and of each answer", ge=1)
+    max_parts: int = Field(default=6, description="maximum number of simpler questions answered before the question itself", ge=0)
+    max_reasoning_tokens: int = Field(default=200, description="maximum tokens of the decomposition and of each answer", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """One call to break the question down, one for each part, and one for the question."""
+    """Make one call to decompose the question, one for each part, and one for the question itself."""
     limit = options.max_reasoning_tokens
     named = await simpler_questions(question.text, session, examples=options.examples, max_new_tokens=limit)
     parts = named[: options.max_parts]
     solved: list[tuple[str, str]] = []
     for depth, part in enumerate([*parts, question.text], 1):
-        if depth <= len(parts):  # a part may call an earlier answer #1, where it cannot know it yet
+        if depth <= len(parts):  # a part may refer to an earlier answer as #1, because the model wrote it before that answer existed
             part = fill_references(part, [answer for _, answer in solved])
         passages = await session.search(part, depth=depth) if session.retriever else []
         reply = await reason_with(
@@ -48,4 +48,4 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(solved[-1][1])
 
 
-DECODER = Decoder(decode, Options)  # RA-ISF's Table 1 runs it without a retriever; one in the recipe is searched with each part
+DECODER = Decoder(decode, Options)  # RA-ISF Table 1 runs it without a retriever; if the recipe has one, it is searched with each part

@@ -1,7 +1,7 @@
-"""MIGRES: extract what the passages say, find out what is missing, ask for that (Sec. 3, Fig. 1; prompts of Tables 15 and 17).
+"""MIGRES: extract what the passages say, find out what is missing, search for that (Sec. 3, Fig. 1; prompts of Tables 15 and 17).
 
-Not taken over from the authors' code, because the paper does not have them: kinship definitions as known information, and the vote
-over several samples.
+Two features of the authors' code are left out because the paper does not describe them: kinship definitions as known information, and
+voting over several samples.
 """
 
 import asyncio
@@ -35,64 +35,67 @@ Module = Literal["leaf", "main", "queries"]
 
 MOST_QUERIES = 3  # Sec. 3.2: "no more than three new distinct sub-queries"
 _RERANKER, _ENTAILMENT = "reranker", "entailment"  # roles
-_ENTAILED_FROM = 0.5  # of two labels the likelier one, as a greedy reply would be
+_ENTAILED_FROM = 0.5  # the more likely of two labels, as in a greedy reply
 
 
 class Options(Recipe):
-    """Table 11's hyper-parameters, the models of the filters, and the ablations. Table 11 retrieves `passages_per_query: 50`."""
+    """Table 11's hyperparameters, the models of the filters, and the ablations. Table 11 sets `passages_per_query: 50`."""
 
     max_iterations: int = Field(
         default=5,
-        description="T (Table 11: 5, open-domain 3); the first search counts, as in Table 17, which the authors' code does not do",
+        description="T (Table 11: 5, or 3 for open-domain questions). It includes the first search, as in Table 17, which the authors' code"
+        " does not count",
         ge=1,
     )
     passages_in_prompt: int = Field(default=5, description="k (Table 11)", ge=1)
     reranker: Literal["cross_encoder", "judge", "lexical", "none"] = Field(
         default="lexical",
-        description="the paper's model; a relevance judge that `train` made, as sub_models.reranker or an adapter; BM25; or no filter",
+        description="cross_encoder: the paper's model; judge: a trained relevance judge, named as sub_models.reranker or as an adapter;"
+        " lexical: BM25; none: no filter",
     )
     cross_encoder: CrossEncoderConfig = Field(
-        default=CrossEncoderConfig(model="BAAI/bge-reranker-base"), description="the model of reranker: cross_encoder (Sec. 4.1)"
+        default=CrossEncoderConfig(model="BAAI/bge-reranker-base"), description="the model for `reranker: cross_encoder` (Sec. 4.1)"
     )
     relevance_threshold: float = Field(
         default=4.0,
-        description="delta, on the reranker's scale: a cross-encoder's logit (Table 11's 3.0, 5.0 and 0.0 are bge-reranker-base's), a"
-        " judge's probability, or BM25's score. 4.0 is BM25's by Table 11's rule, that over 80% of training questions keep a passage: 88%"
-        " of the sample's do, of 50 retrieved",
+        description="delta, on the reranker's scale: a cross-encoder's logit (3.0, 5.0 and 0.0 in Table 11 are for bge-reranker-base), a"
+        " judge's probability, or a BM25 score. 4.0 is for BM25 and follows Table 11's rule that over 80% of the training questions keep a"
+        " passage: 88% of the sample's do, with 50 retrieved",
         validate_default=True,
     )
     entailment: Literal["none", "llm", "nli", "judge"] = Field(
         default="none",
-        description="who checks that a cited passage entails the information: the LLM; the paper's t5_xxl_true_nli_mixture or another model"
-        " of its kind, as sub_models.entailment; or a relevance judge there",
+        description="what checks that a cited passage entails the information. llm: the LLM; nli: the paper's t5_xxl_true_nli_mixture or"
+        " a similar model, named as sub_models.entailment; judge: a relevance judge, named there too",
     )
-    uses_per_passage: int = Field(default=2, description="a passage is read this often at most; the number is the authors' code's", ge=1)
+    uses_per_passage: int = Field(default=2, description="how often a passage may be read; the value is from the authors' code", ge=1)
     yes_no: bool = Field(default=False, description="StrategyQA: the answer is yes or no (caption of Table 17)")
-    max_reply_tokens: int = Field(default=500, description="of each reply; the paper names no limit", ge=1)
+    max_reply_tokens: int = Field(default=500, description="maximum tokens of each reply; the paper does not give a limit", ge=1)
     compression: Literal["sentences", "summ", "snippet", "none"] = Field(
         default="sentences",
-        description="irrelevant sentences go; or the LLM sums a passage up or quotes from it; or it stays whole (Table 5)",
+        description="sentences: drop irrelevant sentences; summ: the LLM summarizes each passage; snippet: the LLM quotes from it; none:"
+        " keep passages whole (Table 5)",
     )
     examples: Literal["zero", "few"] = Field(
-        default="zero", description="few: two demonstrations in each module's prompt (MIGRES* in Table 3)"
+        default="zero", description="few: two worked examples in each module's prompt (MIGRES* in Table 3)"
     )
     students: list[Module] = Field(
         default=[],
-        description="modules played by a model that `distill` (task traces) was made for: `sub_models` or adapters of these names, else the"
-        " model itself",
+        description="modules that a model distilled from traces plays (`distill`, task traces): the sub-model or adapter of that name, or"
+        " else the model itself",
     )
-    no_knowledge_prompting: bool = Field(default=False, description="ablation: the LLM's own knowledge is never asked for (Table 6)")
+    no_knowledge_prompting: bool = Field(default=False, description="ablation: never ask for the LLM's own knowledge (Table 6)")
 
     @field_validator("relevance_threshold")
     @classmethod
     def _on_the_rerankers_scale(cls, threshold: float, info: ValidationInfo) -> float:
         if info.data.get("reranker") == "judge" and not 0 <= threshold <= 1:
-            raise ValueError("is no probability, as `reranker: judge` gives: set it between 0 and 1, such as 0.5")
+            raise ValueError("must be a probability with `reranker: judge`: set it between 0 and 1, such as 0.5")
         return threshold
 
 
 def roles(options: Options) -> dict[str, SubModelRole]:
-    """Every module only writes; a judge's labels are read, which takes a model that was trained for it."""
+    """Every module only generates text; a judge must give label probabilities, for which a model has to be trained."""
     judge = SubModelRole(READS_LABELS, required=True)
     found: dict[str, SubModelRole] = dict.fromkeys(get_args(Module), SubModelRole())
     if options.reranker == "judge":
@@ -103,14 +106,14 @@ def roles(options: Options) -> dict[str, SubModelRole]:
 
 
 def load(options: Options) -> None:
-    """Load the cross-encoder before the first question. Raises CheckpointError for a model that is none."""
+    """Load the cross-encoder before the first question. Raises CheckpointError for a model that is not a cross-encoder."""
     if options.reranker == "cross_encoder":
         load_cross_encoder(options.cross_encoder)
 
 
 @dataclass(slots=True)
 class Memory:
-    """The Memory Module: what was asked, what was read and how often, and what is known."""
+    """The Memory Module (Sec. 3.2): the queries so far, how often each passage was read, and the information found."""
 
     queries: list[str]
     uses: Counter[str] = field(default_factory=Counter)
@@ -135,7 +138,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
 
 @dataclass(slots=True)
 class Modules:
-    """The modules of Fig. 1 at work on one question; `iteration` counts from 0 and is the depth of the trace's steps."""
+    """The modules of Fig. 1 for one question; `iteration` counts from 0 and is the depth of the trace's steps."""
 
     question: str
     session: Session
@@ -144,12 +147,12 @@ class Modules:
     iteration: int = 0
 
     async def main(self, *, last: bool = False) -> MainReply | None:
-        """Main Module: the answer from the information alone, or what is missing; on the last turn an answer in any case."""
+        """Main Module: the answer from the information alone, or what is missing; in the last iteration always an answer."""
         known = {"information": self.memory.information, "last": last, "yes_no": self.options.yes_no}
         return await self._ask("main", MainReply, self.question, **known)
 
     async def query_generator(self, missing: str) -> list[str]:
-        """Retrieval Module: at most three queries for what is missing, none of which was asked before; else the question again."""
+        """Retrieval Module: at most three new queries for what is missing; if there are none, the question again."""
         memory = self.memory
         known = {"asked": memory.queries, "information": memory.information, "missing": missing}
         reply = await self._ask("queries", QueriesReply, self.question, **known)
@@ -162,9 +165,9 @@ class Modules:
         return queries or [self.question]
 
     async def retrieval(self, queries: Sequence[str]) -> tuple[list[str], list[Passage]]:
-        """Retrieval Module: the best passages that the filter leaves, and the queries that they are for.
+        """Retrieval Module: the best passages that pass the filter, and the queries that found them.
 
-        Of a passage that several queries find, the best score counts. Where nothing is left the LLM says what it knows.
+        If several queries find the same passage, its best score counts. If no passage passes, the LLM states its own knowledge.
         """
         found = await asyncio.gather(*(self._search(query) for query in queries))
         best: dict[str, Hit] = {}
@@ -185,7 +188,7 @@ class Modules:
         return answered, await self._condensed(answered, passages)
 
     async def _condensed(self, queries: Sequence[str], passages: list[Passage]) -> list[Passage]:
-        """The passages as the LLM shortens them, where it is asked to; what it calls irrelevant is left out."""
+        """The passages as the LLM condenses them, if `compression` asks for it; those that it calls irrelevant are left out."""
         options, style = self.options, self.options.compression
         if style != "summ" and style != "snippet":
             return passages
@@ -195,7 +198,7 @@ class Modules:
         return [passage for passage in shorter if passage.text]
 
     async def leaf(self, queries: Sequence[str], passages: Sequence[Passage]) -> None:
-        """Leaf Module: useful information with the passages that it cites; what none of them entails is left out."""
+        """Leaf Module: add useful information that cites passages to the memory, unless none of these passages entails it."""
         if not passages:
             return
         question = " ".join(queries)
@@ -208,7 +211,7 @@ class Modules:
                 self.memory.information.append(item.info)
 
     async def _search(self, query: str) -> list[Hit]:
-        """What one query finds, through the filter, less the passages that were read often enough."""
+        """The filtered results of one query, without the passages that were already read `uses_per_passage` times."""
         options = self.options
         knowledge_filter = KnowledgeFilter(self._reranker(), options.relevance_threshold, sentence_level=options.compression == "sentences")
         hits = await knowledge_filter.keep(query, await self.session.search(query, depth=self.iteration, whole=True))
@@ -222,7 +225,7 @@ class Modules:
         return LexicalScorer() if self.options.reranker == "lexical" else None
 
     async def _own_knowledge(self, queries: Sequence[str]) -> list[Passage]:
-        """LLM knowledge prompting, as the one passage there is; a model that knows nothing gives none."""
+        """LLM knowledge prompting (Sec. 3.2): what the model knows, as a single passage; no passage if it knows nothing."""
         if self.options.no_knowledge_prompting:
             return []
         question = " ".join(queries)
@@ -252,7 +255,7 @@ class Modules:
         return None
 
     async def _ask(self, module: Module, schema: type[T], question: str, **values: Any) -> T | None:
-        """What a module replies: a student in plain lines to a short prompt, a prompted LLM in JSON."""
+        """A module's reply: a student reads a short prompt and replies in plain lines, a prompted LLM replies in JSON."""
         options = self.options
         values = {"question": question, "examples": options.examples} | values
         limits = {"depth": self.iteration, "max_new_tokens": options.max_reply_tokens}

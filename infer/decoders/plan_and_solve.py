@@ -1,4 +1,4 @@
-"""Plan-and-Solve (Wang et al., 2023): devise a plan, carry it out, over knowledge retrieved first (re-thinking Sec. 4.3)."""
+"""Plan-and-Solve (Wang et al., 2023): devise a plan and carry it out, with knowledge that is retrieved first (re-thinking Sec. 4.3)."""
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """How long."""
 
-    max_reasoning_tokens: int = Field(default=500, description="plan, solution and answer together", ge=1)
+    max_reasoning_tokens: int = Field(default=500, description="maximum tokens of plan, solution and answer together", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
@@ -25,4 +25,4 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(concluded(solution, question.text, session))
 
 
-DECODER = Decoder(decode, Options)  # re-thinking's Table 4 retrieves first; the method itself does not
+DECODER = Decoder(decode, Options)  # re-thinking Table 4 retrieves first; the original method does not

@@ -1,6 +1,6 @@
 """RA-ISF: iterative self-feedback with three sub-models (Algorithm 1).
 
-Where the paper leaves a choice or contradicts itself, the choice is an option whose default is the algorithm as printed.
+Where the paper leaves a choice open or contradicts itself, there is an option, and its default follows the algorithm as printed.
 """
 
 import asyncio
@@ -25,39 +25,45 @@ from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
 from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
 UNKNOWN_ANSWER = "Unknow"
-_LIST_TOKENS = 256  # of a reply that names relevant paragraphs; App. D's are shorter
+_LIST_TOKENS = 256  # enough for a reply that names relevant paragraphs; the replies in App. D are shorter
 T = TypeVar("T")
 
 
 class Options(Recipe):
-    """Switches of Algorithm 1, its ambiguities and its ablations (Table 2)."""
+    """The parameters of Algorithm 1, the choices that the paper leaves open, and its ablations (Table 2)."""
 
-    max_depth: int = Field(default=3, description="D_th: deeper questions are not solved", ge=0)
-    know_threshold: float = Field(default=0.5, description="a question counts as known from this probability on", ge=0, le=1)
-    relevance_threshold: float = Field(default=0.5, description="a passage counts as relevant from this probability on", ge=0, le=1)
+    max_depth: int = Field(default=3, description="D_th: sub-questions deeper than this are not solved", ge=0)
+    know_threshold: float = Field(default=0.5, description="a question counts as known if its probability is at least this", ge=0, le=1)
+    relevance_threshold: float = Field(
+        default=0.5, description="a passage counts as relevant if its probability is at least this", ge=0, le=1
+    )
     relevance: Literal["per_passage", "listwise"] = Field(
         default="per_passage",
-        description="Algorithm 1 judges one passage a call, App. D all in one prompt, which an in-context model replies to",
+        description="per_passage: one passage per call, as in Algorithm 1; listwise: all passages in one prompt, as in App. D, for a model"
+        " that is prompted in context",
     )
-    answer_from: Literal["relevant", "all"] = Field(default="relevant", description="Eq. 3 answers from P_rel, line 14 prints P")
+    answer_from: Literal["relevant", "all"] = Field(
+        default="relevant", description="relevant: answer from P_rel, as in Eq. 3; all: answer from P, as printed in line 14"
+    )
     sub_questions: Literal["independent", "sequential"] = Field(
         default="independent",
-        description="Algorithm 1 solves them alone; sequential puts earlier answers where a later one says #1",
+        description="independent: solve each one alone, as in Algorithm 1; sequential: replace #1 in a later one with the first answer",
     )
     unresolved: Literal["unknow", "from_passages"] = Field(
         default="unknow",
-        description="what a question past max_depth, or one that decomposes into itself, answers: Algorithm 1's Unknow, or a guess",
+        description="the answer to a question beyond max_depth, or one that decomposes into itself: Unknow, as in Algorithm 1, or an answer"
+        " from the retrieved passages",
     )
-    max_sub_question_tokens: int = Field(default=128, ge=1)
+    max_sub_question_tokens: int = Field(default=128, description="maximum tokens of a decomposition", ge=1)
     no_self_knowledge: bool = Field(default=False, description="ablation: never answer closed-book")
     no_passage_relevance: bool = Field(
-        default=False, description="ablation: no passage is read, and a question not known is decomposed at once (Sec. 5.2)"
+        default=False, description="ablation: no passage is read, and an unknown question is decomposed immediately (Sec. 5.2)"
     )
     no_decomposition: bool = Field(default=False, description="ablation: never decompose")
 
 
 def roles(options: Options) -> dict[str, SubModelRole]:
-    """A judge's label is read unless an ablation or the listwise prompt does without; the decomposer writes."""
+    """Judges must give label probabilities, unless an ablation or the listwise prompt does not use them; the decomposer writes text."""
     writes, reads = SubModelRole(), SubModelRole(READS_LABELS)
     return {
         "self_knowledge": writes if options.no_self_knowledge else reads,
@@ -68,14 +74,14 @@ def roles(options: Options) -> dict[str, SubModelRole]:
 
 @dataclass(slots=True)
 class _Solver:
-    """One question's tools, and what is under way or done for it and its sub-questions, so that nothing is asked twice."""
+    """One question's session, and the running or finished work on it and its sub-questions, so that nothing is computed twice."""
 
     session: Session
     options: Options
     tasks_by_key: dict[tuple[object, ...], asyncio.Task[Any]] = field(default_factory=dict)
 
     async def once(self, work: Callable[..., Coroutine[Any, Any, T]], *key: Any) -> T:
-        """What `work(self, *key)` returns, or returned when it was first asked for."""
+        """The result of `work(self, *key)`, which runs only once per key."""
         whole = (work.__name__, *map(_same, key))
         if whole not in self.tasks_by_key:
             self.tasks_by_key[whole] = asyncio.ensure_future(work(self, *key))
@@ -83,13 +89,13 @@ class _Solver:
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """Solve the question from iteration 0 (Algorithm 1, line 22). There is an answer always, if only Algorithm 1's Unknow."""
+    """Solve the question from iteration 0 (Algorithm 1, line 22). There is always an answer, even if it is Algorithm 1's Unknow."""
     answer = await _solve(question.text, 0, (), _Solver(session, options))
     return session.prediction(answer.strip() or UNKNOWN_ANSWER)
 
 
 async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Solver) -> str:
-    """Algorithm 1's Problem-solving(q_t, iter); `above` are the questions that this one came from."""
+    """Problem-solving(q_t, iter) of Algorithm 1; `above` are the questions that this one was derived from."""
     session, options = solver.session, solver.options
     if depth > options.max_depth:
         return UNKNOWN_ANSWER
@@ -106,7 +112,7 @@ async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Sol
     if not sub_questions or comes_back or depth == options.max_depth:
         return await _unresolved(question, passages, depth, solver)
     sub_answers = await _solve_all(sub_questions, depth, (question, *above), solver)
-    return await _synthesise(question, sub_answers, depth, session)
+    return await _synthesize(question, sub_answers, depth, session)
 
 
 async def _knows(solver: _Solver, question: str, depth: int) -> bool:
@@ -141,7 +147,7 @@ async def _relevant(solver: _Solver, question: str, depth: int) -> list[Passage]
 
 
 async def _relevant_of_list(question: str, passages: list[Passage], depth: int, session: Session) -> list[Passage]:
-    """P_rel by App. D: one prompt with all passages; the reply names those that are relevant by their numbers, or says No."""
+    """P_rel as in App. D: one prompt shows all passages; the reply names the relevant ones by their numbers, or says No."""
     if not passages:
         return []
     prompt = session.fit_prompt(
@@ -165,10 +171,10 @@ async def _decompose(solver: _Solver, question: str, depth: int) -> list[str]:
 
 
 async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...], solver: _Solver) -> list[tuple[str, str]]:
-    """Lines 16-19: each sub-question one iteration deeper, alone or after the answers it refers to."""
+    """Lines 16-19: solve each sub-question one iteration deeper, independently or after the answers that it refers to."""
 
     async def solve(sub_question: str) -> str:
-        # Equal sub-questions of one depth are solved once; a deeper one has less depth left, so it may have another answer.
+        # Equal sub-questions at the same depth are solved once. A deeper one has fewer iterations left, so its answer may differ.
         key = ("_solve", _same(sub_question), depth + 1)
         if key not in solver.tasks_by_key:
             solver.tasks_by_key[key] = asyncio.ensure_future(_solve(sub_question, depth + 1, above, solver))
@@ -189,20 +195,20 @@ async def _answer_from(passages: list[Passage], question: str, depth: int, sessi
     return await _write("answer_with_passages", depth, session, question=question, passages=passages)
 
 
-async def _synthesise(question: str, sub_answers: list[tuple[str, str]], depth: int, session: Session) -> str:
+async def _synthesize(question: str, sub_answers: list[tuple[str, str]], depth: int, session: Session) -> str:
     """M(q, Q_sub, A_sub) (line 20, Eq. 4)."""
     return await _write("answer_from_sub_answers", depth, session, question=question, sub_answers=sub_answers)
 
 
 async def _write(prompt: str, depth: int, session: Session, *, question: str, **values: Any) -> str:
-    """What M writes after a prompt of App. D; empty where it declines."""
+    """What M writes after a prompt of App. D; empty if it declines to answer."""
     rendered = render_prompt(prompt, question=question, **values)
     reply = await reason(prompt, rendered, question, session, depth=depth, max_new_tokens=session.max_new_tokens)
     return spoken(reply, question, session, depth=depth)
 
 
 async def _unresolved(question: str, passages: list[Passage], depth: int, solver: _Solver) -> str:
-    """A question that cannot be taken further."""
+    """The answer to a question that cannot be decomposed further."""
     session = solver.session
     if solver.options.unresolved == "unknow" or not passages:
         session.record("unresolved", question, depth=depth, text=UNKNOWN_ANSWER)
@@ -211,7 +217,7 @@ async def _unresolved(question: str, passages: list[Passage], depth: int, solver
 
 
 def _same(value: Any) -> Any:
-    """Questions that differ in case or white space are the same question."""
+    """A key that is equal for questions that differ only in case or white space."""
     return " ".join(value.casefold().split()) if isinstance(value, str) else None
 
 

@@ -1,4 +1,4 @@
-"""Retrieve once with the question, answer from all passages: the vanilla RAG baseline of both papers."""
+"""Retrieve once with the question and answer from all passages: the vanilla RAG baseline of both papers."""
 
 from infer.decoders.base import Decoder
 from infer.session import Session
@@ -10,11 +10,11 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """No switches; the number of passages is the recipe's `passages_per_query`."""
+    """No options; the recipe's `passages_per_query` sets the number of passages."""
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """One search, one call."""
+    """Make one search and one call."""
     passages = await session.search(question.text)
     prompt = render_prompt("answer_with_passages", question=question.text, passages=passages)
     return session.prediction(await answered("answer_with_passages", prompt, question.text, session))

@@ -1,6 +1,7 @@
 """re-thinking: judge what was found, think it over with the query entered again, search for what is missing (Sec. 3, Fig. 3).
 
-Four LLM calls and two searches a question. Where the paper is silent the choice is an option; its ablations are those of Table 3.
+It makes four LLM calls and two searches per question. Each choice that the paper leaves open is an option; the ablations are those of
+Table 3.
 """
 
 import re
@@ -27,18 +28,21 @@ _NOTHING_MISSING = re.compile(r"\W*none\b\W*", re.IGNORECASE)
 
 
 class Options(Recipe):
-    """What the paper leaves open, and its ablations. The paper retrieves three paragraphs: `passages_per_query: 3` (Sec. 4.4)."""
+    """The choices that the paper leaves open, and its ablations. The paper sets `passages_per_query: 3` (Sec. 4.4)."""
 
     relevance: Literal["hint", "filter"] = Field(
-        default="hint", description="what the coarse judgement does: it is read by the later stages, or takes the passages away too"
+        default="hint",
+        description="hint: later stages read the relevance judgement; filter: passages that it rejects are removed as well",
     )
-    judge_second_retrieval: bool = Field(default=False, description="judge what the sub-query finds as well; one call more")
-    skip_when_complete: bool = Field(default=True, description="no second search where the model says that nothing is missing")
-    max_thinking_tokens: int = Field(default=500, description="of each judgement, analysis and sub-query; the paper names no limit", ge=1)
+    judge_second_retrieval: bool = Field(default=False, description="also judge what the sub-query finds; takes one more call")
+    skip_when_complete: bool = Field(default=True, description="skip the second search if the model says that nothing is missing")
+    max_thinking_tokens: int = Field(
+        default=500, description="maximum tokens of each judgement, analysis and sub-query; the paper does not give a limit", ge=1
+    )
     students: list[Stage] = Field(
         default=[],
-        description="stages played by a model that `distill` (task traces) was made for: `sub_models` or adapters of these names, else the"
-        " model itself",
+        description="stages that a model distilled from traces plays (`distill`, task traces): the sub-model or adapter of that name, or"
+        " else the model itself",
     )
     no_filtering: bool = Field(default=False, description="ablation: w/o incorrect knowledge filtering")
     no_rethinking: bool = Field(default=False, description="ablation: w/o knowledge re-thinking")
@@ -46,20 +50,20 @@ class Options(Recipe):
 
 
 def roles(options: Options) -> dict[str, SubModelRole]:
-    """Every stage only writes."""
+    """Every stage only generates text."""
     return dict.fromkeys(get_args(Stage), SubModelRole())
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Numbered passages and what was said about their relevance; a number stays with its passage when others are removed."""
+    """Numbered passages and the judgement of their relevance; a passage keeps its number when others are removed."""
 
     passages: Sequence[tuple[int, Passage]]
     relevance: str = ""
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """The three parts of Fig. 3, and the response from all that they found out."""
+    """Run the three parts of Fig. 3, and answer from everything that they found."""
     query = question.text
     found = await session.search(query)
     knowledge = Knowledge(list(enumerate(found, 1)))
@@ -99,9 +103,9 @@ async def _rethink(query: str, knowledge: Knowledge, session: Session, options: 
 
 
 async def _missing_query(query: str, knowledge: Knowledge, thinking: str, session: Session, options: Options) -> str:
-    """The one most critical sub-query: O_query = M(O_thinking, prompt_3) (Eq. 3). Empty where nothing is missing.
+    """The most critical sub-query: O_query = M(O_thinking, prompt_3) (Eq. 3). Empty if nothing is missing.
 
-    O_thinking has taken in O_relevance, which is read here only where there is no O_thinking.
+    O_thinking already contains O_relevance, so the prompt shows O_relevance only if there is no O_thinking.
     """
     relevance = "" if thinking else knowledge.relevance
     may_stop = options.skip_when_complete
@@ -111,12 +115,12 @@ async def _missing_query(query: str, knowledge: Knowledge, thinking: str, sessio
     sub_query = next((line.strip() for line in reply.splitlines() if line.strip()), "")
     if sub_query == query:
         record_fault(session, query, "repeated", f"query: {sub_query}", depth=0)
-    # A sub-query that is empty cannot be searched; the query itself is what is left to ask.
+    # An empty sub-query cannot be searched, so the query itself is searched instead.
     return sub_query or query
 
 
 async def _reinforce(sub_query: str, knowledge: Knowledge, first_number: int, session: Session, options: Options) -> Knowledge:
-    """K+: what the sub-query finds beyond the knowledge at hand, numbered from `first_number` on."""
+    """K+: the new passages that the sub-query finds, numbered from `first_number`."""
     at_hand = {passage.id for _, passage in knowledge.passages}
     found = [passage for passage in await session.search(sub_query, depth=1) if passage.id not in at_hand]
     more = Knowledge(list(enumerate(found, first_number)))
@@ -124,12 +128,12 @@ async def _reinforce(sub_query: str, knowledge: Knowledge, first_number: int, se
 
 
 async def _think(stage: Stage, query: str, session: Session, options: Options, **values: Any) -> str:
-    """What the model writes at one stage."""
+    """What the model writes in one stage."""
     return await _write(stage, session, options, max_new_tokens=options.max_thinking_tokens, query=query, **values)
 
 
 async def _write(stage: Stage, session: Session, options: Options, *, max_new_tokens: int, **values: Any) -> str:
-    """A prompted LLM reads the stage's instructions, a student its short prompt; both reply in plain text."""
+    """What the stage writes: a prompted LLM reads the full instructions, a student its short prompt; both reply in plain text."""
     render = student_prompt if stage in options.students else render_prompt
     prompt = render(f"re_thinking_{stage}", **values)
     return await reason(stage, prompt, values["query"], session, max_new_tokens=max_new_tokens)

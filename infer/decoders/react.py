@@ -1,4 +1,4 @@
-"""ReAct (Yao et al., 2022): thoughts and actions in turn; a search brings an observation, `Finish[...]` ends with the answer."""
+"""ReAct (Yao et al., 2022): thoughts and actions alternate; a search returns an observation, and `Finish[...]` gives the answer."""
 
 import re
 
@@ -17,15 +17,15 @@ _ACTION = re.compile(r"^(?P<before>.*?)\b(?P<name>search|finish)\[(?P<argument>[
 
 
 class Options(Recipe):
-    """Examples and bounds."""
+    """Worked examples and limits."""
 
-    examples: Examples = Field(default="zero", description="few: three worked examples; the paper shows six of HotpotQA, three of FEVER")
-    max_steps: int = Field(default=5, description="searches before the answer is asked for; the paper allows 5 to 7", ge=0)
-    max_reasoning_tokens: int = Field(default=150, description="of each thought with its action", ge=1)
+    examples: Examples = Field(default="zero", description="few: three worked examples; the paper shows six (HotpotQA) or three (FEVER)")
+    max_steps: int = Field(default=5, description="maximum searches before the model must answer; the paper allows 5 to 7", ge=0)
+    max_reasoning_tokens: int = Field(default=150, description="maximum tokens of each thought with its action", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """Thought, action, observation, again."""
+    """Repeat thought, action and observation until the model finishes."""
     steps: list[tuple[str, list[Passage]]] = []
     asked: set[str] = set()
     while len(steps) < options.max_steps:
@@ -38,7 +38,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
             break
         if action["name"].lower() == "finish":
             return session.prediction(completed(action["argument"], said, question.text, session, depth=depth))
-        # What the model makes up after its action, an observation among it, is dropped.
+        # Whatever the model makes up after its action, such as an observation, is dropped.
         query = action["argument"].strip() or question.text
         if query in asked:
             record_fault(session, question.text, "repeated", f"Search[{query}]", depth=depth)
@@ -63,7 +63,7 @@ async def _say(question: str, steps: list[tuple[str, list[Passage]]], session: S
 
 
 def _opened(said: str) -> str:
-    """What completes `Finish[`. A chat model may write the action out again, or search once more, which is no answer."""
+    """The text that completes `Finish[`. A chat model may repeat the action, or search once more, which is not an answer."""
     action = _ACTION.match(said)
     if action is None:
         return said.partition("]")[0]

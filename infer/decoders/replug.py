@@ -1,7 +1,8 @@
-"""REPLUG (Shi et al., 2023): every passage gets a prompt of its own, and the answers' probabilities are averaged over the passages.
+"""REPLUG (Shi et al., 2023): every passage gets a separate prompt, and the answers' probabilities are averaged over the passages.
 
-p(y | x) = sum over d of lambda(d, x) p(y | d, x), lambda the softmax of the retrieval scores (Eq. 2). The paper averages token by token
-while it decodes; here the candidates are the greedy answers of all passages, and each is averaged whole. Needs log-probabilities.
+p(y | x) = sum over d of lambda(d, x) p(y | d, x), where lambda is the softmax of the retrieval scores (Eq. 2). The paper averages each
+token while it decodes; here the candidates are the greedy answers of all passages, and the probability of each whole answer is averaged.
+It needs log-probabilities.
 """
 
 import asyncio
@@ -24,18 +25,18 @@ from refinery.text import normalize_answer
 
 
 class Options(Recipe):
-    """How sharp the weights are."""
+    """The temperature of the passage weights."""
 
-    temperature: float = Field(default=1.0, description="of the softmax over retrieval scores", gt=0)
+    temperature: float = Field(default=1.0, description="temperature of the softmax over retrieval scores", gt=0)
 
 
 def llm_needs(options: Options) -> frozenset[Need]:
-    """What an endpoint must be able to do."""
+    """The features that an endpoint must support."""
     return frozenset({"scores"})
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """One call a passage, and a score of each different answer under each passage."""
+    """Make one call per passage, and score each distinct answer under each passage."""
     passages = await session.search(question.text)
     if not passages:
         prompt = render_prompt("answer_direct", question=question.text)
@@ -58,7 +59,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
 
 
 async def _probability(answer: str, prompts: Sequence[str], weights: list[float], session: Session) -> float:
-    """p(y | x) of a whole answer."""
+    """p(y | x) of a whole answer (Eq. 2)."""
     reply = Segment(reply_text(f" {answer}", session.llm.tokenizer), "answer")
     scored = await asyncio.gather(*(session.context(prompt).score([reply]) for prompt in prompts))
     return sum(weight * math.exp(sum(logprobs)) for weight, logprobs in zip(weights, scored, strict=True)) / sum(weights)

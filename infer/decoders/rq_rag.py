@@ -1,6 +1,6 @@
-"""RQ-RAG: a tree of searches opened by control tokens, every leaf an answer (Sec. 2.3, Fig. 8).
+"""RQ-RAG: a tree of searches that control tokens open, in which every leaf is an answer (Sec. 2.3, Fig. 8).
 
-A selector, where the recipe names one, judges every path (infer/steps/path_judge.py); `selection: learned` answers by it.
+If the recipe names a selector, it judges every path (infer/steps/path_judge.py); `selection: learned` chooses the answer with it.
 """
 
 import asyncio
@@ -26,49 +26,56 @@ from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 
 SELECTOR = "selection"
-NO_QUERY = "dummy"  # what inference.py searches for where no query has ended yet
+NO_QUERY = "dummy"  # what the authors' inference.py searches for if no query has ended yet
 
 
 class Options(Recipe):
-    """Shape of the tree and how an answer is selected from it."""
+    """The shape of the tree, and how an answer is selected from it."""
 
-    max_depth: int = Field(default=2, description="searches on a path; the paper uses 2, and 4 for 2WikiMultihopQA and MuSiQue", ge=0)
+    max_depth: int = Field(
+        default=2, description="maximum searches on a path; the paper uses 2, and 4 for 2WikiMultihopQA and MuSiQue", ge=0
+    )
     actions: list[SearchAction] = Field(
-        default=["rewrite", "decompose", "disambiguate"], description="one alone is the ablation of Sec. 4.5"
+        default=["rewrite", "decompose", "disambiguate"], description="kinds of search; a single one is the ablation of Sec. 4.5"
     )
     width: int | None = Field(
-        default=None, description="searches at a node at most, those that the model finds likeliest; all by default", ge=1
+        default=None, description="maximum searches per node, of the actions that the model finds most likely; all by default", ge=1
     )
     adaptive: bool = Field(
-        default=False, description="follow only the action, or answer, that the model finds likeliest: one path, no tree"
+        default=False, description="follow only the action that the model finds most likely (answering is one): one path instead of a tree"
     )
     selection: Literal["ppl", "confidence", "ensemble", "learned"] = Field(
-        default="ensemble", description="the paper's tables report the ensemble; learned is by a selector, a sub-model or an adapter"
+        default="ensemble",
+        description="how the answer is selected; the paper's tables report ensemble, and learned needs a selector (a sub-model or adapter)",
     )
     fidelity: Fidelity = Field(
-        default="paper", description="how selection, and under 'official' an unfinished query, is defined; infer/steps/selection.py"
+        default="paper",
+        description="whose definition of the selection values is used; 'official' also treats an unfinished query as the authors' code"
+        " does (see infer/steps/selection.py)",
     )
     generator_weight: float = Field(
         default=1.0,
-        description="learned: the power of a path's own probability in its vote, beside the selector's; choose it on validation questions,"
-        " nearer to 0 the better the selector is",
+        description="learned: the exponent of a path's own probability in its vote, which also includes the selector's probability. Choose"
+        " it on validation questions: the better the selector, the closer to 0",
         ge=0,
     )
-    format: FormatName = Field(default="consistent", description="'official' for the released checkpoint")
-    system_prompt: str = Field(default="rq_rag_short_answer", description="a file of refinery/prompts")
-    max_query_tokens: int = Field(default=100, description="RQ-RAG's scripts use 100", ge=1)
+    format: FormatName = Field(default="consistent", description="use 'official' for the authors' released checkpoint")
+    system_prompt: str = Field(default="rq_rag_short_answer", description="the name of a file in refinery/prompts")
+    max_query_tokens: int = Field(default=100, description="maximum tokens of a query; RQ-RAG's scripts use 100", ge=1)
     query_temperature: float = Field(
-        default=0.0, description="RQ-RAG's script passes 1.0 to queries, greedy unless the checkpoint samples", ge=0
+        default=0.0,
+        description="sampling temperature of queries; RQ-RAG's script passes 1.0, which is greedy unless the checkpoint's config samples",
+        ge=0,
     )
 
 
 def roles(options: Options) -> dict[str, SubModelRole]:
-    """A selector's label is read; the bare model is none."""
+    """A selector must give label probabilities; the bare model cannot play this role."""
     return {SELECTOR: SubModelRole(READS_LABELS, required=options.selection == LEARNED, played_by_model=False)}
 
 
 def llm_needs(options: Options) -> frozenset[Need]:
-    """What an endpoint must be able to do that grows the tree; the authors' definitions score the prompt and the evidence too."""
+    """The features that an endpoint needs to grow the tree; the authors' definitions also score the prompt and the evidence."""
     needs: set[Need] = {"token_ids", "control_tokens", "stop_token_ids", "logprobs", "token_scores"}
     if options.fidelity == "official":
         needs.add("scores")
@@ -76,7 +83,7 @@ def llm_needs(options: Options) -> frozenset[Need]:
 
 
 def check_family(family: FamilyName, options: Options) -> None:
-    """Raise RecipeError where the authors' definitions meet a model that reads the prompt and the evidence and cannot score them."""
+    """Raise RecipeError for the authors' definitions with an encoder-decoder, which cannot score the prompt and the evidence."""
     if options.fidelity == "official" and family == "seq2seq":
         raise options.fault(
             "fidelity",
@@ -86,7 +93,9 @@ def check_family(family: FamilyName, options: Options) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A place in the tree: its context, the steps that led here, and under `official` what was read and which steps ended in [EOS]."""
+    """A node of the tree: its context, the steps that led to it, and for `official` the log-probabilities of the text that the model
+    read and whether each step ended in [EOS].
+    """
 
     context: Context
     steps: tuple[Step, ...] = ()
@@ -95,7 +104,7 @@ class _Node:
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """Grow the whole tree, then select; the selections of every strategy are kept."""
+    """Grow the whole tree, then select; the prediction holds the answer that each strategy selects."""
     prompt = prompt_segments(question.text, render_prompt(options.system_prompt), session.llm.tokenizer, format=options.format)
     read = await _score_prompt(prompt, session) if options.fidelity == "official" else ()
     paths = await _expand(_Node(session.context(prompt), read=tuple(read)), question, session, options)
@@ -107,7 +116,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
 
 
 async def _expand(node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
-    """Every path below a node: answer here, or search by each action and go on; at `max_depth` only the answer is left."""
+    """Every path below a node: answer here, or search with each action and expand further; at `max_depth` only answering is left."""
     below = await asyncio.gather(
         *(
             _answer(node, question, session, options) if action == "answer" else _search(action, node, question, session, options)
@@ -118,7 +127,7 @@ async def _expand(node: _Node, question: Question, session: Session, options: Op
 
 
 async def _actions(node: _Node, options: Options) -> Sequence[Action]:
-    """What is tried at a node: all there is, or what the model finds likeliest."""
+    """The actions to try at a node: all of them, or those that the model finds most likely."""
     searches = options.actions if len(node.steps) < options.max_depth else []
     ranked: list[Action] = ["answer", *searches] if options.adaptive else [*searches]
     limit = 1 if options.adaptive else options.width or len(searches)
@@ -132,7 +141,7 @@ async def _actions(node: _Node, options: Options) -> Sequence[Action]:
 async def _answer(node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
     """Open `[A_Response]` and let the model answer."""
     generation, opened_with = await _write("answer", node.context, max_new_tokens=session.max_new_tokens)
-    _note_written("answer", generation, question, session, depth=len(node.steps))
+    _record_written("answer", generation, question, session, depth=len(node.steps))
     step, reading = _written_step("answer", generation, opened_with=opened_with), None
     if options.fidelity == "official":
         closed = [*node.closed, _closed(generation, session)]
@@ -143,19 +152,19 @@ async def _answer(node: _Node, question: Question, session: Session, options: Op
 
 
 async def _search(action: Action, node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
-    """Open a search, let the model write the query, insert what is found, and expand from there."""
+    """Open a search, let the model write the query, insert the passages that it finds, and expand from there."""
     written, opened_with = await _write(
         action, node.context, max_new_tokens=options.max_query_tokens, temperature=options.query_temperature
     )
     depth, closed = len(node.steps), _closed(written, session)
-    _note_written(action, written, question, session, depth=depth)
+    _record_written(action, written, question, session, depth=depth)
     query, closing = written.text, [END] if written.stopped_by == "length" else []
     if options.fidelity == "official" and not closed:
-        # inference.py finds the last query that has ended, and leaves this one open.
+        # inference.py searches for the last query that has ended, and leaves this one open.
         ended = [step.text for step, ends in zip(node.steps, node.closed, strict=True) if ends]
         query, closing = ended[-1] if ended else NO_QUERY, []
-    # A query that is empty cannot be searched; the question itself is what is left to ask.
-    token_budget = _room(written.context, depth, session, options)
+    # An empty query cannot be searched, so the question itself is searched instead.
+    token_budget = _token_budget(written.context, depth, session, options)
     passages = await session.search(query or question.text, depth=depth, token_budget=token_budget)
     inserted = [*closing, *evidence_segments(passages, format=options.format)]
     read = await written.context.score(inserted) if options.fidelity == "official" else []
@@ -164,8 +173,8 @@ async def _search(action: Action, node: _Node, question: Question, session: Sess
     return await _expand(found, question, session, options)
 
 
-def _room(context: Context, depth: int, session: Session, options: Options) -> int | None:
-    """Tokens for what this search found: its share of what the queries and searches that may follow, and the answer, leave."""
+def _token_budget(context: Context, depth: int, session: Session, options: Options) -> int | None:
+    """How many tokens this search's passages may take: an equal share of what is left beside the answer and the queries to come."""
     if session.context_left is None:
         return None
     searches_left = options.max_depth - depth
@@ -176,7 +185,7 @@ def _room(context: Context, depth: int, session: Session, options: Options) -> i
 async def _write(
     action: Action, context: Context, *, max_new_tokens: int, temperature: float = 0.0
 ) -> tuple[Generation, tuple[int, float]]:
-    """Open an action and let the model write; also the id of the control token and the log-probability that the model gave it."""
+    """Open an action and let the model write; also returns the control token's id and its log-probability under the model."""
     segment = action_segment(action)
     opened = context.extend([segment])
     (logprob,), generation = await asyncio.gather(
@@ -185,14 +194,14 @@ async def _write(
     return generation, (opened.token_ids[-1], logprob)
 
 
-def _note_written(action: Action, generation: Generation, question: Question, session: Session, *, depth: int) -> None:
+def _record_written(action: Action, generation: Generation, question: Question, session: Session, *, depth: int) -> None:
     session.record(action, question.text, depth=depth, text=generation.text)
     if generation.stopped_by == "refused":
         record_fault(session, question.text, "refused", f"{action}: the endpoint did not take the prompt", depth=depth)
 
 
 def _written_step(action: Action, generation: Generation, *, opened_with: tuple[int, float], passages: list[Passage] | None = None) -> Step:
-    """The step a model wrote, with the control token that opened it: ids and log-probabilities of both."""
+    """The step that the model wrote, with the ids and log-probabilities of its text and of the control token that opened it."""
     token_id, logprob = opened_with
     return Step(
         action=action,
@@ -204,7 +213,7 @@ def _written_step(action: Action, generation: Generation, *, opened_with: tuple[
 
 
 async def _score_prompt(prompt: list[Segment], session: Session) -> list[float]:
-    """Log-probabilities of the prompt's tokens; the first token, which follows nothing, has none."""
+    """Log-probabilities of the prompt's tokens, without the first token, which nothing precedes."""
     begin = session.context([])
     if not begin.token_ids:
         begin, prompt = session.context(prompt[:1]), prompt[1:]
@@ -212,12 +221,12 @@ async def _score_prompt(prompt: list[Segment], session: Session) -> list[float]:
 
 
 def _closed(generation: Generation, session: Session) -> bool:
-    """Whether the model ended what it wrote with `[EOS]`, and not with the end of the message or at the limit."""
+    """Whether the model ended its text with `[EOS]`, rather than with the end of the message or at the token limit."""
     return generation.token_ids[-1:] == [control_token_id(END.text, session.llm.tokenizer)]
 
 
 def _blank_tokens(generation: Generation, session: Session) -> int:
-    """How many tokens of white space open the answer; sample_from_tree.py knows them by their ids in Llama 2."""
+    """How many tokens of white space the answer begins with; sample_from_tree.py recognizes them by their ids in Llama 2."""
     decode = session.llm.tokenizer.decode
     return next((i for i, token_id in enumerate(generation.token_ids) if decode([token_id]).strip()), 0)
 

@@ -1,6 +1,7 @@
-"""Self-Ask (Press et al., 2022): the model asks itself follow-up questions, each is searched for, until it states the final answer.
+"""Self-Ask (Press et al., 2022): the model asks itself follow-up questions, each of them a search, until it states the final answer.
 
-One call a follow-up: it answers the last one from its context and asks the next (MIGRES Table 4 counts 3.2 calls).
+It makes one call per follow-up, in which the model answers the last one from its passages and asks the next (MIGRES Table 4 counts 3.2
+calls).
 """
 
 import re
@@ -24,16 +25,16 @@ _END = re.compile(r"\bfinal answer(?: is|:)[ \t:]*[^\s:]", re.IGNORECASE)
 
 
 class Options(Recipe):
-    """Prompt and bounds."""
+    """The prompt and the limits."""
 
     examples: Examples = Field(default="zero", description="few: three worked examples in the prompt; the paper shows four")
-    prompt: Literal["own", "rq_rag"] = Field(default="own", description="rq_rag: Table 9's, with its example; what was found comes first")
-    max_follow_ups: int = Field(default=4, description="then the answer is asked for", ge=0)
-    max_reasoning_tokens: int = Field(default=150, description="of each reply", ge=1)
+    prompt: Literal["own", "rq_rag"] = Field(default="own", description="rq_rag: the prompt and example of Table 9, passages first")
+    max_follow_ups: int = Field(default=4, description="maximum follow-ups before the model must answer", ge=0)
+    max_reasoning_tokens: int = Field(default=150, description="maximum tokens of each reply", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """Follow-ups one after another, then the answer."""
+    """Ask the follow-ups one after another, and then for the answer."""
     steps: list[tuple[str, list[Passage]]] = []
     queries: set[str] = set()
     name = "self_ask" if options.prompt == "own" else "self_ask_rq_rag"
@@ -44,11 +45,11 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
         said = await reason("self_ask", prompt, question.text, session, depth=depth, max_new_tokens=options.max_reasoning_tokens)
         asked = _FOLLOW_UP.match(said)
         if must_answer:
-            # One question more is no answer.
+            # Another follow-up question is not an answer.
             return session.prediction(completed(said if asked is None else asked["before"], said, question.text, session, depth=depth))
         if asked is None or _END.search(asked["before"]):
             return session.prediction(concluded(said if asked is None else asked["before"], question.text, session, depth=depth))
-        # What the model makes up after its question, the context it was not given yet among it, is dropped.
+        # Whatever the model makes up after its question, such as passages that were not retrieved yet, is dropped.
         query = asked["query"].strip()
         if query in queries:
             record_fault(session, question.text, "repeated", query, depth=depth)

@@ -1,4 +1,4 @@
-"""Self-Criticism (Kim et al., 2023): answer, find problems with it, improve it; over knowledge retrieved first (re-thinking Sec. 4.3)."""
+"""Self-Criticism (Kim et al., 2023): answer, find problems, improve; with knowledge that is retrieved first (re-thinking Sec. 4.3)."""
 
 from pydantic import Field
 
@@ -12,14 +12,14 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """How often, and how long."""
+    """The number of rounds and the length of replies."""
 
-    rounds: int = Field(default=1, description="of finding problems and improving", ge=1)
-    max_reasoning_tokens: int = Field(default=300, description="of each reply", ge=1)
+    rounds: int = Field(default=1, description="how often problems are found and the answer is improved", ge=1)
+    max_reasoning_tokens: int = Field(default=300, description="maximum tokens of each reply", ge=1)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """One call for the first answer, and two a round."""
+    """Make one call for the first answer, and two calls per round."""
     passages = await session.search(question.text) if session.retriever else []
     known = {"question": question.text, "passages": passages}
     limit = options.max_reasoning_tokens
@@ -28,9 +28,9 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
         prompt = render_prompt("self_criticism_problems", **known, answer=answer)
         problems = await reason("problems", prompt, question.text, session, depth=depth, max_new_tokens=limit)
         prompt = render_prompt("self_criticism_improve", **known, answer=answer, problems=problems)
-        # An improvement that says nothing leaves the answer as it was.
+        # An empty improvement leaves the answer unchanged.
         answer = await reason("improve", prompt, question.text, session, depth=depth, max_new_tokens=limit) or answer
     return session.prediction(concluded(answer, question.text, session))
 
 
-DECODER = Decoder(decode, Options)  # re-thinking's Table 4 retrieves first; the method itself does not
+DECODER = Decoder(decode, Options)  # re-thinking Table 4 retrieves first; the original method does not

@@ -1,7 +1,7 @@
-"""Self-RAG: the model says whether to search, and judges each passage and its own answer, by reflection tokens (Asai et al., 2023).
+"""Self-RAG (Asai et al., 2023): reflection tokens say whether to search, and judge each passage and the model's own answer.
 
-For short answers: one segment, no beam (Sec. 3.3; `run_short_form.py`). Every passage is read in a context of its own, and its answer
-scored by the probabilities of the reflection tokens.
+This is the decoder for short answers: one segment and no beam search (Sec. 3.3; `run_short_form.py`). Every passage is read in a
+separate context, and its answer is scored by the probabilities of the reflection tokens.
 """
 
 import asyncio
@@ -26,46 +26,54 @@ from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 
 _TOKENS = {token.role: token.token for token in SELF_RAG}
-# What each token of a kind is worth in its kind's score (App. A.3); of the first kind it is the share of [Relevant] alone.
+# The weight of each token in the score of its kind (App. A.3); for relevance only the probability of [Relevant] counts.
 _RELEVANCE = {"relevant": 1.0, "irrelevant": 0.0}
 _SUPPORT = {"full_support": 1.0, "partial_support": 0.5, "no_support": 0.0}
 _UTILITY = {"utility_1": -1.0, "utility_2": -0.5, "utility_3": 0.0, "utility_4": 0.5, "utility_5": 1.0}
 
 
 class Options(Recipe):
-    """When to search, and what the scores weigh. The paper reads five passages; its script's commands read ten."""
+    """When to search, and the weights of the scores. The paper reads five passages; the commands of its script read ten."""
 
     mode: Literal["adaptive_retrieval", "always_retrieve", "no_retrieval"] = Field(
         default="adaptive_retrieval", description="when to search"
     )
     threshold: float = Field(
-        default=0.2, description="adaptive: search above this share of [Retrieval]; the paper's value for short answers", ge=0, le=1
+        default=0.2,
+        description="adaptive_retrieval: search if [Retrieval] has a larger share than this; the paper's value for short answers",
+        ge=0,
+        le=1,
     )
     fidelity: Literal["paper", "official"] = Field(
         default="paper",
-        description="the share is one of probabilities, or of log-probabilities as the script has it, where a likelier one is less",
+        description="paper: the share of [Retrieval] is computed from probabilities; official: from log-probabilities, as in the script,"
+        " where a more likely token gets a smaller share",
     )
-    relevance_weight: float = Field(default=1.0, description="of [Relevant] in an answer's score; the paper's value")
-    support_weight: float = Field(default=1.0, description="of [Fully supported] and half of [Partially supported]; the paper's value")
-    utility_weight: float = Field(default=0.5, description="of the mean of [Utility:1] to [Utility:5], as -1 to 1; the paper's value")
+    relevance_weight: float = Field(default=1.0, description="weight of [Relevant] in an answer's score; the paper's value")
+    support_weight: float = Field(
+        default=1.0, description="weight of [Fully supported] plus half of [Partially supported]; the paper's value"
+    )
+    utility_weight: float = Field(
+        default=0.5, description="weight of the mean of [Utility:1] to [Utility:5], on a scale from -1 to 1; the paper's value"
+    )
     sequence_score: bool = Field(
-        default=True, description="add the answer's own probability by token (Sec. 3.3); the script's --use_seqscore"
+        default=True, description="add the answer's mean probability per token (Sec. 3.3); the script's --use_seqscore"
     )
     aggregation: Literal["best", "sum"] = Field(
         default="best",
-        description="the answer with the best score, or with the best sum over equal answers as the script has it for closed tasks",
+        description="best: the answer with the best score; sum: the best sum over equal answers, as in the script for closed tasks",
     )
-    instruction: str = Field(default="", description="of the task, before the question; the script has none for open questions")
+    instruction: str = Field(default="", description="task instruction before the question; the script has none for open questions")
 
 
 def llm_needs(options: Options) -> frozenset[Need]:
-    """What an endpoint must be able to do."""
+    """The features that an endpoint must support."""
     return frozenset[Need]({"token_ids", "control_tokens", "logprobs", "token_scores"})
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What the model writes about one passage, and how it is judged."""
+    """The model's reply to one passage, with the scores of its relevance, support and utility."""
 
     reply: Generation
     relevance: float
@@ -74,32 +82,32 @@ class Candidate:
 
     @property
     def probability(self) -> float:
-        """Of the reply, reflection tokens and all: the geometric mean over its tokens."""
+        """The geometric mean of the token probabilities of the reply, including its reflection tokens."""
         return math.exp(sum(self.reply.logprobs) / len(self.reply.logprobs)) if self.reply.logprobs else 0.0
 
     def score(self, options: Options) -> float:
-        """f(y, d, Critique) (Sec. 3.3)."""
+        """The score f(y, d, Critique) (Sec. 3.3)."""
         critique = options.relevance_weight * self.relevance + options.support_weight * self.support + options.utility_weight * self.utility
         return critique + (self.probability if options.sequence_score else 0.0)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """Search where the model asks for it; then an answer about each passage, or one without any."""
+    """Search if the model asks for it; then answer once per passage and select, or answer without passages."""
     prompt = session.context([Segment(render_prompt("self_rag", question=question.text, instruction=options.instruction), "prompt")])
     passages = await session.search(question.text) if await _retrieves(prompt, question.text, session, options) else []
     if not passages:
         reply = await prompt.extend([_control("no_retrieval")]).generate(max_new_tokens=session.max_new_tokens)
-        _note(reply, question.text, session)
+        _record(reply, question.text, session)
         return session.prediction(reply.text or UNKNOWN)
     candidates = await asyncio.gather(*(_candidate(prompt, passage, session) for passage in passages))
     for candidate in candidates:
         parts = {"relevance": candidate.relevance, "support": candidate.support, "utility": candidate.utility}
-        _note(candidate.reply, question.text, session, probabilities=parts | {"score": candidate.score(options)})
+        _record(candidate.reply, question.text, session, probabilities=parts | {"score": candidate.score(options)})
     return session.prediction(_select(candidates, options) or UNKNOWN)
 
 
 async def _retrieves(prompt: Context, question: str, session: Session, options: Options) -> bool:
-    """Whether [Retrieval] is likely enough beside [No Retrieval] as the first token."""
+    """Whether [Retrieval] is likely enough as the first token, compared with [No Retrieval]."""
     if options.mode != "adaptive_retrieval":
         return options.mode == "always_retrieve"
     logprobs = await _logprobs(prompt, ("retrieval", "no_retrieval"))
@@ -109,7 +117,7 @@ async def _retrieves(prompt: Context, question: str, session: Session, options: 
 
 
 async def _candidate(prompt: Context, passage: Passage, session: Session) -> Candidate:
-    """The answer about one passage. A kind of reflection token that the model did not write counts as 0."""
+    """The answer to one passage, with its scores. A kind of reflection token that the model did not write scores 0."""
     evidence = Segment(f"{passage.title}\n{passage.text}", "evidence")
     context = prompt.extend([_control("retrieval"), _control("evidence_start"), evidence, _control("evidence_end")])
     relevance, reply = await asyncio.gather(_worth(context, _RELEVANCE), context.generate(max_new_tokens=session.max_new_tokens))
@@ -118,7 +126,7 @@ async def _candidate(prompt: Context, passage: Passage, session: Session) -> Can
 
 
 async def _worth_where_written(context: Context, reply: Generation, kind: dict[str, float], session: Session) -> float:
-    """The worth of a kind of token at the place where the model wrote the first of them."""
+    """The score of a kind of token at the position where the model first wrote one of them."""
     token_ids = {control_token_id(_TOKENS[role], session.llm.tokenizer) for role in kind}
     place = next((i for i, token_id in enumerate(reply.token_ids) if token_id in token_ids), None)
     if place is None:
@@ -127,7 +135,7 @@ async def _worth_where_written(context: Context, reply: Generation, kind: dict[s
 
 
 async def _worth(context: Context, kind: dict[str, float]) -> float:
-    """The mean worth of a kind of token as what comes next, over their probabilities normalised within the kind."""
+    """The expected weight of a kind of token at the next position, over their probabilities, normalized within the kind."""
     probs = softmax(await _logprobs(context, tuple(kind)))
     return sum(worth * share for worth, share in zip(kind.values(), probs, strict=True))
 
@@ -149,7 +157,7 @@ def _control(role: str) -> Segment:
     return Segment(_TOKENS[role], "control_token")
 
 
-def _note(reply: Generation, question: str, session: Session, **values: Any) -> None:
+def _record(reply: Generation, question: str, session: Session, **values: Any) -> None:
     session.record("answer", question, depth=0, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs, **values)
     if (fault := reply_fault(reply)) is not None:
         record_fault(session, question, fault[0], f"answer: {fault[1]}", depth=0)

@@ -1,7 +1,7 @@
-"""SKR (Wang et al., 2023): a judge of self-knowledge decides whether to retrieve; then answer closed-book, or as RAG does.
+"""SKR (Wang et al., 2023): a judge of self-knowledge decides whether to retrieve; the answer is then closed-book, or as in RAG.
 
-`knn` asks the nearest questions whose labels are known (labels as `refinery distill` writes them for self-knowledge; the paper finds
-them by SimCSE, here BM25 does), `trained` reads a trained judge as RA-ISF does.
+The `knn` judge lets the nearest labeled questions vote (labels as `refinery distill` writes them for self-knowledge; the paper finds the
+neighbors with SimCSE, this code with BM25). The `trained` judge is a trained model that is read as in RA-ISF.
 """
 
 from functools import cache
@@ -23,13 +23,13 @@ from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
 
 class Options(Recipe):
-    """Which judge."""
+    """The judge of self-knowledge and its threshold."""
 
     judge: Literal["knn", "trained"] = "knn"
-    labels: Path | None = Field(default=None, description="knn: a file of self-knowledge labels")
-    neighbours: int = Field(default=5, description="knn: how many vote", ge=1)
+    labels: Path | None = Field(default=None, description="knn: a file with self-knowledge labels")
+    neighbours: int = Field(default=5, description="knn: how many of the nearest questions vote", ge=1)
     know_threshold: float = Field(
-        default=0.5, description="a question counts as known from this share of votes, or this probability, on", ge=0, le=1
+        default=0.5, description="a question counts as known if its fraction of votes, or its probability, is at least this", ge=0, le=1
     )
 
     @model_validator(mode="after")
@@ -40,12 +40,12 @@ class Options(Recipe):
 
 
 def llm_needs(options: Options) -> frozenset[Need]:
-    """What an endpoint must be able to do."""
+    """The features that an endpoint must support."""
     return READS_LABELS if options.judge == "trained" else NO_NEEDS
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """Judge, then one call."""
+    """Judge whether the model knows the answer, and make one call, with or without passages."""
     if await _share_known(question.text, session, options) >= options.know_threshold:
         prompt = render_prompt("answer_direct", question=question.text)
         return session.prediction(await answered("answer_direct", prompt, question.text, session))
@@ -59,7 +59,7 @@ async def _share_known(question: str, session: Session, options: Options) -> flo
         context = session.context(knowledge_prompt(question))
         probs = await read_label("self_knowledge", context, (KNOW, UNKNOW), question, session)
     else:
-        assert options.labels is not None, "the options ask for them"
+        assert options.labels is not None, "the options require them"
         index, labels = _labelled(options.labels)
         found = await index.search(question, k=options.neighbours)
         known = sum(labels[int(hit.passage.id)] == "know" for hit in found)
@@ -71,7 +71,7 @@ async def _share_known(question: str, session: Session, options: Options) -> flo
 
 @cache
 def _labelled(path: Path) -> tuple[Any, list[str]]:
-    """An index of the labelled questions, and their labels."""
+    """An index of the labeled questions, and their labels."""
     from refinery.retrievers.bm25 import Bm25
 
     rows = read_records(path, KnowledgeLabel)

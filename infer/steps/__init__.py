@@ -1,1 +1,1 @@
-"""What decoders share: calls of the model, selections, filters and scorers."""
+"""What decoders share: model calls, selections, filters and scorers."""

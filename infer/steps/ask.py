@@ -1,4 +1,4 @@
-"""Ask the model that plays a role for a reply; one of known shape that stays unusable leaves a fault in the trace."""
+"""Ask the model that plays a role for a reply; a structured reply that cannot be used leaves a fault in the trace."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R", bound=ModuleReply)
 V = TypeVar("V")
 
-# Of the turn that asks for a malformed reply again.
+# Room for the turn that asks the model to correct a malformed reply.
 _CORRECTION_TOKENS = 128
 
 
 async def reply_to(
     prompt: str, context: Context, *, max_new_tokens: int, temperature: float = 0.0, adapter: str | None = None
 ) -> tuple[Generation, str | None]:
-    """The reply to a prompt that `context` holds, and what was cut off where it goes on in the prompt's format; None where nothing was.
+    """The reply to the prompt in `context`, and the text that was cut off because it continued in the prompt's format (None if nothing).
 
-    Every prompted reply is ended here. One that is cut was not truncated: what came before is whole.
+    Every prompted reply ends here. A reply that is cut does not count as truncated, because the part before the cut is complete.
     """
     stops = () if context.ends_its_turns else stop_texts(prompt)
     reply = await context.generate(max_new_tokens=max_new_tokens, stop_texts=stops, temperature=temperature, adapter=adapter)
@@ -39,8 +39,8 @@ async def reply_to(
 async def ask_json(
     name: str, prompt: str, schema: type[T], question: str, session: Session, *, depth: int, max_new_tokens: int
 ) -> T | None:
-    """The reply as a `schema`, or None: a step of the trace called `fault` then says which of `malformed`, `refused`, `truncated` or
-    `empty` it was. Only a malformed reply is asked for again; the others would come back the same."""
+    """The reply parsed as `schema`. It is None if the reply cannot be used; a step named `fault` in the trace then says whether it was
+    `malformed`, `refused`, `truncated` or `empty`. Only a malformed reply is asked for again; the others would not change."""
     prompt = session.fit_prompt(name, prompt, to_write=2 * max_new_tokens + _CORRECTION_TOKENS)
     context = session.context_for(name, prompt)
     fault = _Fault("empty", "")
@@ -62,7 +62,7 @@ async def ask_json(
 async def ask_student(
     name: str, prompt: str, schema: type[R], question: str, session: Session, *, depth: int, max_new_tokens: int
 ) -> R | None:
-    """As `ask_json`, of a student that writes plain lines; it was not taught to correct itself, and is asked once."""
+    """Like `ask_json`, for a student that writes plain lines. It was not trained to correct itself, so it is asked only once."""
     prompt = session.fit_prompt(name, prompt, to_write=max_new_tokens)
     reply = await session.context_for(name, prompt).generate(max_new_tokens=max_new_tokens, adapter=session.adapter(name))
     session.record(name, question, depth=depth, text=reply.text, prompt=prompt)
@@ -76,7 +76,7 @@ async def ask_student(
 async def read_label(
     role: str, context: Context, labels: Sequence[str], question: str, session: Session, *, depth: int = 0
 ) -> dict[str, float]:
-    """The probability of each label; all zero, with a `fault`, where the model that plays the role named none of them."""
+    """The probability of each label. All are zero, with a `fault` in the trace, if the model that plays the role named none of them."""
     probs = await context.label_probs(labels, adapter=session.adapter(role))
     if not any(probs.values()):
         record_fault(session, question, "unparsed", f"{role}: no label of {', '.join(label.strip() for label in labels)}", depth=depth)
@@ -84,12 +84,12 @@ async def read_label(
 
 
 def record_fault(session: Session, question: str, reason: str, detail: str, *, depth: int) -> None:
-    """A `fault` in the trace; its text opens with the reason, which faults are counted by."""
+    """Add a `fault` to the trace. Its text begins with the reason, and faults are counted by reason."""
     session.record("fault", question, depth=depth, text=f"{reason}: {detail}")
 
 
 def reply_fault(reply: Generation) -> tuple[str, str] | None:
-    """Reason and detail of what is wrong with a reply, whatever was asked for; None for a whole one."""
+    """The reason and detail of what is wrong with a reply, regardless of its task; None if nothing is wrong."""
     if reply.stopped_by == "refused" or reads_as_refusal(reply.text):
         return "refused", reply.text[:200]
     if not reply.text and reply.reasoning:
@@ -108,7 +108,7 @@ class _Fault(Exception):
 
 
 def _read(reply: Generation, parse: Callable[[str], V]) -> V:
-    """What `parse` makes of the reply. Raises _Fault."""
+    """The reply as `parse` returns it. Raises _Fault."""
     if (fault := reply_fault(reply)) is not None:
         raise _Fault(*fault)
     try:

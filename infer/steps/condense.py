@@ -1,4 +1,4 @@
-"""A passage made shorter by the model before it is read: ALCE's SUMM and SNIPPET (Gao et al., 2023), which MIGRES' Table 5 tries too."""
+"""Let the model condense a passage before it is read: SUMM and SNIPPET of ALCE (Gao et al., 2023), which MIGRES Table 5 also tries."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ _IRRELEVANT = re.compile(r"\W*irrelevant\b\W*", re.IGNORECASE)
 async def condense(
     style: Style, question: str, passages: Sequence[Passage], session: Session, *, depth: int = 0, max_new_tokens: int
 ) -> list[Passage]:
-    """Each passage with what is left of its text, one call each; empty where the model calls it irrelevant or says nothing."""
+    """The passages with their condensed texts, from one call each; a text is empty if the model calls it irrelevant or says nothing."""
 
     async def one(passage: Passage) -> Passage:
         prompt = render_prompt(f"condense_{style}", question=question, passage=passage)

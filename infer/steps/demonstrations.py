@@ -1,6 +1,6 @@
 """Prompts that show worked examples before the question, for the decoders whose papers do.
 
-The examples are those of `refinery/prompts/decoders/demonstrations.jinja`; `<prompt>_few.jinja` shows them in the form of `<prompt>.jinja`.
+The examples are in `refinery/prompts/decoders/demonstrations.jinja`; `<prompt>_few.jinja` shows them in the format of `<prompt>.jinja`.
 """
 
 from typing import Any, Literal
@@ -24,6 +24,6 @@ async def reason_with(
     temperature: float = 0.0,
     **values: Any,
 ) -> str:
-    """As `reason`, of the prompt `name` filled with `question` and `values`; with `few`, after worked examples."""
+    """Like `reason`, with the prompt `name` filled with `question` and `values`; `few` puts worked examples before them."""
     prompt = render_prompt(name if examples == "zero" else f"{name}_few", question=question, **values)
     return await reason(role, prompt, question, session, depth=depth, max_new_tokens=max_new_tokens, temperature=temperature)

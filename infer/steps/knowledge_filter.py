@@ -1,4 +1,4 @@
-"""MIGRES' Knowledge Filter: irrelevant passages are dropped, and irrelevant sentences of the others (Sec. 3.2, Retrieval Module)."""
+"""MIGRES' Knowledge Filter drops irrelevant passages, and irrelevant sentences from the others (Sec. 3.2, Retrieval Module)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from refinery.retrievers.base import Hit
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeFilter:
-    """Keeps what a reranker scores at `threshold` or above. Without a reranker every passage is kept whole, in the order it came."""
+    """Keeps what a reranker scores at `threshold` or above. Without a reranker it keeps every passage whole and in the given order."""
 
     reranker: Scorer | None
     threshold: float
     sentence_level: bool
 
     async def keep(self, query: str, passages: Sequence[Passage]) -> list[Hit]:
-        """The passages that are left, with their scores; the text of each holds only the sentences that are left.
+        """The passages that pass the filter, with their scores; the text of each contains only the sentences that pass.
 
-        Passages and sentences are scored in one call, so that the scores of both can be compared.
+        Passages and sentences are scored in one call, so that their scores can be compared.
         """
         if self.reranker is None or not passages:
             return [Hit(passage, 1 / position) for position, passage in enumerate(passages, 1)]
@@ -36,7 +36,7 @@ class KnowledgeFilter:
         ]
 
     def _without_noise(self, passage: Passage, passage_score: float, sentences: Sequence[tuple[str, float]]) -> Passage:
-        """The passage with its relevant sentences, or as it is where it scores above each of them."""
+        """The passage with only its relevant sentences, or unchanged if it scores higher than each of them."""
         if passage_score > max((score for _, score in sentences), default=float("-inf")):
             return passage
         kept = [text for text, score in sentences if score >= self.threshold]

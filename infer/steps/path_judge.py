@@ -1,4 +1,4 @@
-"""A selector at work: how probable it finds it that each path of a tree ends in a right answer."""
+"""Let a selector judge a tree: the probability it gives each path of ending in a right answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _ROLE = "selection"
 
 
 async def judged(paths: Sequence[Trajectory], session: Session) -> list[Trajectory]:
-    """The paths with their `right_probability`; all are asked at once, and paths that read the same are asked once."""
+    """The paths with their `right_probability`; all are judged concurrently, and paths with the same text are judged once."""
     prompts = [_fitting_prompt(path, session) for path in paths]
     distinct = list(dict.fromkeys(prompts))
     probs = dict(zip(distinct, await asyncio.gather(*(_right_share(prompt, session) for prompt in distinct)), strict=True))
@@ -28,7 +28,7 @@ async def _right_share(prompt: str, session: Session) -> float:
 
 
 def _fitting_prompt(path: Trajectory, session: Session) -> str:
-    """What the selector reads, its longest passages shortened where the whole is too long for it (an encoder shortens by itself)."""
+    """The selector's prompt, with the longest passages shortened if it is too long for the model (an encoder shortens by itself)."""
     selector = session.sub_models.get(_ROLE, session.llm)
     prompt, limit = selection_prompt(path), selector.context_limit
     if limit is None:

@@ -1,4 +1,4 @@
-"""What decoders that reason aloud share: one call of the base model, and the answer that its words end in."""
+"""What decoders that reason in text share: one call to the base model, and the answer at the end of its reply."""
 
 import re
 
@@ -7,7 +7,7 @@ from infer.steps.ask import record_fault, reply_fault, reply_to
 from refinery.contract.rq_rag_release import escape
 
 UNKNOWN = "unknown"
-_ANSWER_WORDS = 12  # 419 of 420 real answers of HotpotQA, 2WikiMultihopQA and MuSiQue have no more
+_ANSWER_WORDS = 12  # 419 of 420 sampled answers of HotpotQA, 2WikiMultihopQA and MuSiQue have at most this many
 # The form that every reasoning prompt asks for (RQ-RAG Tables 7 and 8, "The answer is _"; Self-Ask's "So the final answer is:").
 _CONCLUSION = re.compile(r"(?<!intermediate )\banswer(?: to the question)?(?: is|:)[ \t]*:?[ \t]*([^\n]*)", re.IGNORECASE)
 _SPEAKER = re.compile(r"^\W*(?:user|human|assistant|system)\W*:", re.IGNORECASE | re.MULTILINE)
@@ -16,9 +16,9 @@ _SPEAKER = re.compile(r"^\W*(?:user|human|assistant|system)\W*:", re.IGNORECASE 
 async def reason(
     name: str, prompt: str, question: str, session: Session, *, depth: int = 0, max_new_tokens: int, temperature: float = 0.0
 ) -> str:
-    """What the model in the role `name` (mostly the base model) writes after `prompt`, noted in the trace; empty where it declined.
+    """What the model in the role `name` (usually the base model) writes after `prompt`, recorded in the trace; empty if it declined.
 
-    A reply that is `refused`, `empty` or `truncated`, or goes on as another `speaker`, is a `fault` in the trace too.
+    A reply that is `refused`, `empty` or `truncated`, or that continues as another `speaker`, is also recorded as a `fault`.
     """
     prompt = session.fit_prompt(name, prompt, to_write=max_new_tokens)
     limits = {"max_new_tokens": max_new_tokens, "temperature": temperature}
@@ -32,20 +32,20 @@ async def reason(
 
 
 def _spoken_fault(text: str) -> tuple[str, str] | None:
-    """Plain words that name a speaker, or hold what looks like a control token or chat marker. They stay text all the same."""
+    """The fault of text that names a speaker or contains what looks like a control token or chat marker; it remains plain text."""
     return ("speaker", f"in {text[:80]!r}") if _SPEAKER.search(text) or escape(text) != text else None
 
 
 async def answered(name: str, prompt: str, question: str, session: Session) -> str:
-    """The answer where the prompt asks for nothing else: the whole reply, or `unknown`."""
+    """Ask with a prompt that requests only the answer: the whole reply, or `unknown`."""
     reply = await reason(name, prompt, question, session, max_new_tokens=session.max_new_tokens)
     return spoken(reply, question, session) or UNKNOWN
 
 
 def spoken(reply: str, question: str, session: Session, *, depth: int = 0) -> str:
-    """The answer in a reply to a prompt that asks for nothing else: all of it, or under `answer_style: short` what it states.
+    """The answer in a reply to a prompt that requests only the answer: all of it, or with `answer_style: short` the answer it states.
 
-    A reply that states nothing and is longer than an answer stays whole, with a `fault`.
+    If it does not state an answer, its first line is the answer, with a `fault` if that line is longer than a short answer.
     """
     if session.answer_style == "paper":
         return reply
@@ -56,13 +56,13 @@ def spoken(reply: str, question: str, session: Session, *, depth: int = 0) -> st
 
 
 def final_answer(text: str) -> str | None:
-    """What the last "answer is" or "answer:" of a text is followed by, without closing punctuation; None where there is none."""
+    """What follows the last "answer is" or "answer:" in a text, without closing punctuation; None if there is none."""
     stated = [found[1].strip().strip("*\"'_ ").removesuffix(".").strip() for found in _CONCLUSION.finditer(text)]
     return next((answer for answer in reversed(stated) if answer), None)
 
 
 def concluded(text: str, question: str, session: Session, *, depth: int = 0) -> str:
-    """The answer that a reply ends in. Without one its last line stands in for it, with a `fault`; an empty reply gives `unknown`."""
+    """The answer at the end of a reply. If it states none, its last line is used, with a `fault`; an empty reply gives `unknown`."""
     answer = final_answer(text)
     if answer is not None:
         return answer
@@ -73,9 +73,9 @@ def concluded(text: str, question: str, session: Session, *, depth: int = 0) -> 
 
 
 def completed(text: str, reply: str, question: str, session: Session, *, depth: int = 0) -> str:
-    """The answer in that part of a reply that an opening in the prompt asked for: what it states, else its first line.
+    """The answer in `text`, the part of `reply` that completes an opening in the prompt: what it states, or else its first line.
 
-    Where the part is empty it is `unknown`, with a `fault` unless the reply is empty too.
+    If `text` is empty the answer is `unknown`, with a `fault` unless the whole reply is empty too.
     """
     answer = final_answer(text) or text.strip().partition("\n")[0].strip().removesuffix(".")
     if not answer and reply:

@@ -1,6 +1,6 @@
-"""How well passages bear out a statement: rerankers (a query and passages) and entailment judges (a hypothesis and premises).
+"""Score how well passages support a statement: rerankers (a query and passages) and entailment judges (a hypothesis and premises).
 
-By words alone, by a cross-encoder, by a label read of the model that plays a role, or by asking the decoder's LLM.
+There are four scorers: word overlap, a cross-encoder, label probabilities of the model that plays a role, and prompting the decoder's LLM.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ from refinery.retrievers.search.cross_encoder import CrossEncoder
 from refinery.tasks import relevance
 
 _NLI_LABELS = ("0", "1")
-_NLI_TOKENS = 512  # T5's length; its positions are relative, so nothing else would stop a longer premise
+_NLI_TOKENS = 512  # T5's training length; its positions are relative, so the model itself would accept a longer premise
 _BESIDE_PROMPT = 2  # the end token that an encoder gets, and the label
 
 
 class Scorer(Protocol):
-    """Scores passages against one statement; the scale is the scorer's own."""
+    """Scores passages against one statement; each scorer has its own scale."""
 
     async def score(self, statement: str, passages: Sequence[Passage]) -> list[float]:
-        """One score per passage, higher is better; `passages` is not empty. Scores of one call can be compared."""
+        """One score per passage, higher is better; `passages` must not be empty. Only scores from the same call can be compared."""
         ...
 
 
 class LexicalScorer:
-    """BM25 of the statement over the passages of one call, 0 for one that shares no word with it."""
+    """BM25 of the statement over the passages of one call; 0 for a passage that shares no word with it."""
 
     async def score(self, statement: str, passages: Sequence[Passage]) -> list[float]:
-        """See `Scorer.score`; words are as rare as they are among `passages`."""
-        from refinery.retrievers.bm25 import Bm25, Options  # numpy; not before something is scored
+        """See `Scorer.score`; document frequencies are counted over `passages`."""
+        from refinery.retrievers.bm25 import Bm25, Options  # imports numpy, so only when something is scored
 
         index = Bm25([passage.model_copy(update={"id": str(i)}) for i, passage in enumerate(passages)], Options(stemmer=None))
         found = {hit.passage.id: hit.retrieval_score for hit in await index.search(statement, k=len(passages))}
@@ -54,17 +54,17 @@ class CrossEncoderScorer:
     model: CrossEncoder
 
     async def score(self, statement: str, passages: Sequence[Passage]) -> list[float]:
-        """See `Scorer.score`; what other questions ask for meanwhile shares its batches."""
+        """See `Scorer.score`; concurrent calls for other questions share its batches."""
         return await self.model.score(statement, [searched_text(passage).strip() for passage in passages])
 
 
 @dataclass(frozen=True, slots=True)
 class LabelScorer:
-    """How probable the model that plays `role` finds the last of `labels` after `prompt(statement, passage)`; nothing is written.
+    """The probability of the last of `labels` after `prompt(statement, passage)` under the model that plays `role`; generates no text.
 
-    The tokens that it reads are the question's cost, its reads are no calls: MIGRES' Table 4 counts those of the LLM that writes. A
-    passage that is too long for it loses its end, and a step of the trace, named by the role, says how many did. An encoder cuts and
-    counts by itself.
+    The tokens that it reads are added to the question's cost, but it does not count as a call: MIGRES Table 4 counts only calls of the LLM
+    that generates text. A passage that is too long for the model is cut at its end, and a step of the trace, named after the role, says
+    how many passages were cut. An encoder cuts and counts by itself.
     """
 
     role: str
@@ -75,7 +75,7 @@ class LabelScorer:
     most_tokens: int | None = None
 
     async def score(self, statement: str, passages: Sequence[Passage]) -> list[float]:
-        """See `Scorer.score`; a probability, normalised over the two labels."""
+        """See `Scorer.score`; a probability, normalized over the two labels."""
         read, fitted = self._fitting(statement, passages)
         if shortened := count_shortened(fitted, passages):
             self.session.record(self.role, statement, depth=self.depth, shortened=shortened)
@@ -93,7 +93,7 @@ class LabelScorer:
         return self.session.sub_models.get(self.role, self.session.llm)
 
     def _fitting(self, statement: str, passages: Sequence[Passage]) -> tuple[str, Sequence[Passage]]:
-        """What the model has room for: half of it is the statement's at most."""
+        """The statement and passages, shortened to the model's limit; the statement may take at most half of it."""
         limits = [limit for limit in (self.most_tokens, self._llm.context_limit) if limit is not None]
         if not limits:
             return statement, passages
@@ -105,12 +105,12 @@ class LabelScorer:
 
 
 def relevance_judge(role: str, session: Session, *, depth: int) -> LabelScorer:
-    """A relevance judge that `train` made, of any family: how probable it finds " relevant"."""
+    """A trained relevance judge of any model family: the probability of " relevant"."""
     return LabelScorer(role, session, depth, relevance.relevance_prompt, relevance.TASK.labels)
 
 
 def nli_judge(role: str, session: Session, *, depth: int) -> LabelScorer:
-    """An NLI model as google/t5_xxl_true_nli_mixture is: how probable it finds "1", that the passage entails the statement."""
+    """An NLI model such as google/t5_xxl_true_nli_mixture: the probability of "1", that the passage entails the statement."""
     return LabelScorer(role, session, depth, _nli_prompt, _NLI_LABELS, most_tokens=_NLI_TOKENS)
 
 
@@ -123,10 +123,10 @@ class _Entailment(BaseModel):
 
 
 class PromptedEntailment:
-    """Asks the decoder's own LLM, one call a passage: 1 where it says that the passage entails the statement, else 0."""
+    """Asks the decoder's own LLM once per passage: 1 if it says that the passage entails the statement, otherwise 0."""
 
     def __init__(self, session: Session, *, depth: int, max_new_tokens: int) -> None:
-        self._tools, self._depth, self._max_new_tokens = session, depth, max_new_tokens
+        self._session, self._depth, self._max_new_tokens = session, depth, max_new_tokens
 
     async def score(self, statement: str, passages: Sequence[Passage]) -> list[float]:
         """See `Scorer.score`; a reply that cannot be used counts as 0."""
@@ -135,6 +135,6 @@ class PromptedEntailment:
     async def _entails(self, hypothesis: str, premise: str) -> float:
         prompt = render_prompt("migres_entailment", hypothesis=hypothesis, premise=premise)
         reply = await ask_json(
-            "entailment", prompt, _Entailment, hypothesis, self._tools, depth=self._depth, max_new_tokens=self._max_new_tokens
+            "entailment", prompt, _Entailment, hypothesis, self._session, depth=self._depth, max_new_tokens=self._max_new_tokens
         )
         return float(reply is not None and reply.entails)

@@ -1,25 +1,26 @@
-"""Which of a tree's finished paths to answer with (RQ-RAG Sec. 2.3), from the probabilities kept while decoding.
+"""Select which of a tree's finished paths gives the answer (RQ-RAG Sec. 2.3), from the probabilities recorded while decoding.
 
-No model is needed, so a stored run can be selected again in milliseconds. Three definitions of the paper's values:
+No model is needed, so the answers of a finished run can be selected again in milliseconds. There are three definitions of the paper's
+values:
 
-- `paper` follows Sec. 2.3 to the letter. ppl is over what the model wrote: control tokens, queries, answer. confidence is the sum of
-  the answer's log-probabilities, and the ensemble adds these negative numbers up, so that an answer loses by being found often.
-- `official` is the authors' sample_from_tree.py. ppl is over the whole text, prompt and evidence too; confidence is the mean of the
-  highest probabilities (of the greedy answer's tokens these are its own) without white space in front and `[EOS]` at the end, of the
-  first token alone for multiple choice; the ensemble adds these up by the answer as it is written. An answer without `[EOS]` has no
-  confidence, and was decoded as `NO_ANSWER`. Only a run that was decoded so can be selected so: other runs do not score what the model
-  only reads.
-- `fixed` takes the confidence as the geometric mean of the answer's token probabilities, which long answers do not lose by, and the
-  ensemble as the probability of each normalised answer: the sum, over the paths that end in it, of the probability of the whole path.
-  Votes of paths that the model would hardly take itself (a tree takes all of them) then weigh little.
+- `paper` follows Sec. 2.3 literally. The ppl covers what the model wrote: control tokens, queries and answer. The confidence is the sum
+  of the answer's log-probabilities. The ensemble adds up these negative numbers, so finding an answer more often counts against it.
+- `official` is the authors' sample_from_tree.py. The ppl covers the whole text, including prompt and evidence. The confidence is the mean
+  of the highest probability at each position (for a greedy answer, the probability of its own token), without leading white space and
+  the final `[EOS]`; for multiple choice it is that of the first token only. The ensemble adds these up per answer as written. An answer
+  without `[EOS]` has no confidence and was decoded as `NO_ANSWER`. Only a run that was decoded with `official` can be selected with it,
+  because other runs do not score the text that the model only reads.
+- `fixed` defines the confidence as the geometric mean of the answer's token probabilities, which does not penalize long answers. The
+  ensemble gives each normalized answer the sum of the probabilities of all whole paths that end in it. A tree expands every path, so
+  this gives little weight to paths that the model would rarely take by itself.
 
-In all of them the first path wins ties, and what is not a number loses. An empty answer competes as its `[EOS]` scores under `paper`;
-it has no confidence and no vote under `fixed`, nor under `official`, where the authors' code takes the mean of nothing. A query that
-was cut short counts with the tokens there are.
+In all three, the first path wins ties, and NaN loses. An empty answer competes with the score of its `[EOS]` under `paper`. It has no
+confidence and no vote under `fixed` and `official` (there the authors' code takes the mean of an empty list). A truncated query counts
+with the tokens that it has.
 
-A fourth strategy, `learned`, is ours: Sec. 4.3 leaves the gap to the tree's upper bound open. A trained selector gave each path a
-probability of ending in a right answer; whatever the fidelity, that times the probability of the path is its vote for its normalised
-answer. Without the path's own probability a small selector is misled by the many paths that a tree forces (recipes/rq_rag/README.md).
+A fourth strategy, `learned`, is our addition, because Sec. 4.3 leaves a gap to the tree's upper bound. A trained selector gives each path
+the probability of ending in a right answer. With every fidelity, a path's vote for its normalized answer is that probability times the
+path's own probability. Without the latter, the many unlikely paths of a tree mislead a small selector (recipes/rq_rag/README.md).
 """
 
 import math
@@ -32,14 +33,14 @@ from refinery.text import normalize_answer
 
 Fidelity = Literal["paper", "official", "fixed"]
 STRATEGIES = ("ppl", "confidence", "ensemble")
-LEARNED = "learned"  # where a selector has judged the tree
-NO_ANSWER = "dummy results, unable to detect valid answer"  # sample_from_tree.py's words
+LEARNED = "learned"  # only if a selector has judged the tree
+NO_ANSWER = "dummy results, unable to detect valid answer"  # the wording of sample_from_tree.py
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How the values are defined: whose definition, whether the answer is a letter (`official` reads that alone), and for `learned` the
-    power to which a path's own probability counts."""
+    """How the values are computed: the fidelity, whether the answer is a choice's letter (all that `official` then scores), and for
+    `learned` the exponent of a path's own probability."""
 
     fidelity: Fidelity
     multiple_choice: bool = False
@@ -47,17 +48,17 @@ class Definition:
 
 
 def selectable(decoded_as: Fidelity) -> tuple[Fidelity, ...]:
-    """The fidelities that a run decoded with one of them can be selected by."""
+    """The fidelities that a run decoded with `decoded_as` can be selected with."""
     return ("paper", "official", "fixed") if decoded_as == "official" else ("paper", "fixed")
 
 
 def strategies_of(paths: Sequence[Trajectory]) -> tuple[str, ...]:
-    """The strategies that a tree can be selected by: `learned` only where a selector has judged it."""
+    """The strategies that are available for a tree: `learned` only if a selector has judged it."""
     return (*STRATEGIES, LEARNED) if all(path.right_probability is not None for path in paths) else STRATEGIES
 
 
 def select_all(paths: Sequence[Trajectory], by: Definition) -> dict[str, str]:
-    """The answer of every strategy that the tree can be selected by."""
+    """The answer of every strategy that is available for the tree."""
     return {strategy: select(paths, strategy, by) for strategy in strategies_of(paths)}
 
 
@@ -67,9 +68,10 @@ def select(paths: Sequence[Trajectory], strategy: str, by: Definition) -> str:
 
 
 def select_path(paths: Sequence[Trajectory], strategy: str, by: Definition) -> int:
-    """The number of the path that `strategy` selects, from 0.
+    """The index of the path that `strategy` selects, from 0.
 
-    The ensemble elects an answer, as the first path words it; of the paths with these words the one with the strongest vote stands for it.
+    The ensemble elects an answer, in the wording of the first path that has it. Of the paths with this exact wording, the one with the
+    strongest vote is selected.
     """
     values = path_values(paths, strategy, by)
     if strategy == "ppl":
@@ -85,7 +87,7 @@ def select_path(paths: Sequence[Trajectory], strategy: str, by: Definition) -> i
 
 
 def path_values(paths: Sequence[Trajectory], strategy: str, by: Definition) -> list[float]:
-    """What `strategy` compares: each path's perplexity (the lowest wins), confidence (the highest), or its vote for its `vote_key`."""
+    """The values that `strategy` compares: each path's perplexity (lowest wins), confidence (highest wins), or vote for its `vote_key`."""
     if strategy == LEARNED:
         return [_number(_learned_vote(path, by.generator_weight), 0.0) for path in paths]
     if strategy == "ppl":
@@ -97,12 +99,12 @@ def path_values(paths: Sequence[Trajectory], strategy: str, by: Definition) -> l
 
 
 def vote_key(path: Trajectory, strategy: str, by: Definition) -> str:
-    """The answer as the ensemble, or `learned`, counts it."""
+    """The key under which the ensemble or `learned` counts the path's vote."""
     return normalize_answer(_answer(path)) if strategy == LEARNED or by.fidelity == "fixed" else _answer(path)
 
 
 def perplexity(path: Trajectory, *, fidelity: Fidelity = "paper") -> float:
-    """exp of the mean negative log-probability of what the model wrote, under `official` also of what it read."""
+    """exp of the mean negative log-probability of the text that the model wrote; for `official` also of the text that it read."""
     logprobs = _written(path)
     if fidelity != "official":
         return math.exp(-sum(logprobs) / len(logprobs))
@@ -128,7 +130,7 @@ def _written(path: Trajectory) -> list[float]:
 
 
 def _path_probability(path: Trajectory) -> float:
-    """Of all that the model wrote; 0 for a path without an answer, which has no vote."""
+    """The probability of everything that the model wrote; 0 for a path without an answer, which has no vote."""
     return math.exp(sum(_written(path))) if path.answer else 0.0
 
 

@@ -1,12 +1,12 @@
-"""Split English text into sentences, by a regular expression and a list of abbreviations.
+"""Split English text into sentences with a regular expression and a list of abbreviations.
 
-It needs no download, and it is no Punkt or pysbd: an abbreviation that is not listed splits a sentence, and a sentence that ends in a
-listed one is joined with the next. Text in a script without spaces or capitals comes back whole.
+It needs no download, but it is simpler than Punkt or pysbd: an abbreviation that is not listed splits a sentence, and a sentence that ends
+in a listed one is joined with the next. Text in a script without spaces or capital letters is returned whole.
 """
 
 import re
 
-# A full stop, question or exclamation mark, closing quotes or brackets, white space, and then what a sentence may open with.
+# A period, question mark or exclamation mark, closing quotes or brackets, white space, and then a character that can begin a sentence.
 _BOUNDARY = re.compile(r"""(?<=[.!?])["'\u201d\u2019)\]]*\s+(?=["'\u201c\u2018(\[]*[A-Z0-9])""")
 _ABBREVIATION = re.compile(
     r"""\b(?:(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Gen|Col|Capt|Lt|Sgt|Rev|Hon|Gov|Sen|Rep|No|Vol|vs|etc|cf|ca|approx|Inc|Ltd|Co|Corp
@@ -16,7 +16,7 @@ _ABBREVIATION = re.compile(
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, in order and stripped; nothing but white space between them is lost."""
+    """The sentences of a text, in order and stripped; only the white space between them is lost."""
     sentences: list[str] = []
     start = 0
     for boundary in _BOUNDARY.finditer(text):

@@ -79,7 +79,7 @@ def test_information_is_entailed_from_a_probability_of_one_half_on(entailment, s
 
 @pytest.mark.parametrize("threshold", [{}, {"relevance_threshold": 3.0}, {"relevance_threshold": -0.1}])
 def test_a_judge_with_another_rerankers_threshold_is_refused(threshold):
-    with pytest.raises(RecipeError, match="relevance_threshold.* is no probability.*such as 0.5 "):
+    with pytest.raises(RecipeError, match="relevance_threshold.*must be a probability.*such as 0.5"):
         build_recipe({"reranker": "judge"} | threshold, Options, where="recipe.yaml: options")
 
 
