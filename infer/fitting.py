@@ -1,4 +1,4 @@
-"""Outside text made fit to be read: valid Unicode, and no longer than the model's context has room for."""
+"""Prepare text from outside for a model: make it valid Unicode, and shorten it to fit the model's context."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,20 +8,20 @@ from refinery.contract.segments import encode_text
 from refinery.contract.tokenizer import Tokenizer
 from refinery.prompts.render import Prompt
 
-# No tokenizer has tokens longer than this, so what lies beyond so many characters of a text need not be encoded to be cut.
+# No tokenizer has longer tokens, so text beyond this many characters per token can be cut without encoding it.
 _CHARACTERS_PER_TOKEN = 64
 _TITLE_TOKENS = 32
-# "Title:", "Text:" and two line ends take tokens too, eight of them being on the safe side.
+# "Title:", "Text:" and two line ends take tokens too; eight is a safe upper bound.
 _TOKENS_BESIDE = 8
 
 
 def valid_text(text: str) -> str:
-    """The text with `?` for lone surrogates: bytes that were not UTF-8 where they came from, which neither tokenizers nor JSON take."""
+    """The text with `?` in place of lone surrogates: bytes that were not valid UTF-8, which neither tokenizers nor JSON accept."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def fit_text(text: str, token_budget: int, tokenizer: Tokenizer) -> str:
-    """The text, or as much of its beginning as takes `token_budget` tokens."""
+    """The text, or the part of its beginning that takes `token_budget` tokens."""
     beginning = text[: token_budget * _CHARACTERS_PER_TOKEN]
     token_ids = encode_text(beginning, tokenizer)
     if len(token_ids) <= token_budget:
@@ -30,7 +30,7 @@ def fit_text(text: str, token_budget: int, tokenizer: Tokenizer) -> str:
 
 
 def fit_passages(passages: Sequence[Passage], token_budget: int, tokenizer: Tokenizer) -> list[Passage]:
-    """The passages, the longest shortened until they take `token_budget` tokens together."""
+    """The passages, with the longest ones shortened until all together take `token_budget` tokens."""
     titles = [fit_text(passage.title, _TITLE_TOKENS, tokenizer) for passage in passages]
     texts = [passage.text[: token_budget * _CHARACTERS_PER_TOKEN] for passage in passages]
     lengths = [len(encode_text(text, tokenizer)) for text in texts]
@@ -43,23 +43,21 @@ def fit_passages(passages: Sequence[Passage], token_budget: int, tokenizer: Toke
 
 
 def fit_prompt(prompt: Prompt, token_budget: int, tokenizer: Tokenizer) -> Prompt:
-    """The prompt with the passages that it shows shortened, the longest first, until it takes `token_budget` tokens or none has text
-    left.
-    """
+    """The prompt with its passages shortened, the longest first, until it takes `token_budget` tokens or no passage has text left."""
     shown: list[Passage] = []
     _changed(prompt.values, lambda passage: shown.append(passage) or passage)
     factor = 1
     while (excess := len(encode_text(prompt, tokenizer)) - token_budget) > 0 and any(passage.text for passage in shown):
         taken = sum(len(encode_text(text, tokenizer)) for passage in shown for text in (passage.title, passage.text))
         shown = fit_passages(shown, taken + _TOKENS_BESIDE * len(shown) - factor * excess, tokenizer)
-        factor *= 2  # a text may take more tokens in a prompt, or cut, than alone and whole: what is left over goes, and more each time
+        factor *= 2  # a text may take more tokens when cut or inside a prompt, so each round removes more than the measured excess
         in_turn = iter(shown)
         prompt = prompt.rendered_with(**_changed(prompt.values, lambda _, in_turn=in_turn: next(in_turn)))
     return prompt
 
 
 def _changed(values: Any, change: Callable[[Passage], Passage]) -> Any:
-    """What a prompt was filled with, each passage in it changed, in order."""
+    """The values of a prompt with each passage in them changed, in order."""
     if isinstance(values, Passage):
         return change(values)
     if isinstance(values, dict):
@@ -73,7 +71,7 @@ def count_shortened(passages: Sequence[Passage], whole: Sequence[Passage]) -> in
 
 
 def _cap(lengths: Sequence[int], token_budget: int) -> int:
-    """The length that each may have at most, so that all of them fit: what the short ones leave goes to the long ones."""
+    """The maximum length per text so that all of them fit; what short texts do not use is available to the long ones."""
     left, ordered = max(token_budget, 0), sorted(lengths)
     for i, length in enumerate(ordered):
         share = left // (len(ordered) - i)

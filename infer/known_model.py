@@ -1,4 +1,4 @@
-"""Whose knowledge a self-knowledge judge was trained to judge: RA-ISF labels what the answering model itself knows (App. A.1)."""
+"""Check whose knowledge a self-knowledge judge was trained on: RA-ISF labels what the answering model itself knows (App. A.1)."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ _ROLE = "self_knowledge"
 
 
 def warn_of_another_models_labels(recipe: PipelineRecipe) -> None:
-    """Log a warning where the judge of self-knowledge was trained on labels of another model than the one that answers here."""
+    """Log a warning if the self-knowledge judge was trained on labels of a different model than the one that answers here."""
     judge = recipe.sub_models.get(_ROLE)
     path = judge.base if isinstance(judge, ModelConfig) else recipe.llm.adapters.get(_ROLE) if recipe.llm and judge is None else None
     labelled = _labelled_models(path) if path else set()
@@ -32,7 +32,7 @@ def warn_of_another_models_labels(recipe: PipelineRecipe) -> None:
 
 
 def _labelled_models(path: str) -> set[str]:
-    """The models that the labels' questions were put to; none for a checkpoint that says nothing of its data."""
+    """The models that answered the questions when the labels were made; none if the checkpoint does not describe its data."""
     file = Path(small_files(path)) / DATA_FILE
     data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     models = [(made.get("made_by") or {}).get("models", {}) for made in data.get("files", [])]

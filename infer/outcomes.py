@@ -1,4 +1,4 @@
-"""What becomes of a question that met an error: a row that says so, or the end of the run where every other would meet the same."""
+"""Decide what an error does: it fails a single question, or it stops the run if every other question would meet it too."""
 
 import errno
 import logging
@@ -20,9 +20,9 @@ from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
 
 logger = logging.getLogger(__name__)
 
-# Searches, or questions with an error that nobody foresaw, that fail in a row before the run stops.
+# How many searches, or questions with an unexpected error, may fail in a row before the run stops.
 MOST_IN_A_ROW = 10
-# A wrong key, a server that is gone, a model that cannot do what it is asked, a checkpoint or folder that cannot be used.
+# Errors that affect every question: a wrong key, an unreachable server, an incapable model, an unusable checkpoint or folder.
 _EVERYONES = (UnusableEndpoint, IncapableModelError, CheckpointError, RecipeError, PluginError, RunDirError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
@@ -33,39 +33,39 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 class SearchesFailing(RetrievalError):
-    """So many searches have failed in a row that the retriever, and no question, is at fault."""
+    """Too many searches have failed in a row, so the fault is in the retriever and not in a question."""
 
 
 class SearchHealth:
-    """Counts the searches that fail in a row, whichever questions they are for."""
+    """Counts the searches that fail in a row, across all questions."""
 
     def __init__(self) -> None:
         self._failed = 0
 
     def succeeded(self) -> None:
-        """A search found what there is."""
+        """Record a successful search, which resets the count."""
         self._failed = 0
 
     def failed(self, error: RetrievalError) -> None:
-        """A search could not be made. Raises SearchesFailing for one too many."""
+        """Record a failed search. Raises SearchesFailing when `MOST_IN_A_ROW` have failed in a row."""
         self._failed += 1
         if self._failed >= MOST_IN_A_ROW:
-            raise SearchesFailing(f"{self._failed} searches in a row failed, so the run stops: {error} Go on with --resume.") from None
+            raise SearchesFailing(f"{self._failed} searches in a row failed, so the run stops: {error} Resume it with --resume.") from None
 
 
 class Outcomes:
-    """Tells the errors that end one question from those that end the run."""
+    """Distinguishes errors that fail one question from errors that stop the run."""
 
     def __init__(self) -> None:
         self._unforeseen = 0
 
     def answered(self, prediction: Prediction) -> None:
-        """A question came to its end."""
+        """Record a finished question; one that succeeded resets the count of unexpected errors."""
         if prediction.failed is None:
             self._unforeseen = 0
 
     def fault(self, question_id: str, error: Exception) -> str:
-        """`reason: detail` of an error that is this question's own. Raises it, or a RefineryError, where the run must stop."""
+        """`reason: detail` of an error that affects only this question. Raises it, or a RefineryError, if the run must stop."""
         if isinstance(error, (*_EVERYONES, SearchesFailing)):
             raise error
         if isinstance(error, OSError) and error.errno in _FULL:
@@ -83,6 +83,6 @@ class Outcomes:
 
     def _stop(self, error: Exception, detail: str) -> NoReturn:
         raise LLMError(
-            f"{self._unforeseen} questions in a row ended in an error that was not foreseen, so the run stops; the last is "
-            f"{type(error).__name__}: {detail}. --traceback shows where it comes from; --resume asks them again."
+            f"{self._unforeseen} questions in a row failed with an unexpected error, so the run stops; the last one is "
+            f"{type(error).__name__}: {detail}. Pass --traceback to see where it comes from, and --resume to ask them again."
         ) from error

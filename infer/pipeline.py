@@ -19,10 +19,10 @@ from refinery.retrievers.base import Retriever, build_retriever
 
 
 class Pipeline:
-    """A recipe's decoder, checked before anything is loaded, and then its models and retriever.
+    """A recipe's decoder with its models and its retriever. Everything is checked before anything is loaded.
 
-    It takes one question at a time, as many together as the caller likes: `questions_in_flight` of them are decoded at once, and the
-    models batch what these wait for.
+    Each call takes one question, and callers may make any number of calls concurrently: `questions_in_flight` questions are decoded at
+    once, and the models batch their pending requests.
     """
 
     def __init__(self, recipe: PipelineRecipe) -> None:
@@ -39,7 +39,7 @@ class Pipeline:
         self._in_flight = asyncio.Semaphore(recipe.questions_in_flight)
 
     def _check_parts(self) -> None:
-        """Raise RecipeError for a retriever or a model that the decoder needs and the recipe does not name, or names for no role."""
+        """Raise RecipeError if the decoder needs a retriever or model that the recipe does not name, or does not have a named role."""
         recipe, decoder = self.recipe, f"decoder '{self.recipe.decoder}'"
         if self.decoder.needs_retriever and recipe.retriever is None:
             raise recipe.fault("retriever", f"is missing, and {decoder} needs it.")
@@ -54,7 +54,7 @@ class Pipeline:
             )
 
     def load(self) -> None:
-        """Build the retriever and load the models. Raises CheckpointError or LLMError for one that lacks what the decoder needs."""
+        """Build the retriever and load the models. Raises CheckpointError or LLMError if one lacks what the decoder needs."""
         from refinery.llms.build import build_llm, model_family
 
         if self.recipe.llm:
@@ -77,7 +77,7 @@ class Pipeline:
             check_manifest(tokenizer, self.llm.tokenizer, needed=self.decoder.control_tokens)
 
     def _llm_needs(self) -> frozenset[Need]:
-        """What the model must be able to do for its own part and for the roles that it plays, bare or by an adapter."""
+        """The features that the main model must support: for the decoder itself, and for each role that it or its adapters play."""
         own, adapters = self.decoder.llm_needs(self.options), self.recipe.model.adapters
         played = [
             role.needs
@@ -87,12 +87,12 @@ class Pipeline:
         return own.union(*played)
 
     async def answer(self, question: Question) -> Prediction:
-        """Decode one question with its choices. Raises the errors of `refinery.errors`, and whatever a decoder from outside raises."""
+        """Decode one question with its choices. Raises the errors of `refinery.errors`, and whatever a third-party decoder raises."""
         async with self._in_flight:
             return await self._decode(self.session(question), question)
 
     async def outcome(self, question: Question) -> Prediction:
-        """The same, but an error that is the question's own becomes its outcome. Raises the errors that every question would meet."""
+        """Like `answer`, but an error that affects only this question is recorded in `failed`. Errors that affect all are raised."""
         async with self._in_flight:
             return await self._outcome(self.session(question), question)
 
@@ -106,7 +106,7 @@ class Pipeline:
         return prediction
 
     def session(self, question: Question) -> Session:
-        """What the decoder's steps work with for one question: a rollout or a judge takes one too."""
+        """A session with which the decoder's steps work on one question; rollouts and judges use one too."""
         recipe = self.recipe
         asked = valid_text(choice_question(question) if question.choices else question.text)
         return Session(
@@ -127,12 +127,12 @@ class Pipeline:
         return prediction.model_copy(update={"question": question.text})
 
     async def close(self) -> None:
-        """Close the connections of endpoints."""
+        """Close the connections to endpoints."""
         for llm in self.endpoints().values():
             await llm.close()
 
     def endpoints(self) -> dict[str, ServedLLM]:
-        """The models behind endpoints: sub-models by their role, the one that answers as `model`."""
+        """The models behind endpoints, by role; the key of the one that answers is `model`."""
         configs = {"model": self.recipe.model, **self.recipe.sub_models}
         llms = {"model": self.llm, **self.sub_models}
         return {role: cast(ServedLLM, llm) for role, llm in llms.items() if isinstance(configs[role], ServedModelConfig)}

@@ -1,4 +1,4 @@
-"""What a run's numbers depend on, by content rather than by name: questions, corpus, prompts and model."""
+"""Record what a run's results depend on, by content rather than by name: questions, corpus, prompts and model."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from refinery.runtime.run_dir import Fingerprints
 
 
 def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Retriever | None) -> dict[str, Any]:
-    """For `metrics.json`. `corpus_hash` is null without a retriever, and where nobody can know what it searches (the web)."""
+    """The part of `metrics.json` that says what was run. `corpus_hash` is null without a retriever or for an unknown corpus (the web)."""
     return {
         "decoder": recipe.decoder,
         "questions_hash": questions_hash(questions),
@@ -35,7 +35,7 @@ def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Re
 
 
 def fingerprints(recipe: InferRecipe, questions: Sequence[Question], options: Any) -> Fingerprints:
-    """For `run.json`: what the answers depend on besides the recipe, and can be known before anything is loaded.
+    """The fingerprints for `run.json`: what the answers depend on besides the recipe, as far as it is known before loading.
 
     Raises RetrievalError or RecordError for a corpus that cannot be read.
     """
@@ -52,14 +52,14 @@ def fingerprints(recipe: InferRecipe, questions: Sequence[Question], options: An
 
 
 def prompts_now(used: dict[str, str]) -> Fingerprints:
-    """Of the prompts that a run has used, those that this version has, by name."""
+    """The current hashes of the prompts that a run has used, by name; `gone` for a prompt that no longer exists."""
     return {name: prompt_hash(name) if has_prompt(name) else "gone" for name in used}
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """A part of the recipe and everything in it, the options of its retrievers as these read them."""
+    """A part of the recipe and, recursively, everything in it; retriever options appear validated."""
     yield value
-    if isinstance(value, RetrieverConfig):  # its cache is written, and goes by the searches' own keys
+    if isinstance(value, RetrieverConfig):  # its cache is left out: it is written to, and its entries have keys of their own
         yield from _parts([value.passages, value.index, retriever_options(value)])
     elif isinstance(value, BaseModel):
         yield from _parts([part for _, part in value])
@@ -69,24 +69,24 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _content(path: Path) -> str | None:
-    """Of a file its bytes, of an index what it says of itself, of a folder of texts the passages in it."""
+    """The fingerprint of a file's bytes, of an index's description, or of the passages in a folder of texts."""
     if path.is_file():
         return file_fingerprint(path)
     if (path / "index.json").exists():
         return file_fingerprint(path / "index.json")
     try:
         return passages_hash(iter_passages(path)) if path.is_dir() else None
-    except RecordError:  # no texts in it: what reads it says so, or knows better
+    except RecordError:  # the folder has no texts; whatever reads it will report that, or can read it in another way
         return None
 
 
 def questions_hash(questions: Iterable[Question]) -> str:
-    """Of ids, texts and gold answers, in any order: scores over questions of equal hash can be compared."""
+    """A hash of ids, texts and gold answers, in any order. Scores over questions with equal hashes can be compared."""
     return text_fingerprint(sorted(question.model_dump_json(include={"id", "text", "answers"}) for question in questions))
 
 
 def corpus_hash(recipe: InferRecipe, questions: Sequence[Question], retriever: Retriever | None) -> str | None:
-    """The same for every retriever over one corpus: of the passages, in memory or in an index, or of the questions' own."""
+    """A hash of the passages, in memory, in an index or in the questions; it is the same for every retriever over one corpus."""
     config = recipe.retriever
     if config is None:
         return None
@@ -100,7 +100,7 @@ def corpus_hash(recipe: InferRecipe, questions: Sequence[Question], retriever: R
 def _model(recipe: InferRecipe) -> dict[str, Any]:
     """The model's name and revision, and those of its adapters."""
     if recipe.llm is None:
-        assert recipe.endpoint is not None, "a recipe has one of the two"
+        assert recipe.endpoint is not None, "a recipe names one of the two"
         return {"name": recipe.endpoint.model, "revision": None}
     adapters = {role: {"name": path, "revision": checkpoint_revision(path)} for role, path in recipe.llm.adapters.items()}
     return {"name": recipe.llm.base, "revision": checkpoint_revision(recipe.llm.base), **({"adapters": adapters} if adapters else {})}

@@ -1,4 +1,4 @@
-"""Answer every question with one decoder, thousands at once, and score the answers."""
+"""Answer every question with one decoder, thousands concurrently, and score the answers."""
 
 import asyncio
 from collections import Counter
@@ -31,9 +31,9 @@ from refinery.runtime.together import together
 
 
 def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
-    """Answer, write predictions with their traces, score. Returns what `metrics.json` holds.
+    """Answer the questions, write predictions with their traces, and score them. Returns the content of `metrics.json`.
 
-    A question that fails has a row that says why; `resume` asks it again, also where the run has come to its end.
+    A question that fails has a row that says why. `resume` asks it again, even if the run has finished.
     """
     pipeline = Pipeline(recipe)
     processes = Processes.launched()
@@ -46,7 +46,7 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
     check_supporting(questions, recipe.retriever)
     with locked_run(recipe.output_dir) if processes.is_main else nullcontext():
         pipeline.load()
-        processes.wait()  # every process has checked the directory: from here on it is the main one's to write
+        processes.wait()  # every process has checked the directory; from here on only the main process writes to it
         output = RunDir(recipe.output_dir)
         if processes.is_main:
             revision = pipeline.retriever and pipeline.retriever.revision
@@ -54,7 +54,7 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
             output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume, fingerprints=known)
         earlier = read_ledgers(output)
         check_fingerprints(output.path, prompts_used(earlier), prompts_now(prompts_used(earlier)))
-        processes.wait()  # every process has read what is answered: from here on each adds to it
+        processes.wait()  # every process has read the answers so far; from here on each one adds to them
         answered = {row.prediction.question_id for row in earlier if row.prediction.failed is None}
         share = processes.share([question for question in questions if question.id not in answered])
         with AnswerLedger(output, processes.rank, attempt=attempts(earlier) + 1) as ledger:
@@ -65,7 +65,7 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Question], output: RunDir) -> dict[str, Any]:
-    """Put the processes' answers together in question order, and score them. The ledgers stay as long as a question has no answer."""
+    """Merge the answers of all processes in question order and score them. The ledgers remain until every question has an answer."""
     ledger = read_ledgers(output)
     seconds, by_id = wall_seconds(ledger), last_outcomes(ledger)
     predictions = [by_id[question.id] for question in questions]
@@ -91,7 +91,7 @@ def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Questio
 
 
 async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger: AnswerLedger) -> None:
-    """Decode, `questions_in_flight` at once, and write each prediction to disk as it comes."""
+    """Decode `questions_in_flight` questions at once, and write each prediction to disk when it is done."""
     calls = failed = 0
     title = f"infer {pipeline.recipe.name or pipeline.recipe.decoder}"
     with Progress(title, total=len(questions), beside=lambda: f"calls={calls}" + (f" failed={failed}" if failed else "")) as progress:

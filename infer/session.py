@@ -1,4 +1,4 @@
-"""What a decoder works with for one question: the model, the search, and the notes it takes."""
+"""What a decoder works with for one question: its models, its search and its trace."""
 
 import copy
 import dataclasses
@@ -18,16 +18,16 @@ from refinery.prompts.render import Prompt
 from refinery.retrievers.base import Hit, Retriever
 
 AnswerStyle = Literal["paper", "short"]
-# Of a model's context, a question may take one in so many; what most prompts say besides question and passages is no longer than this.
+# A question may take 1/4 of a model's context. 128 tokens cover what most prompts contain besides the question and the passages.
 _QUESTION_SHARE = 4
 _PROMPT_TOKENS = 128
 
 
 @dataclass(slots=True)
 class Session:
-    """One question's models, retriever and notebook; every decoder step goes through it, so costs and traces are complete.
+    """One question's models, retriever and trace. Every decoder step goes through it, so costs and traces are complete.
 
-    `sub_models` play the roles they are named by, `adapters` of `llm` others, and `llm` itself what is left.
+    `sub_models` play the roles that they are keyed by, `adapters` of `llm` play others, and `llm` itself plays the rest.
     """
 
     question: Question
@@ -42,20 +42,22 @@ class Session:
     usage: Usage = field(default_factory=Usage)
     retrievals: int = 0
     trace: list[TraceStep] = field(default_factory=list)
-    searches: SearchHealth = field(default_factory=SearchHealth)  # of all questions together
+    searches: SearchHealth = field(default_factory=SearchHealth)  # shared by all questions
     failed: str | None = None
 
     def context(self, prompt: str | Sequence[Segment]) -> Context:
-        """A fresh context whose cost is this question's."""
+        """A new context whose cost is added to this question's."""
         return self.llm.context(prompt, usage=self.usage)
 
     def context_for(self, role: str, prompt: str) -> Context:
-        """A fresh context of the model that plays a role."""
+        """A new context of the model that plays a role."""
         return self.sub_models.get(role, self.llm).context(prompt, usage=self.usage)
 
     def fit_prompt(self, role: str, prompt: str, *, to_write: int) -> str:
-        """The prompt for `context_for`, with a note where its passages had to be shortened: one search finds no more than the model has
-        room for, but worked examples and several searches together may be."""
+        """The prompt for `context_for`, with its passages shortened if necessary, which the trace records.
+
+        The passages of one search always fit, but worked examples or several searches together may exceed the model's context.
+        """
         llm = self.sub_models.get(role, self.llm)
         prompt = self.styled(prompt)
         limit = llm.context_limit
@@ -67,17 +69,17 @@ class Session:
         return fitted
 
     def styled(self, prompt: str) -> str:
-        """The prompt as the recipe's `answer_style` has it."""
+        """The prompt in the recipe's `answer_style`."""
         if self.answer_style == "paper" or not isinstance(prompt, Prompt):
             return prompt
         return prompt.rendered_with(answer_style=self.answer_style)
 
     def adapter(self, role: str) -> str | None:
-        """The adapter trained for a role, or None where a model of its own, or the bare model, plays it."""
+        """The adapter trained for a role, or None if a separate model or the bare model plays it."""
         return role if role in self.adapters and role not in self.sub_models else None
 
     def readable(self) -> Question:
-        """The question as it is decoded: shortened, with a note, where the model's context is too short for it."""
+        """The question as it is decoded: shortened if it is too long for the model's context, which the trace records."""
         text = self.question.text
         if (limit := self.llm.context_limit) is not None:
             text = fit_text(text, limit // _QUESTION_SHARE, self.llm.token_counter)
@@ -86,10 +88,10 @@ class Session:
         return self.question.model_copy(update={"text": text})
 
     async def search(self, query: str, *, depth: int = 0, token_budget: int | None = None, whole: bool = False) -> list[Passage]:
-        """Passages for a query, best first; none, and a `fault` in the trace, where the search could not be made: the question then counts
-        as unfinished.
+        """The passages for a query, best first.
 
-        They are `fitted`, and how many were shortened stands in the trace; or `whole`, for a filter that shows the model few of them.
+        They are shortened to fit (`fitted`), and the trace says how many were shortened; `whole` keeps them as they are, for a filter that
+        shows the model only a few. A search that fails returns none and leaves a `fault`, and the question counts as failed.
         """
         assert self.retriever is not None
         self.retrievals += 1
@@ -109,7 +111,7 @@ class Session:
         return passages
 
     def fitted(self, passages: list[Passage], token_budget: int | None = None) -> list[Passage]:
-        """The passages shortened until together they take `token_budget` tokens, by default what a prompt has for them."""
+        """The passages shortened until together they take `token_budget` tokens, by default the space that a prompt has for them."""
         if (limit := self.llm.context_limit) is None:
             return passages
         if token_budget is None:
@@ -118,34 +120,34 @@ class Session:
 
     @property
     def context_left(self) -> int | None:
-        """The longest context that leaves room for an answer; None where the model names no limit."""
+        """The longest context, in tokens, that leaves space for an answer; None if the model does not have a limit."""
         return None if self.llm.context_limit is None else self.llm.context_limit - self.max_new_tokens
 
     def record(
         self, name: str, question: str, *, depth: int, passages: Sequence[Hit] | None = None, prompt: str | None = None, **values: Any
     ) -> None:
-        """Write one step into the trace, with the prompt that the model read where prompts are kept."""
+        """Append one step to the trace, with the prompt that the model read if `keep_prompts` is set."""
         if self.keep_prompts and isinstance(prompt, Prompt):
-            values["prompt"] = FilledPrompt(name=prompt.name, values=copy.deepcopy(prompt.values))  # decoders go on filling their lists
+            values["prompt"] = FilledPrompt(name=prompt.name, values=copy.deepcopy(prompt.values))  # decoders keep appending to these lists
         found = (
             [ScoredPassage(**h.passage.model_dump(), retrieval_score=h.retrieval_score) for h in passages] if passages is not None else None
         )
         self.trace.append(TraceStep(name=name, depth=depth, question=question, passages=found, **values))
 
     def ended_by(self, fault: str) -> Prediction:
-        """Close the question without an answer, for the reason that `fault` opens with."""
+        """The prediction of a question that ended without an answer, for the reason at the beginning of `fault`."""
         self.failed = fault
         self.record("fault", self.question.text, depth=0, text=fault)
         return self.prediction("")
 
     def record_reply(self, name: str, question: str, reply: Generation, cut: str | None, *, depth: int, prompt: str | None = None) -> None:
-        """Write what a model replied into the trace, with the reasoning before it and what was cut off after it."""
+        """Append a model's reply to the trace, with the reasoning before it and the text that was cut off after it."""
         told = {"text": reply.text, "reasoning": reply.reasoning or None, "cut": cut}
         ids = {"token_ids": reply.token_ids, "logprobs": reply.logprobs} if reply.token_ids else {}
         self.record(name, question, depth=depth, prompt=prompt, **told, **ids)
 
     def prediction(self, answer: str, *, paths: Sequence[Trajectory] = (), selected: dict[str, str] | None = None) -> Prediction:
-        """Close the question with its answer."""
+        """The prediction with this answer, and the trace and cost so far."""
         usage = self.usage
         return Prediction(
             question_id=self.question.id,

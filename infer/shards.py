@@ -1,7 +1,7 @@
-"""One run on several processes, and on after an interruption: whose questions are whose, and which are answered already.
+"""Run on several processes, and resume after an interruption: which process gets which questions, and which are already answered.
 
-`accelerate launch -m infer RECIPE` starts the processes. Each writes a ledger of its own, one line an answered question, and the main
-process puts them together. A run goes on from whatever ledgers are there, also on another number of processes.
+`accelerate launch -m infer RECIPE` starts the processes. Each writes a separate ledger with one line per answered question, and the main
+process merges them. A resumed run continues from all existing ledgers, even with a different number of processes.
 """
 
 import logging
@@ -23,7 +23,7 @@ from refinery.runtime.run_dir import RunDir
 logger = logging.getLogger(__name__)
 
 _LEDGER = "predictions.jsonl.ledger"
-# How long processes wait for the slowest; a launcher ends them all when one fails.
+# How long processes wait for the slowest one; if one fails, the launcher stops them all.
 _PATIENCE = timedelta(days=30)
 
 T = TypeVar("T")
@@ -31,29 +31,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """The processes of this run, as a launcher numbers them; one where there is no launcher."""
+    """This process and the number of processes in the run, as the launcher set them; without a launcher there is one."""
 
     rank: int
     count: int
 
     @classmethod
     def launched(cls) -> "Processes":
-        """From the launcher's environment."""
+        """Read rank and count from the launcher's environment."""
         return cls(process_rank(), num_processes())
 
     @property
     def is_main(self) -> bool:
-        """Whether this one opens the run and puts it together."""
+        """Whether this process opens the run and merges the results."""
         return self.rank == 0
 
     def share(self, rows: Sequence[T]) -> Sequence[T]:
-        """Every `count`-th of them, so that no process gets one stretch of a file ordered by difficulty."""
+        """Every `count`-th row, so that a file sorted by difficulty is spread evenly over the processes."""
         return rows[self.rank :: self.count]
 
     def wait(self) -> None:
-        """Return once every process is here. Raises RunDirError when one has ended instead.
+        """Wait until every process gets here. Raises RunDirError if one of them has ended.
 
-        Over gloo, whatever the device: nothing but the waiting is shared.
+        It uses gloo on every device, because the processes exchange no data.
         """
         if self.count == 1:
             return
@@ -64,11 +64,11 @@ class Processes:
                 dist.init_process_group("gloo", timeout=_PATIENCE)
             dist.barrier()
         except RuntimeError as error:
-            logger.debug("process %d waited in vain: %s", self.rank, error)
-            raise RunDirError(f"process {self.rank}: another process of this run has ended. --resume goes on from what is done.") from None
+            logger.debug("process %d: a barrier failed: %s", self.rank, error)
+            raise RunDirError(f"process {self.rank}: another process of this run has ended. Resume the run with --resume.") from None
 
     def part(self) -> None:
-        """Leave the group."""
+        """Leave the process group."""
         if self.count > 1:
             import torch.distributed as dist
 
@@ -76,7 +76,7 @@ class Processes:
 
 
 class LedgerRow(Record):
-    """A question's outcome, and where its process stood then: seconds into its `attempt` (1 is the first), prompts used so far."""
+    """A question's outcome, with the seconds since the start of its `attempt` (1 is the first) and the prompts its process used so far."""
 
     attempt: int
     seconds: float
@@ -85,7 +85,7 @@ class LedgerRow(Record):
 
 
 class AnswerLedger:
-    """The ledger that one process appends to. A line cut short by an interruption is taken away first."""
+    """The ledger that one process appends to. Opening it removes a last line that an interruption left incomplete."""
 
     def __init__(self, output: RunDir, process_rank: int, *, attempt: int) -> None:
         self._output, self._path, self._attempt = output, output / f"{_LEDGER}.{process_rank}", attempt
@@ -98,8 +98,8 @@ class AnswerLedger:
         return self
 
     def write(self, prediction: Prediction) -> None:
-        """Put an outcome on disk, where the end of this process cannot reach it. Raises RunDirError where the disk is full."""
-        assert self._file is not None, "a ledger is written inside its `with`"
+        """Write an outcome and flush it, so that it survives the end of this process. Raises RunDirError if the disk is full."""
+        assert self._file is not None, "write to a ledger only inside its `with` block"
         seconds = round(time.perf_counter() - self._started, 4)
         row = LedgerRow(attempt=self._attempt, seconds=seconds, prompts=rendered_prompts(), prediction=prediction)
         try:
@@ -107,18 +107,18 @@ class AnswerLedger:
             self._file.write(row.model_dump_json(exclude_none=True) + "\n")
             self._file.flush()
         except OSError as error:
-            raise RunDirError(f"{self._path}: cannot be written ({error.strerror}). Free some space and go on with --resume.") from None
+            raise RunDirError(f"{self._path}: cannot be written ({error.strerror}). Free some space and pass --resume.") from None
 
     def __exit__(self, *_: object) -> None:
         assert self._file is not None
-        with suppress(OSError):  # a full disk, which `write` has told of
+        with suppress(OSError):  # a full disk, which `write` has already reported
             self._file.close()
-        if self._path.stat().st_size == 0:  # nothing came of it
+        if self._path.stat().st_size == 0:  # no question was answered
             self._path.unlink()
 
 
 def read_ledgers(output: RunDir) -> list[LedgerRow]:
-    """What all processes of all attempts have answered, less lines cut short. Raises RecordError for any other that is not a row."""
+    """The rows of all processes and attempts, without incomplete last lines. Raises RecordError for any other invalid line."""
     rows: list[LedgerRow] = []
     for path in sorted(output.path.glob(f"{_LEDGER}.*")):
         lines = _whole_lines(path.read_bytes()).split(b"\n")[:-1]
@@ -127,18 +127,18 @@ def read_ledgers(output: RunDir) -> list[LedgerRow]:
 
 
 def delete_ledgers(output: RunDir) -> None:
-    """Once the run is whole."""
+    """Delete the ledgers; call it once every question has an answer."""
     for path in output.path.glob(f"{_LEDGER}.*"):
         path.unlink()
 
 
 def attempts(rows: Sequence[LedgerRow]) -> int:
-    """How often the run was begun or gone on with."""
+    """How many times the run was started or resumed."""
     return max((row.attempt for row in rows), default=0)
 
 
 def wall_seconds(rows: Sequence[LedgerRow]) -> float:
-    """Of the whole run: each attempt up to its last answer. What an interrupted one did after that is not known."""
+    """The wall time of the whole run in seconds: each attempt counts up to its last answer."""
     longest: dict[int, float] = {}
     for row in rows:
         longest[row.attempt] = max(row.seconds, longest.get(row.attempt, 0.0))
@@ -146,12 +146,12 @@ def wall_seconds(rows: Sequence[LedgerRow]) -> float:
 
 
 def last_outcomes(rows: Sequence[LedgerRow]) -> dict[str, Prediction]:
-    """By question what became of it when it was last asked."""
+    """The outcome of each question's last attempt, by question id."""
     return {row.prediction.question_id: row.prediction for row in sorted(rows, key=lambda row: row.attempt)}
 
 
 def prompts_used(rows: Sequence[LedgerRow]) -> dict[str, str]:
-    """Hashes of the prompts that all processes used, by name."""
+    """The hashes of the prompts that any process used, by name."""
     return {name: prompt for row in rows for name, prompt in row.prompts.items()}
 
 

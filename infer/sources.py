@@ -1,4 +1,4 @@
-"""The pipelines that a recipe, a finished run or a checkpoint stands for."""
+"""Turn a recipe, a finished run or a checkpoint into the recipe of a pipeline."""
 
 import re
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def _run_or_checkpoint(source: str, changes: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _checkpoint(name: str, trained: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A model behind the decoder that it was trained for, or else behind the plainest one that uses what `changes` names."""
+    """Recipe values for a model with the decoder it was trained for, or else the simplest decoder that uses what `changes` names."""
     model, task = {"llm": {"base": name}}, trained.get("task")
     if "decoder" in changes:
         return model
@@ -54,6 +54,7 @@ def _checkpoint(name: str, trained: Mapping[str, Any], changes: Mapping[str, Any
         return model | {"decoder": "rq_rag", "passages_per_query": 3, "options": options}
     if task is not None:
         raise CheckpointError(
-            f"{name}: was trained for task '{task}', a part of a method, and answers no question alone. Pass decoder=..., or load a recipe."
+            f"{name}: was trained for task '{task}', which is one part of a method, so it cannot answer a question alone. "
+            "Pass decoder=..., or load a recipe."
         )
     return model | {"decoder": "rag" if "retriever" in changes else "direct"}

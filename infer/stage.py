@@ -9,7 +9,7 @@ from refinery.runtime.stages import Stage
 
 
 class InferStage(Stage):
-    """Answer questions, and look at the answers."""
+    """Answer questions and look at the answers."""
 
     name = "infer"
     summary = "answer questions with a decoder and score the answers"
@@ -29,19 +29,19 @@ class InferStage(Stage):
         return commands
 
     def panels(self, runs: Sequence[Path]) -> Any:
-        """Accuracy against cost, selections, actions."""
+        """The figures of infer runs: accuracy against cost, selections and actions."""
         from infer.viewing.plot import panels
 
         return panels(runs)
 
     def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
-        """Questions with their traces, runs side by side."""
+        """Write a page that shows each question with the traces of all runs side by side."""
         from infer.viewing.page import write
 
         return write(runs, output, limit=limit)
 
     def measure(self) -> dict[str, Any]:
-        """The engine against plain decoders."""
+        """Compare the engine with plain decoders."""
         from infer.benchmark.run import measure
 
         return measure()

@@ -121,7 +121,7 @@ def test_a_decoder_that_breaks_at_every_question_stops_the_run_in_one_line(run, 
     write_records(started.folder / "questions.jsonl", many)
     assert started.start() == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: 10 questions in a row ended in an error that was not foreseen, so the run stops; the last is KeyError")
+    assert line.startswith("error: 10 questions in a row failed with an unexpected error, so the run stops; the last one is KeyError")
     assert not (started.run / "metrics.json").exists()
 
 
@@ -272,7 +272,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_from_what_was_written(tmp_p
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
-    assert re.search(r"^error: .*ledger\.0: cannot be written \(File too large\)\. Free some space and go on with --resume\.$", line)
+    assert re.search(r"^error: .*ledger\.0: cannot be written \(File too large\)\. Free some space and pass --resume\.$", line)
     asked = server.requests
     assert started.start("--resume") == 0
     assert 0 < server.requests - asked < len(many)
