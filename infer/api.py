@@ -47,7 +47,7 @@ async def aload(source: str | Path | Mapping[str, Any], **changes: Any) -> "Load
         async with await refinery.aload("runs/x") as pipeline:
             prediction = await pipeline.aask("Which country is Lyon in?")
 
-    Cancelling it stops the wait, but not the loading.
+    Canceling it stops the wait, but not the loading.
     """
     return await asyncio.to_thread(load, source, **changes)
 
@@ -93,7 +93,7 @@ class LoadedPipeline:
 
             first, second = await asyncio.gather(pipeline.aask("Who directed Dune?"), pipeline.aask("Where is Lyon?"))
 
-        Cancelling it cancels the questions.
+        Canceling it cancels the questions.
         """
         self._check_open()
         return await await_in_background(self._answered(question))

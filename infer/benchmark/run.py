@@ -1,8 +1,9 @@
 """The measurements of `refinery bench infer`: the engine against plain decoders (infer/benchmark/reference), in one run.
 
-Random Llamas, one thread, in float32: on a CPU a second thread helps neither side when the machine has other work, and time is this
-process's own, so that such work does not count. `rq_rag`: 16 questions at depth 2 with three actions and the lengths of the authors'
-runs (a prompt of 120 tokens, queries of 20, evidence of 450, answers of 30), on a model of 384 wide with SmolLM2's vocabulary of 49,152.
+The models are random Llamas in float32 on one thread: on a busy CPU, a second thread helps neither side. Time on a CPU is this process's
+CPU time, so other work on the machine does not count. `rq_rag` decodes 16 questions at depth 2 with three actions and the lengths of the
+authors' runs (a prompt of 120 tokens, queries of 20, evidence of 450, answers of 30), on a model with hidden size 384 and SmolLM2's
+vocabulary of 49,152.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 def measure() -> dict[str, Any]:
-    """`rq_rag`, `rq_rag_depth4` and `ra_isf`, each against its reference; `rq_rag_gpu` too where there is a GPU."""
+    """Measure `rq_rag`, `rq_rag_depth4` and `ra_isf` against their references; with a GPU also `rq_rag_gpu`."""
     import torch
 
     threads = torch.get_num_threads()
@@ -61,11 +62,11 @@ def measure_rq_rag(
     device: str = "cpu",
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """RQ-RAG at depth 2: `number` questions at once against `compared` of them (all by default) one path at a time."""
+    """RQ-RAG at depth 2: `number` questions at once, against `compared` of them (all by default) one path at a time."""
     world = _World.build(shape, device=device, dtype=dtype)
     questions = draw_questions(number, shape)
     limits: dict[str, Any] = {"max_depth": 2, "max_query_tokens": 20}
-    # The reference keeps transformers' attention, which the engine replaces in the model that it is given.
+    # The reference uses transformers' attention; the engine replaces it in the model that it receives.
     plain, seconds_each = world.one_by_one(
         questions[: compared or number], lambda question: world.reference_paths(question, limits, max_new_tokens=30)
     )
@@ -83,7 +84,7 @@ def measure_rq_rag(
 
 
 def measure_depth4() -> dict[str, Any]:
-    """RQ-RAG at depth 4 within a third of the tokens that its deepest paths would take, each with keys and values of its own."""
+    """RQ-RAG at depth 4, limited to a third of the tokens that its deepest paths would take with separate keys and values."""
     world = _World.build(SMALL)
     questions = draw_questions(1, SMALL)
     limits: dict[str, Any] = {"max_depth": 4, "max_query_tokens": 8}
@@ -101,7 +102,7 @@ def measure_depth4() -> dict[str, Any]:
 
 
 def measure_ra_isf() -> dict[str, Any]:
-    """RA-ISF on 96 questions at once against one call after the other. A random model writes no lists, so M_decom is a function."""
+    """RA-ISF on 96 questions at once, against one call after another. A random model cannot write lists, so M_decom is a function."""
     world = _World.build(SHORT_QUESTIONS)
     questions = draw_questions(96, SHORT_QUESTIONS)
     solver = PlainSolver(world.model, world.tokenizer, world.find, _decompose, max_depth=1, max_new_tokens=30)
@@ -145,7 +146,7 @@ class _World:
         return decode_plainly(question, self.model, self.tokenizer, self.find, max_new_tokens=max_new_tokens, **limits)
 
     def one_by_one(self, questions: Sequence[Question], answer: Callable[[Question], T]) -> tuple[list[T], float]:
-        """What each question gives, and the seconds that one takes."""
+        """The answer to each question, and the mean seconds per question."""
         started = self._now()
         answers = [answer(question) for question in questions]
         return answers, (self._now() - started) / len(questions)
@@ -160,7 +161,7 @@ class _World:
         max_new_tokens: int,
         sub_models: dict[str, LLM] | None = None,
     ) -> tuple[list[Prediction], float]:
-        """The predictions of all questions at once, and the seconds that they take together."""
+        """The predictions of all questions, decoded at once, and the seconds that they take together."""
 
         async def answer(question: Question) -> Prediction:
             retriever = FakeRetriever(self.find)
@@ -174,12 +175,12 @@ class _World:
         return asyncio.run(answer_all()), self._now() - started
 
     def _now(self) -> float:
-        """Seconds: this process's own on a CPU, where nothing is waited for, those of the clock where a GPU works."""
+        """Seconds: process CPU time on a CPU, where nothing waits, and wall-clock time on a GPU."""
         return time.process_time() if self.model.device.type == "cpu" else time.perf_counter()
 
 
 def _compare(predictions: Sequence[Prediction], plain: Sequence[Sequence[ReferencePath]]) -> dict[str, Any]:
-    """Whether tokens and answers of every path agree, and how far the log-probabilities, by which paths are selected, differ at most."""
+    """Whether the tokens and answers of every path agree, and the largest difference of their log-probabilities, which select the path."""
     identical, difference = True, 0.0
     for prediction, paths in zip(predictions, plain, strict=False):
         ours = {tuple(step.action for step in path.steps): path for path in prediction.paths}
@@ -198,7 +199,7 @@ def _differences(path: Trajectory, logprobs: Sequence[Sequence[float]]) -> list[
 
 
 def _floor(paths: Sequence[ReferencePath]) -> int:
-    """Tokens that must enter the model besides those it has just written: every distinct prefix's last token, once."""
+    """How many tokens the model must read besides those it has just written: the last token of every distinct prefix, once."""
     read: set[tuple[int, ...]] = set()
     written: set[tuple[int, ...]] = set()
     for path in paths:
@@ -216,7 +217,7 @@ def _find(ids: tuple[int, ...], part: tuple[int, ...], start: int) -> int:
 
 
 def _decompose(question: str) -> list[str]:
-    """Two sub-questions: the halves of the question, each with its first word at the end too."""
+    """Two sub-questions: the halves of the question, each with its first word repeated at the end."""
     words = question.split()
     middle = len(words) // 2
     return [" ".join([*half, *half[:1]]) for half in (words[:middle], words[middle:])]

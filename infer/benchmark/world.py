@@ -1,6 +1,6 @@
-"""What the benchmark decodes: a random Llama, a tokenizer of made-up words, questions of a set length, and a search that is a function.
+"""The inputs of the benchmark: a random Llama, a tokenizer of made-up words, questions of a fixed length, and a search function.
 
-A random model writes random queries, so passages are drawn from the query's own text: the engine and the reference find the same.
+A random model writes random queries, so passages are drawn with the query's text as the seed: the engine and the reference find the same.
 """
 
 import random
@@ -22,7 +22,7 @@ _PASSAGES_PER_QUERY = 3  # RQ-RAG Sec. 3.3
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A random Llama's size, with four query heads to a key head as Llama 3 has, and the lengths in tokens of what it reads."""
+    """The size of a random Llama, with four query heads per key head as in Llama 3, and the lengths in tokens of what it reads."""
 
     hidden_size: int
     intermediate_size: int
@@ -34,7 +34,7 @@ class Shape:
 
 
 def build_model(shape: Shape, tokenizer: Tokenizer, *, device: str = "cpu", dtype: str = "float32") -> "LlamaForCausalLM":
-    """A random Llama, its head scaled up so that greedy choices do not hang on the last bit."""
+    """A random Llama. Its output head is scaled up, so that greedy choices do not depend on the last bit."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -61,7 +61,7 @@ def build_model(shape: Shape, tokenizer: Tokenizer, *, device: str = "cpu", dtyp
 
 
 def build_tokenizer(vocabulary: int) -> Tokenizer:
-    """One token a word: RQ-RAG's control tokens, RA-ISF's labels, and made-up words up to `vocabulary` tokens in all."""
+    """A tokenizer with one token per word: RQ-RAG's control tokens, RA-ISF's labels, and made-up words, `vocabulary` tokens in all."""
     import tokenizers
     from tokenizers import models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -88,7 +88,7 @@ def draw_questions(number: int, shape: Shape) -> list[Question]:
 
 
 def find_passages(query: str, shape: Shape) -> list[Passage]:
-    """Three passages that depend on nothing but the query."""
+    """Three passages that depend only on the query."""
     rng = random.Random(text_fingerprint([query]))
     return [
         Passage(id=str(i), title=_words(rng, 2, shape), text=_words(rng, shape.passage_words, shape)) for i in range(_PASSAGES_PER_QUERY)

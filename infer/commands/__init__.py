@@ -1,1 +1,1 @@
-"""The commands of `refinery` that answer questions and look at answers."""
+"""The commands of `refinery` that answer questions and inspect answers."""

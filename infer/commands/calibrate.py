@@ -9,14 +9,14 @@ HELP = "choose a judge's threshold on validation labels"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a decoder that has judges, and its models, as an infer recipe has them")
+    parser.add_argument("recipe", metavar="RECIPE", help="an infer recipe whose decoder has judges")
     parser.add_argument("--role", required=True, metavar="TASK", help="which judge: self_knowledge, relevance, or a task of your own")
     parser.add_argument("--labels", type=Path, required=True, metavar="FILE", help="labels that distill wrote and the judge has not seen")
     parser.add_argument("--precision", type=float, metavar="SHARE", help="the lowest threshold that keeps this precision; default: best F1")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the threshold as the recipe takes it, and what it does."""
+    """Print the threshold as a recipe key, with its scores."""
     from infer.evaluation.calibrate import calibrate
     from infer.recipe import load_pipeline_recipe
 

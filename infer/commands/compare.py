@@ -9,11 +9,11 @@ HELP = "one table of several infer runs, with paired bootstrap intervals"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of infer runs; a demo's stands for all of its own")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of an infer run, or of a demo for all of its runs")
     parser.add_argument("--baseline", metavar="NAME", help="the system that the others are compared with")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="show this metric (may be repeated)")
-    parser.add_argument("--breakdown", action="store_true", help="by question type as well")
-    parser.add_argument("--force", action="store_true", help="compare runs over different questions or corpora")
+    parser.add_argument("--breakdown", action="store_true", help="also show each question type")
+    parser.add_argument("--force", action="store_true", help="compare runs even if their questions or corpora differ")
     parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex"])
 
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 GROUP = "Results"
-HELP = "have an LLM judge a run's answers, keep its replies, and score the run again"
+HELP = "let an LLM judge a run's answers, store its replies, and score the run again"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Judge, and print the results."""
+    """Judge the answers and print the results."""
     from rich.console import Console
 
     from infer.evaluation.judge import judge

@@ -4,13 +4,13 @@ import argparse
 from pathlib import Path
 
 GROUP = "Results"
-HELP = "fill a paper's table from finished runs, beside the paper's numbers"
+HELP = "fill a paper's table from finished runs, next to the paper's numbers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("table", type=Path, metavar="TABLE", help="a YAML file of recipes/<system>/tables")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder that the table's runs are under (default: runs)")
+    parser.add_argument("table", type=Path, metavar="TABLE", help="a YAML file from recipes/<system>/tables")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder that contains the table's runs (default: runs)")
     parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex"])
 
 

@@ -11,8 +11,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="output_dir of an infer run")
     parser.add_argument("--selection", choices=["ppl", "confidence", "ensemble", "learned"], help="how one path is chosen")
-    parser.add_argument("--fidelity", choices=["paper", "official", "fixed"], help="how the values compared are defined")
-    parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="score by this one too: my_lab.metrics:mine")
+    parser.add_argument("--fidelity", choices=["paper", "official", "fixed"], help="whose definition of the compared values is used")
+    parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="another metric to score: my_lab.metrics:mine")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -3,17 +3,17 @@
 import argparse
 
 GROUP = "Models"
-HELP = "put a decoder behind an OpenAI-compatible /v1/chat/completions"
+HELP = "serve a decoder as an OpenAI-compatible /v1/chat/completions endpoint"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a decoder, its model and retriever, as an infer recipe has them")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the recipe; dots reach into parts")
+    parser.add_argument("recipe", metavar="RECIPE", help="an infer recipe: the decoder, its models and its retriever")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of recipe keys; write nested keys with dots")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only); another needs a key")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
-    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key that clients have to send")
-    parser.add_argument("--timeout-seconds", type=float, default=600.0, help="of one question (default: 600)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 chooses a free one (default: 8000)")
+    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the key clients must send")
+    parser.add_argument("--timeout-seconds", type=float, default=600.0, help="time limit for one question (default: 600)")
 
 
 def run(arguments: argparse.Namespace) -> None:

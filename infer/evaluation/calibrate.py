@@ -1,4 +1,4 @@
-"""From which probability on a judge's yes should count, chosen on labels that it was not trained on."""
+"""Choose the probability above which a judge's yes counts, on labels that it was not trained on."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from refinery.tasks.base import Judge, load_task
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """The threshold of a decoder's `option`, and what it does to the labels: shares from 0 to 1."""
+    """The threshold of a decoder's `option`, and its scores on the labels, as fractions from 0 to 1."""
 
     option: str
     threshold: float
@@ -28,14 +28,14 @@ class Calibrated:
 
 
 def calibrate(recipe: PipelineRecipe, role: str, labels: Path, *, precision: float | None = None) -> Calibrated:
-    """The threshold with the best F1 of the positive label; with `precision` the lowest one from which so large a share of yeses is right.
+    """The threshold with the best F1 of the positive label; with `precision`, the lowest threshold that reaches this precision.
 
-    The judge is the recipe's: an adapter, a sub-model of any family, a server, or the bare model. Raises RecordError for a bad file, and
-    PluginError for a role that no decoder has a threshold for.
+    The judge is the one that the recipe names: an adapter, a sub-model of any family, a server, or the bare model. Raises RecordError for
+    an invalid file, and PluginError for a role for which no decoder has a threshold.
     """
     judge = load_task(role)
     if not isinstance(judge, Judge) or judge.threshold_option is None:
-        raise PluginError(f"--role {role}: no decoder's option is a threshold of it. Name a judge that has one, such as relevance.")
+        raise PluginError(f"--role {role}: no decoder has a threshold option for it. Name a judge that has one, such as relevance.")
     rows = judge.read(labels)
     pipeline = Pipeline(recipe)
     pipeline.load()
@@ -44,7 +44,7 @@ def calibrate(recipe: PipelineRecipe, role: str, labels: Path, *, precision: flo
 
 
 async def _probs(pipeline: Pipeline, judge: Judge[Any], rows: Sequence[JudgeLabel]) -> list[float]:
-    """The probability of the positive label, a row each."""
+    """The probability of the positive label for each row."""
     gate = asyncio.Semaphore(pipeline.recipe.questions_in_flight)
     session = pipeline.session(Question(id="", text="(labels)"))
 

@@ -1,4 +1,4 @@
-"""Runs side by side: every system's metrics with their intervals, and how sure a difference to a baseline is."""
+"""Compare runs: every system's metrics with their intervals, and the significance of its differences from a baseline."""
 
 import sys
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from refinery.reporting.tables import TableFormat, render_table
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One system of a run; `label` tells it from systems of the same name in other runs."""
+    """One system of a run; `label` distinguishes it from systems of the same name in other runs."""
 
     label: str
     name: str
@@ -29,9 +29,9 @@ class System:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One system on one group of questions: scores in percent, and where there is a baseline differences to it in points.
+    """One system on one group of questions: scores in percent, and differences from the baseline, if any, in percentage points.
 
-    `shared` questions are those that the baseline answered too, over which the differences are.
+    `shared` counts the questions that the baseline answered too; differences are computed over these.
     """
 
     system: System
@@ -59,10 +59,10 @@ def print_comparison(
 def compare(
     runs: Sequence[Path], *, baseline: str | None = None, metrics: Sequence[str] = (), breakdown: bool = False, force: bool = False
 ) -> list[Line]:
-    """A line a system, and with `breakdown` a line a system and group. A demo's folder stands for its infer runs.
+    """One line per system, or with `breakdown` per system and group. A demo's folder expands to its infer runs.
 
-    `baseline` is a system's label, or the folder of a run with one system; differences are over the questions that both answered.
-    `metrics` are by default those that papers report on the datasets. Raises RunDirError when the runs answer different questions or
+    `baseline` is a system's label, or the folder of a run with one system; differences are computed over the questions that both
+    answered. `metrics` defaults to those that papers report on the datasets. Raises RunDirError if the runs answer different questions or
     search different corpora, unless `force` is set.
     """
     stored = [run for path in runs for run in stored_runs(path)]
@@ -90,14 +90,14 @@ def _systems(stored: Sequence[StoredRun]) -> list[System]:
 
 
 def _check_comparable(stored: Sequence[StoredRun], rows: dict[Path, list[QuestionScores]]) -> None:
-    """Raise RunDirError for the first run that differs from the first one, saying in what."""
+    """Raise RunDirError, which names the difference, for the first run that cannot be compared with the others."""
     first, corpus_run = stored[0], None
     ids = {row.question_id for row in rows[first.path]}
     for run in stored:
         if run.metrics["questions_hash"] != first.metrics["questions_hash"]:
             own = {row.question_id for row in rows[run.path]}
             raise RunDirError(
-                f"{run.path}: answers other questions than {first.path} ({len(own & ids)} ids in common of {len(own)} and {len(ids)}; "
+                f"{run.path}: answers different questions than {first.path} ({len(own & ids)} ids in common of {len(own)} and {len(ids)}; "
                 f"questions_hash {run.metrics['questions_hash']} and {first.metrics['questions_hash']}). "
                 "Their means cannot be compared. Run both on the same questions, or pass --force."
             )
@@ -106,13 +106,13 @@ def _check_comparable(stored: Sequence[StoredRun], rows: dict[Path, list[Questio
         corpus_run = corpus_run or run
         if _corpus(run) != _corpus(corpus_run):
             raise RunDirError(
-                f"{run.path}: searches another corpus than {corpus_run.path} ({_corpus(run)} and {_corpus(corpus_run)}). "
-                "A difference may be the corpus's and not the method's. Run both on the same corpus, or pass --force."
+                f"{run.path}: searches a different corpus than {corpus_run.path} ({_corpus(run)} and {_corpus(corpus_run)}). "
+                "A difference may come from the corpus instead of the method. Run both on the same corpus, or pass --force."
             )
 
 
 def _corpus(run: StoredRun) -> str:
-    """The corpus's hash, and for one that has none the name of what searches it."""
+    """The corpus's hash, or the retriever's name if the corpus does not have a hash."""
     return run.metrics["corpus_hash"] or run.metrics["retriever"]
 
 
@@ -144,12 +144,12 @@ def _line(system: System, group: str, metrics: Sequence[str], baseline: System |
 
 
 def _percent(rows: Sequence[QuestionScores], system: System, metric: str) -> np.ndarray:
-    """Scores of the rows that the metric applies to."""
+    """Scores, in percent, of the rows that the metric applies to."""
     return 100 * np.array([row.scores[system.name][metric] for row in rows if metric in row.scores[system.name]])
 
 
 def _cells(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """For a reader: mean and interval in one cell, difference, interval and p in the next."""
+    """A table for people: mean and interval in one cell; difference, interval and p in the next."""
     metrics, compared, groups = _columns(lines)
     header = ["system", *(["group"] if groups else []), "questions"]
     header += [column for metric in metrics for column in ([metric, f"{metric} difference"] if compared else [metric])]
@@ -175,7 +175,7 @@ def _difference_cell(line: Line, metric: str) -> str:
 
 
 def _numbers(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """For a program: one number a cell, empty where there is none."""
+    """A table for programs: one number per cell; a cell without a number is empty."""
     metrics, compared, _ = _columns(lines)
     fields = [("scores", field) for field in ("mean", "low", "high")]
     fields += [("differences", field) for field in ("mean", "low", "high", "p")] if compared else []
@@ -201,7 +201,7 @@ def _columns(lines: Sequence[Line]) -> tuple[list[str], bool, bool]:
 
 
 def _cost(line: Line) -> dict[str, str]:
-    """How the system searched, what a question of the whole run cost, and what went wrong in it."""
+    """How the system searched, its mean cost per question over the whole run, and its failures and faults."""
     metrics: dict[str, Any] = line.system.run.metrics
     cost = metrics["results"][line.system.name]["cost_per_question"]
     faults = [f"{reason} {count}" for reason, count in metrics["results"][line.system.name].get("faults", {}).items()]

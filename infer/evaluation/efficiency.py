@@ -1,4 +1,4 @@
-"""How much a method iterates and reads, as MIGRES' Tables 4 and 5 count it, from the traces alone."""
+"""Measure how much a method iterates and reads, as MIGRES Tables 4 and 5 do, from the traces alone."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def efficiency(predictions: Sequence[Prediction | None], *, tokenizer: Tokenizer | None = None) -> dict[str, float]:
-    """Means over the answered questions of what the model was shown.
+    """What the model was shown, as means over the answered questions (MIGRES Tables 4 and 5).
 
-    `iterations` ("# Iter" of Table 4) are the depths of a trace, `passages_per_iteration` ("# Passages") those that a filter left where a
-    step of the trace is called `filter`, else those retrieved, and `passages_per_call` the same by calls; "# API" is the cost's `calls`.
-    `knowledge_tokens` ("# Tokens" of Table 5) are those of the same passages, title and text, and for SUMM and SNIPPET also of what they
-    were condensed to: a passage is read once to be condensed, and what is left of it once more. Decoders that show earlier passages again
-    (ReAct, Self-Ask) show more than all these say, as the paper counts for them. Without a `tokenizer` a word is a token, and so is a
-    punctuation mark.
+    `iterations` ("# Iter" in Table 4) is the number of depths in a trace. `passages_per_iteration` ("# Passages") counts the passages that
+    passed a filter if a step of the trace is named `filter`, and otherwise those retrieved; `passages_per_call` is the same number per
+    call. "# API" is `calls` in the cost. `knowledge_tokens` ("# Tokens" in Table 5) counts the title and text of the same passages, and for
+    SUMM and SNIPPET also their condensed texts, because a passage is read once to condense it and its condensed text once more. Decoders
+    that repeat earlier passages (ReAct, Self-Ask) show the model more than these numbers say, as in the paper. Without a `tokenizer`, each
+    word and each punctuation mark counts as a token.
     """
     answered = [prediction for prediction in predictions if prediction]
     if not answered:

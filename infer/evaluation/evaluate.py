@@ -1,4 +1,4 @@
-"""The results of a run: the mean of every metric with its interval, on all questions and by kind, what they cost, what went wrong."""
+"""The results of a run: the mean of every metric with its interval, on all questions and by kind, with costs and faults."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Scores in percent per system and question group; `em` and `f1` are SQuAD's.
 
-    `default_metrics` are those that papers report on these datasets. `seconds` is the wall time of the whole run, which all share.
-    `tokenizer` counts the knowledge that was read (infer/evaluation/efficiency.py), and `knowledge_unit` says whether there was one.
-    `faults` counts by reason what went wrong in all questions together.
+    `default_metrics` are those that papers report on these datasets. `seconds` is the wall time of the whole run, which all systems share.
+    `tokenizer` counts the knowledge that was read (infer/evaluation/efficiency.py), and `knowledge_unit` says whether one was given.
+    `faults` counts the faults of all questions together by reason.
     """
     spent = total_cost(predictions, seconds=seconds)
     cost = {field: round(value / len(rows), 4 if field == "seconds" else 2) for field, value in spent.items()}
@@ -36,19 +36,19 @@ def evaluate(
 
 
 def count_faults(predictions: Sequence[Prediction | None]) -> dict[str, int]:
-    """The `fault` steps of all traces by the reason that each opens with, the most frequent first."""
+    """The number of `fault` steps in all traces, by the reason at the beginning of each, most frequent first."""
     steps = [step for prediction in predictions if prediction for step in prediction.trace if step.name == "fault"]
     return dict(Counter((step.text or "").partition(":")[0] for step in steps).most_common())
 
 
 def total_cost(predictions: Sequence[Prediction | None], *, seconds: float) -> dict[str, float]:
-    """What all predictions cost together."""
+    """The total cost of all predictions."""
     costs = [prediction.cost for prediction in predictions if prediction]
     return {field: sum(getattr(cost, field) for cost in costs) for field in _COSTS} | {"seconds": round(seconds, 4)}
 
 
 def default_metrics(rows: Sequence[QuestionScores], system: str) -> list[str]:
-    """The metrics of the rows' datasets that apply to one of their questions, and those from outside that the recipe named."""
+    """The metrics of the rows' datasets that apply to at least one question, and the additional ones that the recipe names."""
     wanted = dict.fromkeys(metric for dataset in dict.fromkeys(row.dataset for row in rows) for metric in metrics_of(dataset))
     scored = dict.fromkeys(metric for row in rows for metric in row.scores[system])
     shown = [metric for metric in wanted if metric in scored] or list(DEFAULT_METRICS)
@@ -79,6 +79,6 @@ def _means(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def _interval(values: list[float]) -> dict[str, float]:
-    """In percent, over the questions that the metric applies to."""
+    """Mean and interval in percent, over the questions that the metric applies to."""
     found = interval(100 * np.array(values))
     return {"mean": round(found.mean, 2), "low": round(found.low, 2), "high": round(found.high, 2), "questions": len(values)}

@@ -1,4 +1,4 @@
-"""Finished infer runs as they lie on disk."""
+"""Read finished infer runs from disk."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,28 +25,28 @@ class StoredRun:
 
     @property
     def selected_by(self) -> tuple[str, Fidelity]:
-        """Of a run with trees, the selection and the fidelity that its answers are by."""
+        """The selection and the fidelity by which a run with trees chose its answers."""
         options = self.recipe.decoder_options(str(self.path))
         chosen = {"selection": options.selection, "fidelity": options.fidelity} | self.metrics.get("rescored_with", {})
         return chosen["selection"], cast(Fidelity, chosen["fidelity"])
 
     def questions(self) -> list[Question]:
-        """Those of its recipe. Raises RecordError when they are gone."""
+        """The questions of its recipe. Raises RecordError if their files are missing."""
         recipe = self.recipe
         return read_questions([self.find(path) for path in recipe.questions], reader=recipe.reader, limit=recipe.limit)
 
     def find(self, name: str | Path) -> Path:
-        """A path that the recipe names, from where the run was started: it may be looked at from another folder."""
+        """A path in the recipe, resolved from the folder where the run was started, which may differ from the current one."""
         parts, here = self.recipe.output_dir.parts, self.path.resolve()
         start = Path(*here.parts[: -len(parts)]) if here.parts[-len(parts) :] == parts else Path()
         return start / name if (start / name).exists() else Path(name)
 
     def predictions(self) -> list[Prediction]:
-        """The answers with their traces."""
+        """The predictions, with answers and traces."""
         return read_records(self.path / PREDICTIONS_FILE, Prediction)
 
     def scores(self) -> list[QuestionScores]:
-        """What each question scored."""
+        """The scores of each question."""
         return read_records(self.path / SCORES_FILE, QuestionScores)
 
 
@@ -57,12 +57,12 @@ def open_stored(path: Path) -> StoredRun:
         raise RunDirError(f"{path}: is a {record['stage']} run. Name the output_dir of an infer run.")
     metrics = read_metrics(path)
     if "questions_hash" not in metrics:
-        raise RunDirError(f"{path}: was made by an older version, which did not note what its numbers depend on. Run it again.")
+        raise RunDirError(f"{path}: was made by an older version, which did not record what its results depend on. Run it again.")
     return StoredRun(path, build_recipe(record["recipe"], InferRecipe, where=str(path / "run.json")), metrics)
 
 
 def stored_runs(path: Path) -> list[StoredRun]:
-    """The run in a folder, or for a demo the infer runs inside it."""
+    """The run in a folder, or the infer runs inside a demo's folder."""
     if read_run(path)["stage"] == "demo":
         return [open_stored(inside) for inside in sorted((path / "infer").iterdir())]
     return [open_stored(path)]

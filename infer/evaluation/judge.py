@@ -1,7 +1,7 @@
-"""An LLM as judge of a finished run's answers (MIGRES Sec. 4.1 and Table 15), every reply kept.
+"""Let an LLM judge the answers of a finished run (MIGRES Sec. 4.1 and Table 15), and store every reply.
 
-The judge sees an answer once, whichever of the run's systems gave it. `judgements.jsonl` holds what it said, so that judging again asks
-only for what is new, and `refinery rescore` needs no judge.
+The judge sees each distinct answer once, even if several of the run's systems gave it. Its replies are stored in `judgements.jsonl`, so
+judging again asks only about new answers, and `refinery rescore` does not need the judge.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from refinery.runtime.together import together
 def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
     """Ask the judge about every answer it has not judged yet, and score the run again. Returns the metrics.
 
-    Raises RunDirError when another judge or prompt has judged the run, UnusableEndpoint when the judge does not answer; what it said
-    until then is kept.
+    Raises RunDirError if a different judge or prompt has judged the run, and UnusableEndpoint if the judge does not answer; its replies
+    so far are stored.
     """
     stored = open_stored(run)
     questions = stored.questions()
@@ -48,13 +48,13 @@ def _check_same_judge(run: Path, known: Iterable[JudgedAnswer], config: Endpoint
     for other in known:
         if (other.model, other.prompt) != (config.model, prompt_hash("judge")):
             raise RunDirError(
-                f"{run / JUDGEMENTS_FILE}: holds the words of judge '{other.model}' (prompt {other.prompt}). "
-                f"Two judges do not mix: remove the file to have '{config.model}' judge everything."
+                f"{run / JUDGEMENTS_FILE}: contains replies of judge '{other.model}' (prompt {other.prompt}). "
+                f"Replies of two judges cannot be mixed. Remove the file to let '{config.model}' judge everything."
             )
 
 
 def _answers(prediction: Prediction | None) -> list[str]:
-    """What the run's systems answered, each wording once; an empty answer needs no judge."""
+    """The distinct answers of the run's systems; empty answers are left out, because they are wrong without a judge."""
     if prediction is None:
         return []
     return [answer for answer in dict.fromkeys((prediction.answer, *prediction.selected.values())) if answer.strip()]
@@ -95,13 +95,13 @@ async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> Jud
 
 
 def _ground_truth(question: Question) -> str:
-    """The gold answers; of a multiple-choice question the letter with its text."""
+    """The gold answers; for a multiple-choice question the letter with its text."""
     if not question.choices:
         return " / ".join(question.answers)
     return " / ".join(f"{letter}. {question.choices[ascii_uppercase.index(letter)]}" for letter in question.answers)
 
 
 def _read(reply: str) -> bool | None:
-    """Yes or no; None where the judge says neither, which counts as wrong and is counted."""
+    """Whether the judge says yes; None if it says neither yes nor no, which counts as wrong and is reported."""
     word = reply.strip().lstrip("*\"'").lower()
     return True if word.startswith("yes") else False if word.startswith("no") and not word.startswith("not ") else None

@@ -1,4 +1,4 @@
-"""A table of a paper, filled from finished runs: the paper's number beside ours wherever there is a run (`refinery report`)."""
+"""Fill a paper's table from finished runs: each cell shows the paper's number, and ours if there is a run (`refinery report`)."""
 
 import sys
 from pathlib import Path
@@ -22,15 +22,15 @@ class Column(Recipe):
     """What is compared: a metric in percent, a cost per question, or the mean of other columns."""
 
     name: str
-    slug: str | None = Field(default=None, description="what {column} stands for in a run's folder; by default the name in lower case")
-    metric: str | None = Field(default=None, description="a metric of refinery/metrics")
+    slug: str | None = Field(default=None, description="the value of {column} in a run's folder; by default the name in lower case")
+    metric: str | None = Field(default=None, description="the name of a metric in refinery/metrics")
     group: str = Field(default="all", description="the kind of question: all, single_hop, multi_hop, or a dataset's own type")
     cost: str | None = Field(
         default=None,
-        description="per question: calls, retrievals, prefill_tokens, decode_tokens, seconds, iterations, passages_per_iteration,"
+        description="a cost per question: calls, retrievals, prefill_tokens, decode_tokens, seconds, iterations, passages_per_iteration,"
         " passages_per_call, knowledge_tokens",
     )
-    mean_of: list[str] = Field(default=[], description="columns whose mean it is, once all of them are there")
+    mean_of: list[str] = Field(default=[], description="columns to average; shown once all of them have a value")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -42,19 +42,19 @@ class Column(Recipe):
 
 
 class Row(Recipe):
-    """One system of the table, or with nothing but a name a heading."""
+    """One system of the table; a row that has only a name is a heading."""
 
     name: str
     paper: dict[str, float | str] = Field(default={}, description="the paper's numbers by column, as printed")
-    run: str | None = Field(default=None, description="output_dir of our runs; {column} stands for the column's slug")
-    system: str | None = Field(default=None, description="which system of the run; by default its only one, or a tree's ensemble")
+    run: str | None = Field(default=None, description="output_dir of our runs; {column} is replaced by the column's slug")
+    system: str | None = Field(default=None, description="which system of the run; by default the only one, or the ensemble of a tree")
 
 
 class PaperTable(Recipe):
-    """A table (or the points of a figure) as a paper prints it."""
+    """A table, or the points of a figure, as printed in a paper."""
 
     title: str
-    source: str = Field(description="paper, table, page or arXiv version that the numbers were read from")
+    source: str = Field(description="where the numbers were read: paper, table, page or arXiv version")
     columns: list[Column] = Field(min_length=1)
     rows: list[Row] = Field(min_length=1)
 
@@ -68,14 +68,14 @@ class PaperTable(Recipe):
 
 
 def print_paper_table(path: Path, *, runs: Path, table_format: TableFormat) -> None:
-    """Write the table of `path` to stdout, and to stderr which runs it lacks. `runs` is the folder that its runs are under."""
+    """Write the table of `path` to stdout, and the runs that are missing to stderr. `runs` is the folder that contains the runs."""
     table = load_recipe(path, PaperTable)
     header = ["", *(name for column in table.columns for name in (column.name, f"{column.name} (paper)"))]
     missing: list[Path] = []
     rows = [_cells(row, table, runs, missing) for row in table.rows]
     sys.stdout.write(f"{printable(table.title)}\n{render_table(header, rows, table_format)}")
     if missing:
-        sys.stderr.write(printable(f"runs that are not there yet: {', '.join(map(str, dict.fromkeys(missing)))}\n"))
+        sys.stderr.write(printable(f"runs that do not exist yet: {', '.join(map(str, dict.fromkeys(missing)))}\n"))
 
 
 def _cells(row: Row, table: PaperTable, runs: Path, missing: list[Path]) -> list[str]:
@@ -97,7 +97,7 @@ def _cells(row: Row, table: PaperTable, runs: Path, missing: list[Path]) -> list
 
 
 def _measured(folder: Path, row: Row, column: Column) -> tuple[float, str]:
-    """Our number, and how it is shown."""
+    """Our number, and the text that shows it."""
     results = open_stored(folder).metrics["results"]
     scores = results[_system(folder, row, results)]
     if column.cost:
@@ -105,7 +105,7 @@ def _measured(folder: Path, row: Row, column: Column) -> tuple[float, str]:
         return value, f"{value:.1f}"
     found = scores.get(column.group, {}).get("metrics", {}).get(column.metric)
     if found is None:
-        raise RunDirError(f"{folder}: has no {column.metric} for '{column.group}', which column '{column.name}' shows.")
+        raise RunDirError(f"{folder}: has no metric '{column.metric}' for group '{column.group}', which column '{column.name}' shows.")
     return found["mean"], f"{found['mean']:.1f} [{found['low']:.1f}, {found['high']:.1f}]"
 
 

@@ -1,4 +1,4 @@
-"""Select and score the stored answers of a run again, without a model: after a metric changed, or with another selection."""
+"""Select and score the stored answers of a run again, without a model: after a metric changed, or with a different selection."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +16,10 @@ from refinery.runtime.run_dir import RunDir, locked_run
 
 
 def rescore(run: Path, *, selection: str | None = None, fidelity: Fidelity | None = None, metrics: Sequence[str] = ()) -> dict[str, Any]:
-    """Rewrite predictions, scores and `metrics.json` of a finished run; what it cost and was made by stays. Returns the metrics.
+    """Rewrite predictions, scores and `metrics.json` of a finished run; its cost and provenance do not change. Returns the metrics.
 
-    `metrics` are scored beside those of the run's recipe. `selection` and `fidelity` replace the decoder's own for a run that holds
-    trees, and are noted in `metrics.json`. Raises RunDirError when the questions are no longer those that were answered.
+    `metrics` are scored in addition to those of the run's recipe. For a run with trees, `selection` and `fidelity` replace the decoder's
+    options, and are recorded in `metrics.json`. Raises RunDirError if the questions have changed since they were answered.
     """
     open_stored(run)
     with locked_run(run):
@@ -36,19 +36,20 @@ def _rescore(run: Path, selection: str | None, fidelity: Fidelity | None, added:
         decoded = recipe.decoder_options(str(run))
         if fidelity and fidelity not in selectable(decoded.fidelity):
             raise RunDirError(
-                f"{run}: was not decoded with `fidelity: {fidelity}`, which also scores what the model only reads. Decode it again so."
+                f"{run}: was not decoded with `fidelity: {fidelity}`, which also scores the text that the model only reads. "
+                "Decode it again with this fidelity."
             )
         if selection == LEARNED and not all(
             LEARNED in strategies_of(prediction.paths) for prediction in predictions if prediction and prediction.paths
         ):
-            raise RunDirError(f"{run}: no selector has judged its trees. Decode it again with one (sub_models.selection).")
+            raise RunDirError(f"{run}: no selector has judged its trees. Decode it again with a selector (sub_models.selection).")
         options = decoded.model_copy(update=changed)
         predictions = [p and _reselected(p, q, options) for p, q in zip(predictions, questions, strict=True)]
     elif changed:
-        raise RunDirError(f"{run}: decoder '{recipe.decoder}' leaves no trees, so there is nothing to select. Drop {', '.join(changed)}.")
+        raise RunDirError(f"{run}: decoder '{recipe.decoder}' makes no trees, so there is nothing to select. Drop {', '.join(changed)}.")
     rows = score(recipe.name or recipe.decoder, questions, predictions, read_judgements(run), [*recipe.metrics, *added])
     metrics = {key: value for key, value in stored.metrics.items() if key != "rescored_with"}
-    # Knowledge was counted by the run's tokenizer, which is not loaded here; a run from before it was counted gets words.
+    # The run counted knowledge with its tokenizer, which is not loaded here. Runs of versions that did not count it get words.
     kept = next(iter(stored.metrics["results"].values()))
     counted = {"knowledge_unit": kept["knowledge_unit"]} if "knowledge_unit" in kept else {}
     results = evaluate(rows, predictions, seconds=seconds)
@@ -65,20 +66,20 @@ def _rescore(run: Path, selection: str | None, fidelity: Fidelity | None, added:
 
 
 def answered_in_order(predictions: Sequence[Prediction], questions: Sequence[Question], run: Path) -> list[Prediction | None]:
-    """Each question's prediction, None where it has none. Raises RunDirError when the questions are no longer those that were answered."""
+    """Each question's prediction, or None. Raises RunDirError if the questions have changed since they were answered."""
     texts = {question.id: question.text for question in questions}
     for prediction in predictions:
         if texts.get(prediction.question_id) != prediction.question:
             raise RunDirError(
-                f"{run}: question '{prediction.question_id}' was answered and is no longer in the recipe's questions, or reads differently "
-                "there. Put back the file that the run used."
+                f"{run}: question '{prediction.question_id}' was answered, but it is no longer in the recipe's questions, or its text has "
+                "changed there. Put back the file that the run used."
             )
     by_id = {prediction.question_id: prediction for prediction in predictions}
     return [by_id.get(question.id) for question in questions]
 
 
 def _reselected(prediction: Prediction, question: Question, options: Any) -> Prediction:
-    if not prediction.paths:  # it failed
+    if not prediction.paths:  # the question failed
         return prediction
     by = Definition(options.fidelity, question.choices is not None, options.generator_weight)
     selected = select_all(prediction.paths, by)

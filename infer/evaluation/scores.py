@@ -1,4 +1,4 @@
-"""What each question scored, by system and metric. `scores.jsonl` keeps it, so that runs are compared without their questions."""
+"""The scores of each question, by system and metric. They are stored in `scores.jsonl`, so runs are compared without their questions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ JUDGEMENTS_FILE = "judgements.jsonl"
 
 
 class QuestionScores(Record):
-    """One question's scores, 0 to 1, by system and metric; a metric that does not apply to it is left out.
+    """One question's scores, 0 to 1, by system and metric; metrics that do not apply to it are left out.
 
-    `groups` are the kinds of question it is reported under, besides all of them.
+    `groups` are the kinds of question under which it is reported, in addition to `all`.
     """
 
     question_id: str
@@ -28,7 +28,7 @@ class QuestionScores(Record):
 
 
 class JudgedAnswer(Record):
-    """What the LLM `model` replied to the prompt of hash `prompt` about one answer; `implied` is None where it said neither yes nor no."""
+    """The reply of the LLM `model` about one answer; `prompt` is its prompt's hash, `implied` is None for neither yes nor no."""
 
     question_id: str
     answer: str
@@ -42,7 +42,7 @@ JudgedAnswers = Mapping[tuple[str, str], JudgedAnswer]
 
 
 def read_judgements(run: Path) -> JudgedAnswers:
-    """What a judge has said of the run's answers, by question id and answer."""
+    """A judge's replies about the run's answers, by question id and answer."""
     path = run / JUDGEMENTS_FILE
     rows = iter_records(path, JudgedAnswer) if path.exists() else ()
     return {(row.question_id, row.answer): row for row in rows}
@@ -50,7 +50,7 @@ def read_judgements(run: Path) -> JudgedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What a system gave one question: answers, of which the best counts, and the passages found on each path that leads to them."""
+    """What a system gave for one question: answers, of which the best counts, and the passages found on each path that leads to them."""
 
     answers: Sequence[str | None]
     retrieved: Sequence[Sequence[str] | None]
@@ -63,10 +63,10 @@ def score(
     judgements: JudgedAnswers | None = None,
     metrics: Sequence[str] = (),
 ) -> list[QuestionScores]:
-    """Every metric that applies, a row a question; one without an answer (None, or failed) is wrong, one without a gold answer not scored.
+    """Every metric that applies, one row per question.
 
-    `metrics` are scored beside all that ship.
-    A tree decoder gives one system per selection, and the upper bound: the best of its paths (RQ-RAG Sec. 2.3).
+    A question without an answer (None, or failed) is wrong; one without a gold answer is not scored. `metrics` are scored in addition to
+    the built-in ones. A tree decoder gives one system per selection, and the upper bound: the best of its paths (RQ-RAG Sec. 2.3).
     """
     predictions = [prediction if prediction and prediction.has_answer else None for prediction in predictions]
     names = list(dict.fromkeys((*METRICS, *metrics)))
@@ -90,12 +90,12 @@ def score(
 
 
 def has_gold(question: Question) -> bool:
-    """Whether there is something that an answer can be scored against."""
+    """Whether the question has anything to score an answer against."""
     return bool(question.answers or question.disambiguations)
 
 
 def groups_of(question: Question, several_datasets: bool) -> list[str]:
-    """The dataset where there are several, the type, and the hops where the question is decomposed."""
+    """The dataset if there are several, the question's type, and its number of hops if its decomposition is annotated."""
     groups = [question.dataset] if several_datasets and question.dataset else []
     groups += [question.type] if question.type else []
     if question.decomposition:
@@ -136,10 +136,10 @@ def _on_path(path: Trajectory) -> list[str]:
 def _columns(
     given: Sequence[_Given], names: Sequence[str], questions: Sequence[Question], judgements: JudgedAnswers, *, best: bool
 ) -> dict[str, np.ndarray]:
-    """Scores of shape (questions,) by metric, NaN where one does not apply."""
+    """Scores of shape (questions,) by metric; NaN where the metric does not apply."""
     texts, passages = ([name for name in names if find_metric(name).reads == read] for read in ("answer", "passages"))
     columns = _pooled(texts, [g.answers for g in given], questions, best=True)
-    if judgements and not best:  # of a tree's many answers only those that a strategy selects are judged
+    if judgements and not best:  # the judge sees only those of a tree's answers that a strategy selects
         verdicts = [[_verdict(question, answer, judgements) for answer in g.answers] for g, question in zip(given, questions, strict=True)]
         columns |= _pooled(["judge"], verdicts, questions, best=True)
     if _same_corpus(given, questions):
@@ -148,13 +148,13 @@ def _columns(
 
 
 def _verdict(question: Question, answer: str | None, judgements: JudgedAnswers) -> bool | None:
-    """The judge's; None, which scores as unanswered, for an answer that is blank or that the judge could not make up its mind about."""
+    """The judge's verdict; None, which scores as unanswered, if the answer is blank or the judge said neither yes nor no."""
     found = judgements.get((question.id, answer or ""))
     return found and found.implied
 
 
 def _pooled(names: list[str], candidates: Sequence[Sequence[Any]], questions: Sequence[Question], *, best: bool) -> dict[str, np.ndarray]:
-    """The best score of a question's candidates, or their mean."""
+    """The best score among a question's candidates, or their mean."""
     sizes = np.array([len(some) for some in candidates])
     flat = score_all(
         names,
@@ -168,7 +168,7 @@ def _pooled(names: list[str], candidates: Sequence[Sequence[Any]], questions: Se
 
 
 def _same_corpus(given: Sequence[_Given], questions: Sequence[Question]) -> bool:
-    """Whether the passages found have ids that the questions know; a corpus with ids of its own says nothing about support."""
+    """Whether the passages found share ids with the questions; a corpus with different ids cannot be scored for support."""
     known = {passage_id for question in questions for passage_id in question.supporting or []}
     known |= {passage.id for question in questions for passage in question.passages or []}
     return any(passage_id in known for g in given for ids in g.retrieved for passage_id in ids or [])

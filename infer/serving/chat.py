@@ -1,4 +1,4 @@
-"""OpenAI's chat completions as a decoder is asked by them: the request to a question, the prediction to a completion or its chunks."""
+"""Translate between OpenAI's chat completions and decoders: a request to a question, a prediction to a completion or its chunks."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _NOTHING = (None, False, [], {}, {"type": "text"}, ["text"])
 
 
 class ApiError(Exception):
-    """What the client is told, in OpenAI's form; `parameter` is the key of the request that is at fault."""
+    """An error that the client receives in OpenAI's format; `parameter` is the request key that caused it."""
 
     def __init__(self, status: int, message: str, *, code: str | None = None, parameter: str | None = None) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class _Message(BaseModel):
 
     @property
     def text(self) -> str:
-        """The content as one text."""
+        """The content as one string."""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
@@ -49,7 +49,7 @@ class _StreamOptions(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """A request. Keys that a decoder has no use for are allowed and reported back as ignored."""
+    """A request. Keys that a decoder does not use are allowed, and the reply lists them as ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -68,28 +68,28 @@ class ChatBody(BaseModel):
 
     @property
     def turns_before(self) -> list[tuple[str, str]]:
-        """Role and text of what was said before the last message; instructions to a system are nothing that was said."""
+        """Role and text of the turns before the last message; system instructions are not turns."""
         return [(message.role, message.text) for message in self.messages[:-1] if message.role in ("user", "assistant")]
 
     @property
     def is_follow_up(self) -> bool:
-        """Whether the user has asked something before."""
+        """Whether the user has asked a question before."""
         return any(role == "user" for role, _ in self.turns_before)
 
     @property
     def limit(self) -> int | None:
-        """Tokens that the answer may have at most; what a decoder writes on the way to it has the recipe's limits."""
+        """The maximum tokens of the answer; a decoder's intermediate steps have the recipe's limits."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def ignored(self) -> list[str]:
-        """What was sent and had no effect."""
+        """The keys that were sent but had no effect."""
         sent = [name for name, value in (self.model_extra or {}).items() if value not in _NOTHING]
         return [*sent, *(["system messages"] if any(message.role in ("system", "developer") for message in self.messages) else [])]
 
 
 def parse_body(body: bytes) -> ChatBody:
-    """The request. Raises ApiError (400) naming the key that is at fault."""
+    """Parse the request. Raises ApiError (400), which names the key that caused it."""
     try:
         request = ChatBody.model_validate_json(body)
     except ValidationError as error:
@@ -98,14 +98,14 @@ def parse_body(body: bytes) -> ChatBody:
         raise ApiError(400, f"{parameter or 'body'}: {fault['msg']}", parameter=parameter) from None
     for name in _CANNOT:
         if (request.model_extra or {}).get(name) not in _NOTHING:
-            raise ApiError(400, f"{name}: a decoder answers in plain text and has no use for it. Leave it out.", parameter=name)
+            raise ApiError(400, f"{name}: is not supported, because a decoder answers in plain text. Leave it out.", parameter=name)
     if request.messages[-1].role != "user" or not request.messages[-1].text.strip():
-        raise ApiError(400, "messages: the last one has to be the user's, and not blank; it is the question.", parameter="messages")
+        raise ApiError(400, "messages: the last one is the question, so it must be from the user and not blank.", parameter="messages")
     return request
 
 
 def completion(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """The whole reply; `refinery` is its extension: trace, paths, selections, cost. `tokenizer` counts what the client allows."""
+    """The whole reply. Its extension `refinery` holds trace, paths, selections and cost; `tokenizer` applies the client's token limit."""
     content, finish_reason = _content(request, prediction, tokenizer)
     message = {"role": "assistant", "content": content, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
@@ -117,12 +117,12 @@ def completion(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer |
 
 
 def opening_chunk(request: ChatBody, completion_id: str) -> str:
-    """The first event of a stream, sent before there is an answer."""
+    """The first event of a stream, which is sent before the answer is known."""
     return _event(_chunk(request, completion_id, {"role": "assistant", "content": ""}))
 
 
 def closing_chunks(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> Iterator[str]:
-    """The events that end a stream: the answer, which a decoder only has at its end, the extension, usage where it was asked for."""
+    """The events that end a stream: the answer, which a decoder has only at its end, the extension, and usage if requested."""
     completion_id = prediction.question_id
     content, finish_reason = _content(request, prediction, tokenizer)
     yield _event(_chunk(request, completion_id, {"content": content}))
@@ -133,12 +133,12 @@ def closing_chunks(request: ChatBody, prediction: Prediction, tokenizer: Tokeniz
 
 
 def error_event(error: ApiError) -> str:
-    """A fault after the stream has begun, as OpenAI's client raises it."""
+    """An error after the stream has started, in the form that OpenAI's client raises."""
     return _event(error.body)
 
 
 def _content(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> tuple[str, Literal["stop", "length"]]:
-    """The answer, and whether all of it is within the client's limit. Without a tokenizer a word counts as a token."""
+    """The answer, cut to the client's limit, and whether it was cut. Without a tokenizer a word counts as a token."""
     answer, limit = prediction.answer, request.limit
     if limit is None:
         return answer, "stop"
@@ -160,7 +160,7 @@ def _chunk(request: ChatBody, completion_id: str, delta: dict[str, str], *, fini
 
 
 def _usage(prediction: Prediction) -> dict[str, int]:
-    """What the decoder's calls read and wrote together."""
+    """The tokens that all calls of the decoder read and wrote."""
     read, written = prediction.cost.prefill_tokens, prediction.cost.decode_tokens
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 

@@ -1,4 +1,4 @@
-"""A conversation as one question that stands alone, since decoders and retrievers read nothing else."""
+"""Rewrite the last question of a conversation as a standalone question, because decoders and retrievers read only that."""
 
 from collections.abc import Sequence
 
@@ -10,17 +10,17 @@ from refinery.contract.trace import Cost, Prediction
 from refinery.llms.base import LLM
 from refinery.prompts.render import render_prompt
 
-_MOST_TURNS = 8  # what a follow-up refers to was said shortly before
-_MOST_CHARACTERS = 2_000  # of a turn, for a model that names no limit
+_MOST_TURNS = 8  # a follow-up refers to something said shortly before
+_MOST_CHARACTERS = 2_000  # of a turn, if the model's context limit is unknown
 _QUESTION_TOKENS = 128
 
 Turns = Sequence[tuple[str, str]]  # role and text
 
 
 async def standalone_question(turns: Turns, session: Session) -> str:
-    """The question of `tools`, which followed `turns`, in words that can be understood without them: one call of the model.
+    """The question of `session`, which followed `turns`, reworded to be understood without them. It takes one call to the model.
 
-    A model that writes none leaves the question as it is, with a `fault` in the trace.
+    If the model does not write a question, the original question is returned, with a `fault` in the trace.
     """
     asked = session.question.text
     shown = [(role, _fitted(text, session.llm)) for role, text in turns[-_MOST_TURNS:]]
@@ -33,7 +33,7 @@ async def standalone_question(turns: Turns, session: Session) -> str:
 
 
 def joined(before: Session, prediction: Prediction) -> Prediction:
-    """The prediction with the steps and the cost of what was done before it."""
+    """The prediction, including the steps and the cost of the session before it."""
     cost, usage = prediction.cost, before.usage
     whole = Cost(
         calls=cost.calls + usage.calls,
@@ -45,7 +45,7 @@ def joined(before: Session, prediction: Prediction) -> Prediction:
 
 
 def _fitted(text: str, llm: LLM) -> str:
-    """As much of a turn as leaves room for the others, in half of the model's context."""
+    """The beginning of a turn, cut so that all turns and the question fit into half of the model's context."""
     limit = llm.context_limit
     text = valid_text(text)
     if limit is None:

@@ -1,4 +1,4 @@
-"""A decoder behind OpenAI's `/v1/chat/completions`, so that any client talks to it. Loopback by default, with limits on every request."""
+"""Serve a decoder as OpenAI's `/v1/chat/completions`, on loopback by default and with limits on every request."""
 
 import asyncio
 import contextlib
@@ -34,9 +34,9 @@ _SHUTDOWN_SECONDS = 30
 
 
 def serve(recipe: PipelineRecipe, *, host: str, port: int, api_key_env: str | None, timeout_seconds: float) -> None:
-    """Serve until SIGTERM or SIGINT; requests in flight are then answered, for half a minute at most.
+    """Serve until SIGTERM or SIGINT; requests in flight then have up to 30 seconds to finish.
 
-    Port 0 takes a free one. Raises RecipeError for a host that others reach without a key, and an address that is taken.
+    Port 0 chooses a free port. Raises RecipeError for a host that others can reach without a key, or an address that is in use.
     """
     guard = Guard.of_server(host, api_key_env)
     listener = listen(host, port)
@@ -46,12 +46,12 @@ def serve(recipe: PipelineRecipe, *, host: str, port: int, api_key_env: str | No
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS, server_header=False)
     print(f"{printable(model_name(recipe))} at {url_of(listener)}/v1", flush=True)
     for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again once it has shut down; that is then a clean end
+        signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again after shutting down; ignoring it makes that a clean exit
     uvicorn.Server(config).run(sockets=[listener])
 
 
 def build_app(pipeline: Pipeline, *, guard: Guard | None = None, timeout_seconds: float = 600.0) -> Any:
-    """The ASGI application over a loaded pipeline; without a guard anyone may ask."""
+    """The ASGI application for a loaded pipeline; without a guard, anyone may send requests."""
     service = _Service(pipeline, guard or Guard(), timeout_seconds)
     routes = [
         Route("/v1/models", service.models),
@@ -69,12 +69,12 @@ def build_app(pipeline: Pipeline, *, guard: Guard | None = None, timeout_seconds
 
 
 def model_name(recipe: PipelineRecipe) -> str:
-    """What clients call the decoder."""
+    """The model name that clients use for the decoder."""
     return recipe.name or recipe.decoder
 
 
 class _Service:
-    """The routes."""
+    """The request handlers."""
 
     def __init__(self, pipeline: Pipeline, guard: Guard, timeout_seconds: float) -> None:
         self._pipeline, self._guard, self._timeout_seconds = pipeline, guard, timeout_seconds
@@ -82,23 +82,23 @@ class _Service:
         self._in_flight = 0
 
     async def models(self, request: Request) -> Response:
-        """The one decoder."""
+        """List the decoder as the only model."""
         self._guard.check(request.headers)
         return JSONResponse({"object": "list", "data": [self._card()]})
 
     async def model(self, request: Request) -> Response:
-        """The decoder, by its name."""
+        """Describe the decoder, if the name is its own."""
         self._guard.check(request.headers)
         self._check_name(request.path_params["model"])
         return JSONResponse(self._card())
 
     async def chat(self, request: Request) -> Response:
-        """Answer the last message, as it is meant in its conversation."""
+        """Answer the last message in the context of its conversation."""
         self._guard.check(request.headers)
         body = parse_body(await read_json_body(request.headers, request.stream(), most_bytes=_MOST_BODY_BYTES))
         self._check_name(body.model)
         if self._in_flight >= self._pipeline.recipe.questions_in_flight:
-            raise ApiError(429, f"{self._in_flight} questions are being answered, which is the most. Ask again later.")
+            raise ApiError(429, f"{self._in_flight} questions are being answered, which is the limit. Ask again later.")
         self._in_flight += 1
         question = body.question
         answering = asyncio.ensure_future(self._answer(question, body))
@@ -113,7 +113,7 @@ class _Service:
                 return await self._answer_in_conversation(question, body)
         except TimeoutError:
             raise ApiError(504, f"no answer within {self._timeout_seconds:g} seconds", code="timeout") from None
-        except RecordError as error:  # the question has not got what the retriever or decoder needs
+        except RecordError as error:  # the question lacks something that the retriever or decoder needs
             raise ApiError(400, str(error)) from None
         except RefineryError as error:
             _log.warning("%s: %s", question.id, error)
@@ -131,26 +131,26 @@ class _Service:
 
     @property
     def _tokenizer(self) -> Tokenizer | None:
-        """The served model's, or None where only its endpoint has one."""
+        """The tokenizer of the served model, or None if only its endpoint has one."""
         return self._pipeline.llm.tokenizer if self._pipeline.recipe.tokenizer else None
 
     def _answered(self, answering: "asyncio.Future[Prediction]") -> None:
         self._in_flight -= 1
         if not answering.cancelled():
-            answering.exception()  # looked at here: whoever asked may be gone
+            answering.exception()  # retrieve it here, because the client may have disconnected
 
     def _card(self) -> dict[str, Any]:
         return {"id": self._name, "object": "model", "created": self._created, "owned_by": "refinery"}
 
     def _check_name(self, name: str) -> None:
         if name != self._name:
-            raise ApiError(404, f"there is no model '{name}' here, but '{self._name}'", code="model_not_found", parameter="model")
+            raise ApiError(404, f"there is no model '{name}' here. Use '{self._name}'.", code="model_not_found", parameter="model")
 
 
 async def _events(
     body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]", tokenizer: Tokenizer | None
 ) -> AsyncIterator[str]:
-    """The stream; while there is no answer yet, a comment now and then keeps the connection open."""
+    """The stream; until the answer is there, a comment every few seconds keeps the connection open."""
     try:
         yield opening_chunk(body, completion_id)
         while not (await asyncio.wait([answering], timeout=_KEEP_ALIVE_SECONDS))[0]:
@@ -164,7 +164,7 @@ async def _events(
 
 
 async def _unless_gone(request: Request, answering: "asyncio.Future[Prediction]") -> Prediction:
-    """The answer; nobody computes on for a client that has hung up."""
+    """The answer; computing it is canceled if the client disconnects."""
     gone = asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait([answering, gone], return_when=asyncio.FIRST_COMPLETED)

@@ -1,1 +1,1 @@
-"""Runs as people look at them: in a terminal, as a page, as figures."""
+"""Show runs to people: in a terminal, as a page, and as figures."""

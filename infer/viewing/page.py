@@ -1,4 +1,4 @@
-"""The page of infer runs: a row a question, a view a selection, and what each run did with it."""
+"""The page of infer runs: one row per question, one view per selection, and each run's trace."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from typing import Any
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.scores import groups_of, has_gold
 from infer.steps.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
-from infer.viewing.trace_tree import TokenText, prediction_nodes
+from infer.viewing.trace_tree import TokenText, prediction_tree
 from refinery.contract.records import Question, parse_record
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.metrics.registry import metrics_of, score_all
@@ -22,18 +22,19 @@ _UPPER_BOUND = "upper bound"
 
 
 def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
-    """Write the page of the runs in `paths`, of which a demo stands for its own; at most `limit` questions. Returns how many.
+    """Write the page of the runs in `paths` for at most `limit` questions. Returns the number of questions.
 
-    Raises RunDirError for what is no finished infer run, RecordError when the questions that a run answered are gone.
+    A demo's folder expands to its infer runs. Raises RunDirError for anything but a finished infer run, and RecordError if the questions
+    that a run answered are missing.
     """
     runs = [_ShownRun(stored) for path in paths for stored in stored_runs(path)]
     questions = {question.id: question for run in runs for question in run.questions()}
     chosen = list(questions.values())[:limit]
     metrics = dict.fromkeys(_metric(question) for question in chosen)
     several_datasets = len({question.dataset for question in chosen}) > 1
-    note = f"Right and wrong by {', '.join(metrics)}, from 0.5 on, as the datasets' papers score."
+    note = f"An answer is right if its score by {', '.join(metrics)}, as in the datasets' papers, is at least 0.5."
     if len(chosen) < len(questions):
-        note += f" The first {len(chosen):,} of {len(questions):,} questions."
+        note += f" This page shows the first {len(chosen):,} of {len(questions):,} questions."
     return write_page(
         output,
         title=" and ".join(dict.fromkeys(str(path) for path in paths)),
@@ -46,7 +47,7 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
 
 
 class _ShownRun:
-    """A run whose predictions are read one by one, as their questions come."""
+    """A run whose predictions are read one by one, when their questions are shown."""
 
     def __init__(self, stored: StoredRun) -> None:
         self.stored = stored
@@ -60,7 +61,7 @@ class _ShownRun:
         }
 
     def questions(self) -> list[Question]:
-        """Those of its recipe."""
+        """The questions of the run's recipe."""
         return self.stored.questions()
 
     def _views(self) -> list["_View"]:
@@ -92,7 +93,7 @@ class _View:
 
 
 class _Predictions:
-    """A predictions file, read by question id; only where each line starts is kept, and by which `strategies` its trees are selected."""
+    """A predictions file, read by question id. Only the offset of each line is kept in memory, and the `strategies` of its trees."""
 
     def __init__(self, path: Path) -> None:
         from pydantic_core import from_json
@@ -134,12 +135,12 @@ def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) ->
     answers = [path.answer or "" for path in prediction.paths] or [prediction.answer]
     scores = _scores(question, answers)
     passages = Passages(gold=frozenset(question.supporting or ()))
-    detail: RunDetail = {"nodes": prediction_nodes(prediction, passages, run.token_text), "passages": passages.rows}
+    detail: RunDetail = {"nodes": prediction_tree(prediction, passages, run.token_text), "passages": passages.rows}
     cost = prediction.cost
     tokens = f"tokens read {cost.prefill_tokens:,}, written {cost.decode_tokens:,}"
     detail["facts"] = [("cost", f"calls {cost.calls}, searches {cost.retrievals}, {tokens}")]
     if not prediction.paths:
-        return [Cell(text=prediction.answer, score=scores[0])] * len(run.views), detail  # a tree that failed has one answer for all
+        return [Cell(text=prediction.answer, score=scores[0])] * len(run.views), detail  # a failed tree has the same answer in every view
     detail["leaves"] = [_leaf(path, score) for path, score in zip(prediction.paths, scores, strict=True)]
     detail["selections"] = {view.name: _selection(prediction, view, scores, question) for view in run.views}
     winners = [_winner(prediction, view, scores, question) for view in run.views]
@@ -147,7 +148,7 @@ def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) ->
 
 
 def _scores(question: Question, answers: Sequence[str]) -> list[float | None]:
-    """By the first metric that the papers report on the question's dataset; None for a question without gold answers."""
+    """Scores by the first metric that papers report on the question's dataset; None for a question without gold answers."""
     if not has_gold(question):
         return [None] * len(answers)
     distinct = list(dict.fromkeys(answers))
@@ -182,7 +183,7 @@ def _selection(prediction: Prediction, view: _View, scores: Sequence[float | Non
 
 
 def _token_text(base: Path) -> TokenText:
-    """What a token id stands for, from the tokenizer of a checkpoint on this machine; where it has moved, the id itself."""
+    """A function from a token id to its text, by the tokenizer of a local checkpoint; if that is missing, to the id itself."""
     path = _tokenizer_file(base)
     if path is None:
         return str
@@ -201,6 +202,6 @@ def _tokenizer_file(base: Path) -> Path | None:
 
     try:
         cached = try_to_load_from_cache(str(base), "tokenizer.json")
-    except HFValidationError:  # a folder that is gone, and no name of a hub
+    except HFValidationError:  # a folder that no longer exists, and not a hub name
         return None
     return Path(cached) if isinstance(cached, str) else None

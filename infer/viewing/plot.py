@@ -1,4 +1,4 @@
-"""What infer runs have to plot: accuracy against cost, depth and k, selections against the upper bound, and the actions taken."""
+"""The figures of infer runs: accuracy against cost, depth and k, selections against the upper bound, and the actions taken."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ _UPPER_BOUND = "upper_bound"
 
 
 def panels(paths: Sequence[Path]) -> list[Panel]:
-    """The panels that these runs have; a demo stands for its own runs. Raises RunDirError for what is no finished infer run."""
+    """The panels for these runs; a demo's folder expands to its runs. Raises RunDirError for anything but a finished infer run."""
     runs = [stored for path in paths for stored in stored_runs(path)]
     metric = _metric(runs)
     systems = _systems(runs)
@@ -46,7 +46,7 @@ def _named(runs: Sequence[StoredRun]) -> dict[str, StoredRun]:
 
 
 def _systems(runs: Sequence[StoredRun]) -> dict[str, tuple[StoredRun, str]]:
-    """One system a run: the selection that it was made with."""
+    """One system per run: that of the selection it was made with."""
     return {name: (run, _own_system(run)) for name, run in _named(runs).items()}
 
 
@@ -74,7 +74,7 @@ def _against_cost(name: str, across: str, metric: str, systems: Any, accuracy: d
 def _against_setting(
     name: str, across: str, setting: Callable[[StoredRun], int | None], runs: Sequence[StoredRun], metric: str
 ) -> list[Panel]:
-    """A line a decoder and model, where runs of it differ in the setting."""
+    """One line for each decoder and model whose runs differ in the setting."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         if (value := setting(run)) is not None:
@@ -111,20 +111,20 @@ def _selections(trees: dict[str, StoredRun], metric: str) -> Panel:
 
 
 def _draw_actions(trees: dict[str, StoredRun]) -> Callable[[Any], None]:
-    """Counted only when they are drawn: every prediction is read."""
+    """Draw the actions' shares; counting them reads every prediction, so it is done only when they are drawn."""
 
     def draw(axes: Any) -> None:
         groups = {}
         for name, run in trees.items():
             for strategy, shares in _action_shares(run).items():
                 groups[strategy if len(trees) == 1 else f"{name}\n{strategy}"] = shares
-        draw_shares(axes, groups, label="share of the actions selected")
+        draw_shares(axes, groups, label="share of selected actions")
 
     return draw
 
 
 def _action_shares(run: StoredRun) -> dict[str, dict[str, float]]:
-    """By strategy: of all searches on the selected paths each action's share, with `answer` for a path without a search."""
+    """Each action's share of all searches on the selected paths, by strategy; a path without a search counts as `answer`."""
     by = Definition(run.selected_by[1])
     counts: dict[str, Counter[str]] = {}
     for prediction in iter_records(run.path / PREDICTIONS_FILE, Prediction):

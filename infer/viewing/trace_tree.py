@@ -1,4 +1,4 @@
-"""What a decoder did with one question, as the tree that a page shows: of the paths where there are several, else of the trace."""
+"""Arrange what a decoder did with one question as the tree that a page shows: from its paths if it has any, else from the trace."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,8 +9,8 @@ from refinery.reporting.pages.content import Node, Passages, step_node
 TokenText = Callable[[int], str]
 
 
-def prediction_nodes(prediction: Prediction, passages: Passages, token_text: TokenText) -> list[Node]:
-    """The steps of a prediction; those that paths share stand once."""
+def prediction_tree(prediction: Prediction, passages: Passages, token_text: TokenText) -> list[Node]:
+    """The steps of a prediction as a tree; steps that several paths share appear once."""
     if prediction.paths:
         return _tree(prediction.paths, _scores(prediction.trace), passages, token_text)
     return _recursion(prediction.trace, passages, token_text)
@@ -27,7 +27,7 @@ def _tree(paths: Sequence[Trajectory], scores: dict[str, dict[str, float]], pass
                 built[above] = _path_node(step, scores.get(step.text, {}), passages, token_text)
                 siblings.append(built[above])
             siblings = built[above].setdefault("children", [])
-        end = _path_node(path.steps[-1], {}, passages, token_text)  # two paths may end in equal answers, and stay two
+        end = _path_node(path.steps[-1], {}, passages, token_text)  # two paths with equal answers remain two leaves
         siblings.append(end | {"path": number})
     return roots
 
@@ -40,15 +40,15 @@ def _path_node(step: Step, scores: dict[str, float], passages: Passages, token_t
 
 
 def _scores(trace: Sequence[TraceStep]) -> dict[str, dict[str, float]]:
-    """Retrieval scores by passage id, by query."""
+    """Retrieval scores by query and passage id."""
     return {step.question: {hit.id: round(hit.retrieval_score, 3) for hit in step.passages} for step in trace if step.passages}
 
 
 def _recursion(trace: Sequence[TraceStep], passages: Passages, token_text: TokenText) -> list[Node]:
-    """One node a question, sub-question or query, with its steps below it.
+    """One node per question, sub-question or query, with its steps below it.
 
-    Questions are decoded at the same time, so their steps stand mixed in the trace: a step belongs to the node of its question and depth,
-    and that to the nearest one above whose steps name it.
+    Sub-questions are decoded concurrently, so their steps are mixed in the trace. A step belongs to the node of its question and depth,
+    and that node belongs to the nearest one above whose steps name its question.
     """
     nodes: dict[tuple[int, str], Node] = {}
     for step in trace:
@@ -92,7 +92,7 @@ def _trace_node(step: TraceStep, passages: Passages, token_text: TokenText) -> N
 
 
 def _written(token_ids: Sequence[int] | None, logprobs: Sequence[float] | None, token_text: TokenText) -> Node:
-    """Tokens with their log-probabilities, where the model gives them."""
+    """Tokens with their log-probabilities, if the model gives them."""
     if not logprobs or not token_ids:
         return {}
     return {"tokens": [token_text(token_id) for token_id in token_ids], "logprobs": [round(logprob, 4) for logprob in logprobs]}

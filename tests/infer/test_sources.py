@@ -56,7 +56,7 @@ def test_any_other_model_is_asked_by_the_plainest_decoder_that_uses_what_is_give
 
 
 def test_a_sub_model_is_refused_and_taken_with_a_decoder(model):
-    with pytest.raises(CheckpointError, match=r"was trained for task 'relevance', a part of a method, .* Pass decoder=\.\.\."):
+    with pytest.raises(CheckpointError, match=r"was trained for task 'relevance', which is one part of a method, .* Pass decoder=\.\.\."):
         recipe_of(model("relevance"), {})
     assert recipe_of(model("relevance"), {"decoder": "ra_isf"}).decoder == "ra_isf"
 

@@ -1,1 +1,1 @@
-"""Decoders written plainly, that the engine is held against by `refinery bench infer` and by the tests."""
+"""Plain reference decoders, with which `refinery bench infer` and the tests compare the engine."""

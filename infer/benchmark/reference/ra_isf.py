@@ -1,4 +1,4 @@
-"""RA-ISF's Algorithm 1 decoded plainly: one call after the other, every prompt encoded from its beginning, nothing shared or kept."""
+"""A plain decoder for RA-ISF's Algorithm 1: one call after another, every prompt encoded from its beginning, nothing cached."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PlainSolver:
-    """Algorithm 1 with both thresholds at one half; `decompose` stands for M_decom."""
+    """Algorithm 1 with both thresholds at 0.5; `decompose` replaces M_decom."""
 
     def __init__(
         self,

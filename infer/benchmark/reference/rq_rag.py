@@ -1,5 +1,5 @@
-"""RQ-RAG's tree decoded plainly, as the authors do: one path at a time, its whole prefix encoded again for every call of `generate`,
-and a second pass over every finished path for its scores.
+"""A plain decoder for RQ-RAG's tree, like the authors': one path at a time, whose whole prefix is encoded again for every call of
+`generate`, and a second pass over every finished path for its scores.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReferencePath:
-    """A finished path: its actions, and for each step the tokens written and, after the second pass, their log-probabilities."""
+    """A finished path: its actions, and for each step the tokens written and their log-probabilities from the second pass."""
 
     actions: tuple[str, ...]
     answer: str
@@ -43,7 +43,7 @@ def decode_plainly(
     max_new_tokens: int,
     system_prompt: str = "rq_rag_short_answer",
 ) -> list[ReferencePath]:
-    """Every path of the tree, in the order in which the authors' queue finishes them."""
+    """Every path of the tree, in the order in which the authors' queue finishes them (RQ-RAG Sec. 2.3)."""
     end = control_token_id(END.text, tokenizer)
     start = encode(prompt_segments(question.text, render_prompt(system_prompt), tokenizer, format="consistent"), tokenizer).input_ids
     waiting: deque[tuple[tuple[str, ...], list[int], list[tuple[int, int]]]] = deque([((), start, [])])
@@ -82,7 +82,7 @@ def _generate(model: "LlamaForCausalLM", ids: list[int], max_new_tokens: int, st
 def _scored(
     model: "LlamaForCausalLM", actions: tuple[str, ...], answer: str, ids: list[int], spans: list[tuple[int, int]]
 ) -> ReferencePath:
-    """The second pass: log-probabilities (tokens, vocab) of the whole path, of which the written spans are kept."""
+    """The second pass: log-probabilities (tokens, vocab) of the whole path, reduced to the spans that the model wrote."""
     tokens = torch.tensor([ids], device=model.device)
     logprobs = torch.log_softmax(model(tokens).logits[0].float(), dim=-1)
     taken = logprobs[:-1].gather(-1, tokens[0, 1:, None])[:, 0].tolist()

@@ -312,7 +312,7 @@ def test_a_stored_tree_is_selected_again_by_its_probabilities(tree_run):
 def test_an_older_run_is_scored_again_but_not_by_a_selector(tree_run):
     folder = tree_run(UNJUDGED)
     assert set(rescore(folder)["results"]) == {"rq_rag_ppl", "rq_rag_confidence", "rq_rag_ensemble", "rq_rag_upper_bound"}
-    with pytest.raises(RunDirError, match="no selector has judged its trees. Decode it again with one"):
+    with pytest.raises(RunDirError, match="no selector has judged its trees. Decode it again with a selector"):
         rescore(folder, selection="learned")
 
 

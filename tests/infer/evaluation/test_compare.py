@@ -62,7 +62,7 @@ def test_a_breakdown_has_a_line_a_group(runs):
 def test_other_questions_are_refused_and_counted(runs, stored_run):
     other = stored_run("other", QUESTIONS[:5], BAD[:5])
     with pytest.raises(
-        RunDirError, match=r"other/run: answers other questions than .*bad/run \(5 ids in common of 5 and 40; questions_hash"
+        RunDirError, match=r"other/run: answers different questions than .*bad/run \(5 ids in common of 5 and 40; questions_hash"
     ):
         compare([*runs, other])
     assert compare([*runs, other], baseline="good", force=True)[2].shared == 5
@@ -78,7 +78,7 @@ def test_another_corpus_is_refused_and_no_corpus_is_not(runs, stored_run):
     closed_book = stored_run("direct", QUESTIONS, BAD, decoder="direct", retriever=None)
     assert len(compare([closed_book, *runs])) == 3
     other = stored_run("other", QUESTIONS, BAD, passages=[Passage(id="p", text="Lyon")])
-    with pytest.raises(RunDirError, match="other/run: searches another corpus than .*bad/run"):
+    with pytest.raises(RunDirError, match="other/run: searches a different corpus than .*bad/run"):
         compare([closed_book, *runs, other])
     assert len(compare([*runs, other], force=True)) == 3
 
@@ -125,7 +125,7 @@ def test_a_run_of_an_older_version_is_refused(runs):
     metrics = json.loads((runs[0] / "metrics.json").read_text())
     del metrics["questions_hash"]
     write_json(runs[0] / "metrics.json", metrics)
-    with pytest.raises(RunDirError, match="was made by an older version, which did not note what its numbers depend on. Run it again."):
+    with pytest.raises(RunDirError, match="was made by an older version, which did not record what its results depend on. Run it again."):
         compare(runs)
 
 

@@ -80,7 +80,7 @@ def test_every_selection_of_a_tree_is_judged_and_its_upper_bound_is_not(stored_r
 def test_two_judges_do_not_mix(stored_run, endpoint):
     run = stored_run("rag", QUESTIONS, ANSWERS)
     judge(run, endpoint[0])
-    with pytest.raises(RunDirError, match="holds the words of judge 'judge'"):
+    with pytest.raises(RunDirError, match="contains replies of judge 'judge'"):
         judge(run, endpoint[0].model_copy(update={"model": "another"}))
 
 

@@ -47,7 +47,7 @@ def test_a_mean_is_shown_once_every_column_is_there(report):
 def test_a_run_that_is_not_there_is_a_dash_and_is_named(report):
     _, lines, told = report([{"name": "NQ", "metric": "em.squad"}], [{"name": "RA-ISF", "run": "ra_isf_{column}", "paper": {"NQ": 40.2}}])
     assert lines[2] == "RA-ISF,-,40.2"
-    assert "runs that are not there yet: " in told
+    assert "runs that do not exist yet: " in told
     assert "ra_isf_nq" in told
 
 
@@ -58,7 +58,7 @@ def test_a_run_that_is_not_there_is_a_dash_and_is_named(report):
         ([{"name": "NQ", "metric": "em.squat"}], {"name": "RAG"}, "no metric 'em.squat'. Did you mean 'em.squad'?"),
         ([{"name": "NQ", "metric": "em.squad"}], {"name": "RAG", "paper": {"NW": 1}}, "'NW' is not a column"),
         ([{"name": "NQ", "metric": "em.squad"}], {"name": "RAG", "run": "rag/run", "system": "rog"}, "has no system 'rog'"),
-        ([{"name": "NQ", "metric": "em.retrieval"}], {"name": "RAG", "run": "rag/run"}, "has no em.retrieval for 'all'"),
+        ([{"name": "NQ", "metric": "em.retrieval"}], {"name": "RAG", "run": "rag/run"}, "has no metric 'em.retrieval' for group 'all'"),
     ],
 )
 def test_a_fault_is_one_line_that_says_which(report, columns, row, message):

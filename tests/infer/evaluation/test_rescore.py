@@ -91,7 +91,7 @@ def test_a_question_without_a_stored_answer_counts_as_wrong(plain_run):
 
 
 def test_trees_are_needed_for_another_selection(plain_run):
-    with pytest.raises(RunDirError, match="decoder 'rag' leaves no trees, so there is nothing to select. Drop selection."):
+    with pytest.raises(RunDirError, match="decoder 'rag' makes no trees, so there is nothing to select. Drop selection."):
         rescore(plain_run, selection="ppl")
 
 
@@ -99,7 +99,7 @@ def test_trees_are_needed_for_another_selection(plain_run):
 def test_other_questions_than_those_answered_are_refused(plain_run, change):
     write_records(plain_run.parent / "questions.jsonl", [QUESTIONS[0].model_copy(update=change), *QUESTIONS[1:]])
     before = contents(plain_run)
-    with pytest.raises(RunDirError, match="question 'q0' was answered and is no longer in the recipe's questions"):
+    with pytest.raises(RunDirError, match="question 'q0' was answered, but it is no longer in the recipe's questions"):
         rescore(plain_run)
     assert contents(plain_run) == before
 

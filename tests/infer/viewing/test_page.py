@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from infer.steps.selection import STRATEGIES, Definition, select, selectable
 from infer.viewing.page import write
-from infer.viewing.trace_tree import prediction_nodes
+from infer.viewing.trace_tree import prediction_tree
 from refinery.cli import main
 from refinery.contract.records import Passage, Question, Reading, Step, Trajectory
 from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
@@ -159,7 +159,7 @@ def test_two_runs_are_not_printed(stored_run, capsys):
 
 def test_paths_share_their_steps_and_stay_whole():
     prediction = tree(QUESTIONS[0], 3)
-    nodes = prediction_nodes(prediction, Passages(), str)
+    nodes = prediction_tree(prediction, Passages(), str)
 
     def walk(nodes, above=()):
         for node in nodes:
@@ -186,7 +186,7 @@ def test_a_sub_question_stands_below_the_question_that_names_it_though_others_ru
         note(1, "B?", "answer", "B"),
         note(0, "Q", "answer", "done"),
     ]
-    (root,) = prediction_nodes(plain_trace(trace), Passages(), str)
+    (root,) = prediction_tree(plain_trace(trace), Passages(), str)
     assert [child.get("text") for child in root["children"]] == ["1. A?\n2. B?", "A?", "B?", "done"]
     below = {child["text"]: child["children"] for child in root["children"] if child["name"] == "sub-question"}
     assert [child["text"] for child in below["A?"]] == ["1. a?", "a?"]
@@ -203,7 +203,7 @@ def test_every_step_of_a_trace_is_shown_once(steps):
                 yield node["text"]
             yield from leaves(node.get("children", []))
 
-    assert sorted(leaves(prediction_nodes(plain_trace(trace), Passages(), str))) == sorted(f"{n}" for n in range(len(steps)))
+    assert sorted(leaves(prediction_tree(plain_trace(trace), Passages(), str))) == sorted(f"{n}" for n in range(len(steps)))
 
 
 def plain_trace(trace: list[TraceStep]) -> Prediction:
