@@ -11,6 +11,7 @@ from distill.stores.base import ReplyStore
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Provenance, Question
 from refinery.errors import RetrievalError
+from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.prompts.render import prompt_hash
 from refinery.retrievers.base import Hit, Retriever
@@ -27,7 +28,7 @@ class LabelContext:
 
     recipe: DistillRecipe
     teacher: Teacher | None
-    target: Any | None
+    target: LLM | Teacher | None
     retriever: Retriever | None
     store: ReplyStore | None = None
     options: Any = None

@@ -33,7 +33,7 @@ from refinery.llms.base import LLM
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.questions.base import check_ids, iter_questions
-from refinery.retrievers.base import build_retriever
+from refinery.retrievers.base import Retriever, build_retriever
 from refinery.retrievers.supporting import check_supporting
 from refinery.runtime.background_loop import run_in_background
 from refinery.runtime.fingerprint import file_fingerprint, id_number
@@ -168,7 +168,7 @@ async def _label(
     recipe: DistillRecipe,
     total: int,
     store: ReplyStore,
-    retriever: Any,
+    retriever: Retriever | None,
     writer: LabelWriter,
     lasting: dict[str, RejectedRow],
 ) -> dict[str, Any]:

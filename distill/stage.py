@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refinery.runtime.stages import Stage
+
+if TYPE_CHECKING:
+    from refinery.reporting.figures import Panel
 
 
 class DistillStage(Stage):
@@ -21,7 +24,7 @@ class DistillStage(Stage):
 
         return main(argv)
 
-    def panels(self, runs: Sequence[Path]) -> Any:
+    def panels(self, runs: Sequence[Path]) -> "list[Panel]":
         """The balance of labels, and what rows cost."""
         from distill.viewing.plot import panels
 

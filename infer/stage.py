@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refinery.runtime.stages import Stage
+
+if TYPE_CHECKING:
+    from refinery.reporting.figures import Panel
 
 
 class InferStage(Stage):
@@ -28,7 +31,7 @@ class InferStage(Stage):
 
         return commands
 
-    def panels(self, runs: Sequence[Path]) -> Any:
+    def panels(self, runs: Sequence[Path]) -> "list[Panel]":
         """The figures of infer runs: accuracy against cost, selections and actions."""
         from infer.viewing.plot import panels
 

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refinery.runtime.stages import Stage
+
+if TYPE_CHECKING:
+    from refinery.reporting.figures import Panel
 
 
 class TrainStage(Stage):
@@ -28,7 +31,7 @@ class TrainStage(Stage):
 
         return commands
 
-    def panels(self, runs: Sequence[Path]) -> Any:
+    def panels(self, runs: Sequence[Path]) -> "list[Panel]":
         """Losses, scores and learning rates, step by step."""
         from train.plot import panels
 

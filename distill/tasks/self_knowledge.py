@@ -6,14 +6,15 @@ it knows.
 """
 
 import asyncio
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import BaseModel, Field
 
 from distill.label_context import LabelContext
 from distill.tasks.base import LabelTask
-from distill.teacher.teacher import RejectedRow, RequestLog
+from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Question
+from refinery.llms.base import LLM
 from refinery.metrics.squad import exact_match, token_f1
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
@@ -90,8 +91,9 @@ async def _closed_book_answers(question: Question, context: LabelContext, asked:
         raise options.fault("samples", f"{options.samples} greedy answers are all the same. Set {key} above 0, or samples to 1.")
     prompt = render_prompt(_prompt_name(context), question=question.text)
     if recipe.target_endpoint:
-        return await asyncio.gather(*(context.target.text(prompt, asked, rollout=rollout) for rollout in range(options.samples)))
-    asked_alone = context.target.context(prompt)
+        endpoint = cast(Teacher, context.target)
+        return await asyncio.gather(*(endpoint.text(prompt, asked, rollout=rollout) for rollout in range(options.samples)))
+    asked_alone = cast(LLM, context.target).context(prompt)
     sampled = (asked_alone.generate(max_new_tokens=recipe.max_new_tokens, temperature=temperature) for _ in range(options.samples))
     return [generation.text for generation in await asyncio.gather(*sampled)]
 

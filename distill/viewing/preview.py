@@ -13,7 +13,7 @@ from distill.tasks.base import LabelTask
 from distill.teacher.budget import Budget
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow
-from refinery.retrievers.base import build_retriever
+from refinery.retrievers.base import Retriever, build_retriever
 
 _PILOT_ROWS = 200
 
@@ -80,5 +80,5 @@ def _interval(values: Any, total: int, form: str) -> str:
     return f"{max(0.0, middle - error):{form}} to {middle + error:{form}}"
 
 
-def _retriever(recipe: DistillRecipe) -> Any:
+def _retriever(recipe: DistillRecipe) -> Retriever | None:
     return build_retriever(recipe.retriever) if recipe.retriever else None

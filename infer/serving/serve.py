@@ -50,7 +50,7 @@ def serve(recipe: PipelineRecipe, *, host: str, port: int, api_key_env: str | No
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def build_app(pipeline: Pipeline, *, guard: Guard | None = None, timeout_seconds: float = 600.0) -> Any:
+def build_app(pipeline: Pipeline, *, guard: Guard | None = None, timeout_seconds: float = 600.0) -> Starlette:
     """The ASGI application for a loaded pipeline; without a guard, anyone may send requests."""
     service = _Service(pipeline, guard or Guard(), timeout_seconds)
     routes = [

@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.steps.selection import LEARNED, STRATEGIES, Definition, select_path
 from refinery.contract.records import iter_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.reporting.figures import Panel, draw_bars, draw_lines, draw_points, draw_shares
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Score = tuple[float, float, float]  # mean, low, high, in percent
 _UPPER_BOUND = "upper_bound"
@@ -110,10 +113,10 @@ def _selections(trees: dict[str, StoredRun], metric: str) -> Panel:
     return Panel("selections", "Selections and upper bound (RQ-RAG Fig. 3)", lambda axes: draw_bars(axes, groups, label=f"{metric} (%)"))
 
 
-def _draw_actions(trees: dict[str, StoredRun]) -> Callable[[Any], None]:
+def _draw_actions(trees: dict[str, StoredRun]) -> "Callable[[Axes], None]":
     """Draw the actions' shares; counting them reads every prediction, so it is done only when they are drawn."""
 
-    def draw(axes: Any) -> None:
+    def draw(axes: "Axes") -> None:
         groups = {}
         for name, run in trees.items():
             for strategy, shares in _action_shares(run).items():

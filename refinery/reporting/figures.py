@@ -7,9 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refinery.errors import RunDirError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FORMATS = (".png", ".svg")
 # Okabe and Ito's colours, which colour-blind readers tell apart, without the yellow that white paper swallows.
@@ -38,7 +41,7 @@ class Panel:
 
     name: str
     title: str
-    draw: Callable[[Any], None]
+    draw: "Callable[[Axes], None]"
 
 
 def save_figure(panels: Sequence[Panel], output: Path, *, only: Sequence[str] = ()) -> list[str]:
@@ -72,7 +75,7 @@ def save_figure(panels: Sequence[Panel], output: Path, *, only: Sequence[str] = 
     return [panel.name for panel in chosen]
 
 
-def draw_bars(axes: Any, groups: dict[str, dict[str, tuple[float, float, float]]], *, label: str) -> None:
+def draw_bars(axes: "Axes", groups: dict[str, dict[str, tuple[float, float, float]]], *, label: str) -> None:
     """Bars by group and series, each (mean, low, high), with the mean written on it."""
     series = list(dict.fromkeys(name for values in groups.values() for name in values))
     width = 0.8 / len(series)
@@ -91,7 +94,7 @@ def draw_bars(axes: Any, groups: dict[str, dict[str, tuple[float, float, float]]
         axes.legend(ncols=min(len(series), 4), loc="upper center", bbox_to_anchor=(0.5, -0.12))
 
 
-def draw_shares(axes: Any, groups: dict[str, dict[str, float]], *, label: str) -> None:
+def draw_shares(axes: "Axes", groups: dict[str, dict[str, float]], *, label: str) -> None:
     """Stacked bars of what adds up to one, a bar a group."""
     series = list(dict.fromkeys(name for values in groups.values() for name in values))
     bottoms = [0.0] * len(groups)
@@ -110,7 +113,7 @@ def draw_shares(axes: Any, groups: dict[str, dict[str, float]], *, label: str) -
     axes.legend(ncols=min(len(series), 3), loc="upper center", bbox_to_anchor=(0.5, -0.12))
 
 
-def draw_lines(axes: Any, lines: dict[str, list[tuple[float, float]]], *, across: str, label: str) -> None:
+def draw_lines(axes: "Axes", lines: dict[str, list[tuple[float, float]]], *, across: str, label: str) -> None:
     """Lines by name through points (x, y), with a mark at each where they are few."""
     for number, (name, points) in enumerate(lines.items()):
         marker = "o" if len(points) <= 30 else None
@@ -121,7 +124,7 @@ def draw_lines(axes: Any, lines: dict[str, list[tuple[float, float]]], *, across
         axes.legend()
 
 
-def draw_points(axes: Any, points: dict[str, tuple[float, tuple[float, float, float]]], *, across: str, label: str) -> None:
+def draw_points(axes: "Axes", points: dict[str, tuple[float, tuple[float, float, float]]], *, across: str, label: str) -> None:
     """A labelled point (x, (mean, low, high)) a name; a logarithmic axis where costs are far apart."""
     for number, (name, (x, (mean, low, high))) in enumerate(points.items()):
         colour = COLOURS[number % len(COLOURS)]
@@ -135,7 +138,7 @@ def draw_points(axes: Any, points: dict[str, tuple[float, tuple[float, float, fl
     axes.set_ylabel(label)
 
 
-def _name_groups(axes: Any, groups: dict[str, Any]) -> None:
+def _name_groups(axes: "Axes", groups: dict[str, Any]) -> None:
     axes.set_xticks(range(len(groups)), [_plain(name) for name in groups])
     axes.grid(visible=False, axis="x")
 
