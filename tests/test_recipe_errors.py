@@ -66,16 +66,16 @@ FAULTS = [
     ("infer", {"sub_models": {"judge": {"base": "x"}}}, "sub_models.judge: decoder 'direct' has no such role. Roles: none."),
     ("infer", {"decoder": "migres", "retriever": BM25, "options": {"entailment": "nli"}}, "sub_models.entailment: is missing, and decoder"),
     ("infer", {"decoder": "skr", "retriever": BM25, "options": {"judge": "knn"}}, "options: judge knn needs 'labels'"),
-    ("infer", {"decoder": "rag", "retriever": BM25 | {"index": "i"}}, "retriever: name the corpus by"),
-    ("infer", {"decoder": "rag", "retriever": BM25 | {"options": {"stemmer": "porto"}}}, "retriever.options.stemmer: there is none called"),
+    ("infer", {"decoder": "rag", "retriever": BM25 | {"index": "i"}}, "retriever: name the corpus with either"),
+    ("infer", {"decoder": "rag", "retriever": BM25 | {"options": {"stemmer": "porto"}}}, "retriever.options.stemmer: no stemmer is called"),
     ("infer", {"decoder": "rag", "retriever": BM25 | {"options": {"stopwords": "xx"}}}, "retriever.options.stopwords: xx"),
     ("infer", {"decoder": "rag", "retriever": {"name": "bm25"}}, "retriever.passages: is missing, and so is `index`."),
     (
         "infer",
         {"decoder": "rag", "retriever": {"name": "hybrid", "options": {"of": [BM25, BM25 | {"options": {"stemmer": "porto"}}]}}},
-        "retriever.options.of.1.options.stemmer: there is none called",
+        "retriever.options.of.1.options.stemmer: no stemmer is called",
     ),
-    ("infer", {"decoder": "rag", "retriever": {"name": "candidates", "cache": "c.sqlite"}}, "retriever.cache: candidates does not say"),
+    ("infer", {"decoder": "rag", "retriever": {"name": "candidates", "cache": "c.sqlite"}}, "retriever.cache: candidates has no revision"),
 ]
 
 

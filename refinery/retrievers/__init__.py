@@ -1,1 +1,1 @@
-"""Retrievers behind one protocol."""
+"""Retrievers, all with one protocol."""

@@ -1,6 +1,6 @@
 """The retriever protocol, its configuration, and how a corpus is read into memory.
 
-A back-end is one file with a function `build`; `name: my_lab.colbert` in a recipe finds it outside this project too:
+A back-end is one file with a function `build`. It may be outside this project: a recipe names it, as in `name: my_lab.colbert`.
 
     class Options(Recipe):
         url: str
@@ -12,7 +12,7 @@ A back-end is one file with a function `build`; `name: my_lab.colbert` in a reci
     def build(config: RetrieverConfig, options: Options) -> ColBert:
         return ColBert(options.url)
 
-One that is indexed by `refinery index`, or that searches other retrievers, declares `RETRIEVER = RetrieverPlugin(...)` as well.
+A back-end that `refinery index` builds an index for, or that searches other retrievers, also declares `RETRIEVER = RetrieverPlugin(...)`.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,63 +32,63 @@ from refinery.runtime.recipe import NoOptions, Recipe, apply_overrides, build_re
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A retrieved passage and its retrieval score; hits come best first."""
+    """A retrieved passage and its retrieval score. Hits are sorted best first."""
 
     passage: Passage
     retrieval_score: float
 
 
 class Retriever(Protocol):
-    """Finds passages for a query. A subclass sets of the two fields those that it knows.
+    """Finds passages for a query. A subclass sets those of the two fields that it knows.
 
-    `revision` is a text that changes with anything its hits depend on: searches are kept by it. It is None where hits depend on the
-    question, or on something that has no revision. `corpus_hash` is the same for every retriever over one corpus.
+    `revision` is a text that changes with anything the hits depend on; it is part of the key of cached searches. It is None when hits
+    depend on the question, or on something without a revision. `corpus_hash` is the same for every retriever over one corpus.
     """
 
     revision: str | None = None
     corpus_hash: str | None = None
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
-        """The `k` best hits; `question` is the one asked, for retrievers that search its own candidate passages.
+        """The `k` best hits. `question` is the user's question, for retrievers that search its own candidate passages.
 
-        Raises RetrievalError when this search cannot be made.
+        Raises RetrievalError when the search fails.
         """
         ...
 
 
 class RetrieverConfig(Recipe):
-    """Which retriever searches which corpus."""
+    """The retriever and the corpus it searches."""
 
     name: str = Field(default="bm25", description="a file of refinery/retrievers, an entry point of that group, or a module of your own")
     passages: Path | None = Field(default=None, description="JSON Lines, Parquet, DPR's TSV or a folder of texts, searched in memory")
-    index: Path | None = Field(default=None, description="a folder that `refinery index` made, in place of `passages`")
-    options: dict[str, Any] = Field(default={}, description="the retriever's own switches")
-    cache: Path | None = Field(default=None, description="a file that keeps searches between runs")
+    index: Path | None = Field(default=None, description="a folder that `refinery index` made, instead of `passages`")
+    options: dict[str, Any] = Field(default={}, description="the retriever's own options")
+    cache: Path | None = Field(default=None, description="a file that stores searches between runs")
 
     @property
     def corpus_files(self) -> list[Path]:
-        """Files that change when the corpus does."""
+        """The files whose content changes when the corpus does."""
         return [self.passages] if self.passages else [self.index / "index.json"] if self.index else []
 
     @model_validator(mode="after")
     def _one_corpus(self) -> "RetrieverConfig":
         if self.passages and self.index:
-            raise ValueError("name the corpus by `passages` (searched in memory) or by `index` (memory-mapped), one of the two")
+            raise ValueError("name the corpus with either `passages` (searched in memory) or `index` (memory-mapped)")
         return self
 
 
 class IndexOptions(Recipe):
-    """Base of the options of a retriever that keeps an index; those in `SEARCH_ONLY` may differ from what it was built with."""
+    """Base of the options of a retriever with an index. Options in `SEARCH_ONLY` may differ from those that the index was built with."""
 
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Indexing:
-    """How `refinery index` writes what a retriever searches; the retriever opens it where `config.index` names the folder.
+    """How `refinery index` writes the index of a retriever, which opens it when `config.index` names the folder.
 
-    `build_index(passages, folder, options)` goes on where an earlier call stopped. `estimate_bytes(num_passages, sample, options)` is
-    the (memory, disk) that this takes.
+    `build_index(passages, folder, options)` continues where an earlier call stopped. `estimate_bytes(num_passages, sample, options)` is
+    the (memory, disk) that the build takes, in bytes.
     """
 
     build_index: Callable[[Sequence[Passage], Path, Any], None]
@@ -103,7 +103,7 @@ def _no_parts(options: Any) -> Sequence[RetrieverConfig]:
 class RetrieverPlugin:
     """What a retriever's file declares as `RETRIEVER`.
 
-    `build(config, options)` makes the retriever. `parts(options)` names the retrievers inside this one, whose corpora it searches.
+    `build(config, options)` makes the retriever. `parts(options)` lists the retrievers inside this one, whose corpora it searches.
     """
 
     build: Callable[[RetrieverConfig, Any], Retriever]
@@ -120,7 +120,7 @@ RETRIEVERS = PluginKind("retriever", "refinery.retrievers", RetrieverPlugin, "RE
 
 
 def load_retriever_config(path: Path, overrides: Sequence[str] = ()) -> RetrieverConfig:
-    """The configuration in a retriever's recipe, or that of an index folder. Raises RecipeError with one line per fault."""
+    """The configuration in a retriever's recipe or in an index folder. Raises RecipeError with one line per fault."""
     if not path.is_dir():
         return load_recipe(path, RetrieverConfig, overrides)
     names_retriever = any(override.startswith("name=") for override in overrides)
@@ -129,8 +129,8 @@ def load_retriever_config(path: Path, overrides: Sequence[str] = ()) -> Retrieve
 
 
 def index_values(folder: Path, *, names_retriever: bool = False) -> dict[str, Any]:
-    """The configuration of an index folder. One that came from elsewhere chooses no code to run: the caller `names_retriever`, or it must
-    be an installed one, else PluginError is raised."""
+    """The configuration of an index folder. An index from elsewhere must not choose which code runs: unless the caller passes
+    `names_retriever`, its retriever must be an installed one, else PluginError is raised."""
     from refinery.retrievers.index.manifest import read_manifest
 
     name = read_manifest(folder).name
@@ -140,9 +140,9 @@ def index_values(folder: Path, *, names_retriever: bool = False) -> dict[str, An
 
 
 def build_retriever(config: RetrieverConfig) -> Retriever:
-    """The configured retriever over its corpus; equal searches are run once.
+    """The configured retriever over its corpus. Equal searches run only once.
 
-    Raises RecordError when the corpus cannot be read, RetrievalError for an index that is not what it was, RecipeError for an option.
+    Raises RecordError for a corpus that cannot be read, RetrievalError for an index that has changed, and RecipeError for a wrong option.
     """
     from refinery.retrievers.index.manifest import IndexedRetriever, self_test
     from refinery.retrievers.search.cache import CachedRetriever
@@ -152,20 +152,20 @@ def build_retriever(config: RetrieverConfig) -> Retriever:
     if config.index:
         self_test(config.index, plugins.checked(retriever, IndexedRetriever, where))
     if config.cache and retriever.revision is None:
-        raise config.fault("cache", f"{config.name} does not say what it searches, or it depends on the question. Leave it out.")
+        raise config.fault("cache", f"{config.name} has no revision, or its hits depend on the question. Leave it out.")
     return CachedRetriever(retriever, config.cache)
 
 
 def load_plugin(config: RetrieverConfig) -> RetrieverPlugin:
-    """What the configuration's `name` names. Raises PluginError."""
+    """The plugin that the configuration names. Raises PluginError."""
     with config.at("name"):
         return plugins.find(RETRIEVERS, config.name)
 
 
 def retriever_options(config: RetrieverConfig) -> Any:
-    """The retriever's options, validated; what the recipe leaves out, an index says.
+    """The retriever's validated options. For options that the recipe leaves out, those of the index are used.
 
-    Raises RecipeError for an unknown or wrong one, PluginError for an unknown retriever, RetrievalError for another retriever's index.
+    Raises RecipeError for an unknown or wrong option, PluginError for an unknown retriever, RetrievalError for another retriever's index.
     """
     from refinery.retrievers.index.manifest import check_name, read_manifest
 
@@ -178,7 +178,7 @@ def retriever_options(config: RetrieverConfig) -> Any:
 
 
 def read_passages(path: Path, *, words_per_passage: int = 100) -> Sequence[Passage]:
-    """Read a corpus into memory; ids must be unique. Documents are cut as `iter_passages` cuts them."""
+    """Read a corpus into memory. Ids must be unique. Documents are cut as by `iter_passages`."""
     passages = list(iter_passages(path, words_per_passage=words_per_passage))
     if not passages:
         raise RecordError(f"{path}: has no rows. It should hold one Passage per line.")
@@ -193,5 +193,5 @@ def read_passages(path: Path, *, words_per_passage: int = 100) -> Sequence[Passa
 def corpus_in_memory(config: RetrieverConfig) -> Sequence[Passage]:
     """The passages of a configuration without an index. Raises RecipeError when it names none."""
     if config.passages is None:
-        raise config.fault("passages", f"is missing, and so is `index`. {config.name} searches the corpus that one of them names.")
+        raise config.fault("passages", f"is missing, and so is `index`. {config.name} needs one of them to find its corpus.")
     return read_passages(config.passages)

@@ -1,6 +1,6 @@
 """BM25 (bm25s) over a corpus in memory, or over an index on disk. Title and text are indexed together.
 
-Passages and queries go through one tokenizer; an index remembers what it made of a sentence, and is refused where that has changed.
+Passages and queries share one tokenizer. An index stores the tokens of a test sentence and is refused when these have changed.
 """
 
 import json
@@ -24,23 +24,23 @@ from refinery.retrievers.index.postings import build_postings
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
 
-logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it builds, at a level of its own
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it builds, and sets its level itself
 
-# A search of fewer passages takes under a few milliseconds: less than it costs to leave the event loop, where decoders wait together.
+# Searching fewer passages takes at most a few milliseconds, less than moving the search to a thread off the event loop.
 _SEARCHED_AT_ONCE = 100_000
 _WORD = re.compile(r"\b\w\w+\b")
-_MOST_WORDS = 1_024  # of a query, as Lucene's maxClauseCount
+_MOST_WORDS = 1_024  # of a query, like Lucene's maxClauseCount
 _PROBE = "Running shoes were generously organised in the cities' universities, 1984."
 _TOKENIZER_FILE = "tokenizer.json"
-_PASSAGES_PER_PART = 20_000  # tokenized at once: what bounds the memory of a build
+_PASSAGES_PER_PART = 20_000  # tokenized at once; bounds a build's memory
 
 
 class Options(IndexOptions):
-    """BM25's parameters, and what is done to words; all of them are part of an index."""
+    """BM25's parameters and how words are normalized. All of them are part of an index."""
 
-    k1: float = Field(default=0.9, description="pyserini's, the papers' BM25 baselines", ge=0)
+    k1: float = Field(default=0.9, description="pyserini's default, used by the papers' BM25 baselines", ge=0)
     b: float = Field(default=0.4, description="pyserini's", ge=0, le=1)
-    stemmer: str | None = Field(default="porter", description="a Snowball algorithm, or null; pyserini stems by Porter")
+    stemmer: str | None = Field(default="porter", description="a Snowball algorithm, or null; pyserini uses Porter")
     stopwords: str | None = Field(default="en", description="the language whose stop words bm25s leaves out, or null")
 
 
@@ -60,16 +60,16 @@ class Bm25(Retriever):
 
     @classmethod
     def open(cls, folder: Path, options: Options) -> "Bm25":
-        """A memory-mapped index that `build_index` made. Raises RetrievalError when it is not what it was."""
+        """A memory-mapped index that `build_index` made. Raises RetrievalError when it has changed."""
         passages, manifest = open_index(folder, "bm25", options)
         noted = json.loads((folder / _TOKENIZER_FILE).read_text(encoding="utf-8"))
         if (words := Tokenizer(options)([_PROBE])[0]) != noted:
             raise RetrievalError(
-                f"{folder}: was built with a tokenizer that makes {noted} of a sentence; here it is {words}. Build it again."
+                f"{folder}: was built with a tokenizer that splits the test sentence into {noted}, not into {words}. Build it again."
             )
         retriever = cls.__new__(cls)
         index = bm25s.BM25.load(folder, mmap=True)
-        # Still memory-mapped; slices of np.memmap itself cost as much as the scoring.
+        # Still memory-mapped, but slices of np.memmap itself would cost as much as the scoring.
         index.scores |= {name: np.asarray(index.scores[name]) for name in ("data", "indices", "indptr")}
         retriever._set(index, passages, options, manifest.corpus_hash)
         return retriever
@@ -81,7 +81,7 @@ class Bm25(Retriever):
         self._batcher = Batcher(in_thread(self.search_all), max_batch=64) if len(passages) > _SEARCHED_AT_ONCE else None
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
-        """The `k` best hits with a positive score; of equal ones the first in the corpus."""
+        """The `k` best hits with a positive score. Ties go to the first passage in the corpus."""
         return await self._batcher((query, k)) if self._batcher else self._search(query, k)
 
     def search_all(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
@@ -95,16 +95,16 @@ class Bm25(Retriever):
 
 
 class Tokenizer:
-    """Lower-cased words of two characters and more, without stop words, stemmed: what `bm25s.tokenize` makes, a query at a time.
+    """Lower-cased words of at least two characters, stemmed and without stop words, like `bm25s.tokenize` for one query at a time.
 
-    Raises RecipeError for a language that there are no stop words or no stemmer of.
+    Raises RecipeError for a language without stop words or without a stemmer.
     """
 
     def __init__(self, options: Options) -> None:
         import Stemmer
 
         if options.stemmer and options.stemmer not in Stemmer.algorithms():
-            raise options.fault("stemmer", f"there is none called '{options.stemmer}'. Available: {', '.join(Stemmer.algorithms())}.")
+            raise options.fault("stemmer", f"no stemmer is called '{options.stemmer}'. Available: {', '.join(Stemmer.algorithms())}.")
         try:
             self._stopwords = frozenset(BM25sTokenizer(stopwords=options.stopwords or []).stopwords)
         except ValueError as error:
@@ -117,14 +117,14 @@ class Tokenizer:
 
 
 def best_positions(scores: Any, k: int) -> list[int]:
-    """Positions of the `k` highest positive scores, best first, of equal ones the first."""
+    """Positions of the `k` highest positive scores, best first. Ties go to the first position."""
     at_least = _lower_bound(scores, k)
     found = np.flatnonzero(scores >= at_least) if at_least > 0 else np.flatnonzero(scores > 0)
     return found[np.lexsort((found, -scores[found]))][:k].tolist()
 
 
 def _lower_bound(scores: Any, k: int) -> float:
-    """At most the k-th highest score: of about 8 k groups, k have a highest one of at least this. 20 times quicker than np.partition."""
+    """A lower bound of the k-th highest score: the k-th highest of the maxima of about 8 k groups. 20 times faster than np.partition."""
     rows = len(scores) // (8 * k)
     if rows < 2:
         return 0.0
@@ -134,18 +134,18 @@ def _lower_bound(scores: Any, k: int) -> float:
 
 
 def build(config: RetrieverConfig, options: Options) -> Bm25:
-    """Over the configuration's index, or its passages in memory."""
+    """A retriever over the configuration's index, or over its passages in memory."""
     return Bm25.open(config.index, options) if config.index else Bm25(corpus_in_memory(config), options)
 
 
 def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> None:
-    """Write the index of `passages` into `folder`, going on where an earlier call stopped."""
+    """Write the index of `passages` into `folder`, continuing where an earlier call stopped."""
     build_postings(passages, folder, Tokenizer(options), k1=options.k1, b=options.b, passages_per_part=_PASSAGES_PER_PART)
     (folder / _TOKENIZER_FILE).write_text(json.dumps(Tokenizer(options)([_PROBE])[0]), encoding="utf-8")
 
 
 def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
-    """(memory, disk) that `build_index` takes for a corpus of which `sample` is the beginning."""
+    """The (memory, disk) in bytes that `build_index` takes for a corpus that begins with `sample`."""
     words = [set(of) for of in Tokenizer(options)([searched_text(passage) for passage in sample])]
     pairs = num_passages * sum(map(len, words)) / len(words)
     # Heaps' law: the words of a corpus grow with about the square root of its length.

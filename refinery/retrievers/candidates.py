@@ -1,4 +1,4 @@
-"""Search within each question's own passages, as the multi-hop datasets give them (RQ-RAG's `bm25_candidates` and `openai_embed`)."""
+"""Search each question's own passages, which multi-hop datasets provide (RQ-RAG's `bm25_candidates` and `openai_embed`)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,26 +21,26 @@ _MOST_ENCODED = 512  # texts of one batch
 
 
 class Options(Recipe):
-    """How passages are scored."""
+    """How a question's passages are scored."""
 
     scoring: Literal["bm25", "okapi", "embeddings"] = Field(
-        default="bm25", description="okapi: as RQ-RAG's code scores them, by words split at spaces, case and all"
+        default="bm25", description="okapi: as in RQ-RAG's code, over case-sensitive words split at spaces"
     )
     bm25_options: bm25.Options = bm25.Options()
     encoder: EncoderConfig | None = Field(
-        default=None, description="for embeddings; the authors take text-embedding-3-large", validate_default=True
+        default=None, description="for embeddings; the authors use text-embedding-3-large", validate_default=True
     )
 
     @field_validator("encoder")
     @classmethod
     def _embeddings_need_an_encoder(cls, encoder: EncoderConfig | None, info: ValidationInfo) -> EncoderConfig | None:
         if (encoder is None) == (info.data.get("scoring") == "embeddings"):
-            raise ValueError("`encoder` goes with scoring: embeddings, and that with `encoder`")
+            raise ValueError("`encoder` and scoring: embeddings need each other")
         return encoder
 
 
 class Candidates(Retriever):
-    """Ranks the passages that the question brings. What is made of them is kept for the question's next search."""
+    """Ranks the passages that come with the question. Their tokens or vectors are kept for the question's next search."""
 
     def __init__(self, options: Options | None = None) -> None:
         self._options = options or Options()
@@ -53,7 +53,7 @@ class Candidates(Retriever):
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
         """The `k` best of the question's own passages. Raises RecordError when it has none."""
         if question is None or not question.passages:
-            raise RecordError("retriever candidates: the question brings no passages of its own. Use retriever bm25 with a corpus.")
+            raise RecordError("retriever candidates: the question comes without passages. Use retriever bm25 with a corpus.")
         return await self._search(query, k, question.id, question.passages)
 
     async def _by_bm25(self, query: str, k: int, question_id: str, passages: list[Passage]) -> list[Hit]:
@@ -93,13 +93,13 @@ class Candidates(Retriever):
 
 
 def _best(passages: list[Passage], scores: list[float], k: int) -> list[Hit]:
-    """The highest scores first, of equal ones the first, as the authors' sort has them."""
+    """The `k` hits with the highest scores. Ties keep their order, as in the authors' sort."""
     order = sorted(range(len(passages)), key=lambda position: -scores[position])
     return [Hit(passages[position], scores[position]) for position in order[:k]]
 
 
 def build(config: RetrieverConfig, options: Options) -> Candidates:
-    """Over no corpus; the questions bring their passages."""
+    """A retriever without a corpus: the questions come with their passages."""
     return Candidates(options)
 
 

@@ -1,6 +1,6 @@
 """Dense retrieval: passages and queries as vectors of one encoder, compared by inner product (faiss).
 
-Contriever-MS-MARCO, RA-ISF's retriever, is a bare encoder and is mean-pooled; models with a pooling of their own keep it.
+Contriever-MS-MARCO, RA-ISF's retriever, is a bare encoder, so its outputs are mean-pooled. Models that define a pooling keep it.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ _ENCODED_AT_ONCE = 2_048
 
 
 class Options(IndexOptions):
-    """The encoder, and the index of its vectors."""
+    """The encoder and the index of its vectors."""
 
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset({"search_parameters", "encoder"})
 
     encoder: EncoderConfig
     faiss: str = Field(default="Flat", description="Flat (exact), HNSW32 or IVF4096,PQ64", pattern=r"^(Flat|HNSW\d+|IVF\d+,PQ\d+(x4)?)$")
     search_parameters: str | None = Field(
-        default=None, description="faiss's own, such as nprobe=64 (IVF, the default) or efSearch=128 (HNSW)"
+        default=None, description="faiss's parameters, such as nprobe=64 (IVF, the default) or efSearch=128 (HNSW)"
     )
 
 
@@ -44,7 +44,7 @@ class Dense(Retriever):
         self.revision = text_fingerprint(["dense", corpus, options.model_dump_json()])
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
-        """The `k` passages with the highest inner products. Queries asked for together are encoded together."""
+        """The `k` passages with the highest inner products. Concurrent queries are encoded in one batch."""
         return await self._batcher((query, k))
 
     def search_all(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
@@ -60,7 +60,7 @@ class Dense(Retriever):
 
 
 def build(config: RetrieverConfig, options: Options) -> Dense:
-    """Over the configuration's index, or its passages, encoded now and kept in memory."""
+    """A retriever over the configuration's index, or over its passages, which are encoded now and kept in memory."""
     vectors = _vectors_module(options)
     if config.index:
         passages, manifest = open_index(config.index, "dense", options)
@@ -83,12 +83,12 @@ def build(config: RetrieverConfig, options: Options) -> Dense:
 
 
 def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> None:
-    """Write the vectors of `passages` into `folder`, going on where an earlier call stopped."""
+    """Write the vectors of `passages` into `folder`, continuing where an earlier call stopped."""
     _vectors_module(options).build_vectors(passages, folder, load_encoder(options.encoder).passages, options.faiss)
 
 
 def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
-    """(memory, disk) that `build_index` takes, the encoder's own memory aside."""
+    """The (memory, disk) in bytes that `build_index` takes, without the encoder's own memory."""
     dimensions = load_encoder(options.encoder).passages([searched_text(sample[0])]).shape[1]
     memory, disk = _vectors_module(options).bytes_per_vector(options.faiss, dimensions)
     return num_passages * memory + (1 << 28), num_passages * disk
@@ -101,5 +101,5 @@ def _vectors_module(options: Options) -> Any:
     try:
         from refinery.retrievers.index import vectors
     except ImportError:
-        raise options.fault("faiss", 'vectors need the extra. Install it: pip install "rag-refinery[dense]"') from None
+        raise options.fault("faiss", 'needs the extra for vectors. Install it: pip install "rag-refinery[dense]"') from None
     return vectors

@@ -9,7 +9,7 @@ from refinery.retrievers.base import Hit, Retriever
 
 @dataclass(slots=True)
 class FakeRetriever(Retriever):
-    """A `Retriever` that finds `script(query)`, best first. `calls` remembers the queries, in order."""
+    """A `Retriever` that finds `script(query)`, best first. `calls` records the queries in order."""
 
     script: Callable[[str], Sequence[Passage]]
     calls: list[str] = field(default_factory=list)

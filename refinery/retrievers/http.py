@@ -1,4 +1,4 @@
-"""A retriever behind Search-R1's `/retrieve` contract: its own server, or `refinery serve-retriever`."""
+"""A retriever behind Search-R1's `/retrieve` contract: Search-R1's own server, or `refinery serve-retriever`."""
 
 import asyncio
 import os
@@ -16,20 +16,18 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """Where the server is, and how long it is waited for."""
+    """Where the server is, and how long to wait for it."""
 
     url: str = Field(description="such as http://127.0.0.1:8000/retrieve", pattern=r"^https?://")
-    revision: str | None = Field(
-        default=None, description="your name for what the server searches; with it, searches can be kept between runs"
-    )
-    api_key_env: str | None = Field(default=None, description="environment variable that holds the server's key, where it asks for one")
+    revision: str | None = Field(default=None, description="your name for the server's corpus; needed to store searches between runs")
+    api_key_env: str | None = Field(default=None, description="environment variable that holds the server's key, if it needs one")
     timeout_seconds: float = Field(default=60, gt=0)
-    tries: int = Field(default=3, description="of a request; each further one waits twice as long", ge=1)
+    tries: int = Field(default=3, description="tries per request; the wait doubles before each retry", ge=1)
     queries_per_request: int = Field(default=64, ge=1)
 
 
 class _Document(BaseModel):
-    """A passage as the server gives it: with title and text, or with both in `contents`, the title first and in quotes."""
+    """A passage as the server returns it: with title and text, or with both in `contents`, the title first and in quotes."""
 
     id: str | int | None = None
     title: str | None = None
@@ -47,7 +45,7 @@ class _Reply(BaseModel):
 
 
 class Http(Retriever):
-    """Sends queries that are asked for together in one request."""
+    """Sends concurrent queries in one request."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -55,7 +53,7 @@ class Http(Retriever):
         self.revision = text_fingerprint(["http", options.url, options.revision]) if options.revision else None
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
-        """The server's hits. Raises RetrievalError when it does not answer, or not by the contract."""
+        """The server's hits. Raises RetrievalError when it does not answer, or its answer breaks the contract."""
         return await self._searches((query, k))
 
     async def _post(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
@@ -104,7 +102,7 @@ def _hit(scored: _Scored) -> Hit:
 
 
 def build(config: RetrieverConfig, options: Options) -> Http:
-    """Over whatever the server searches."""
+    """A retriever over the server's corpus."""
     return Http(options)
 
 

@@ -1,4 +1,4 @@
-"""Several retrievers over one corpus, joined by reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009)."""
+"""Several retrievers over one corpus, combined by reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """Which retrievers, and how their hits are joined."""
+    """The retrievers, and how their hits are combined."""
 
     of: list[RetrieverConfig] = Field(description="the retrievers, each with its own corpus or index", min_length=2)
-    pool: int = Field(default=100, description="hits taken of each; MIGRES takes 50 of two", ge=1)
+    pool: int = Field(default=100, description="hits taken from each retriever; MIGRES takes 50 from each of two", ge=1)
     constant: int = Field(default=60, description="the k of reciprocal rank fusion; 60 in its paper", ge=0)
 
 
@@ -31,7 +31,7 @@ class Hybrid(Retriever):
         self.corpus_hash = hashes.pop() if len(hashes) == 1 else None
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
-        """The `k` best of what the retrievers found together."""
+        """The `k` best of all hits."""
         pool = max(k, self._options.pool)
         found = await asyncio.gather(*(retriever.search(query, k=pool, question=question) for retriever in self._retrievers))
         passages: dict[str, Passage] = {}
@@ -40,12 +40,12 @@ class Hybrid(Retriever):
             for position, hit in enumerate(hits, 1):
                 passages.setdefault(hit.passage.id, hit.passage)
                 scores[hit.passage.id] = scores.get(hit.passage.id, 0.0) + 1 / (self._options.constant + position)
-        best = sorted(scores, key=lambda passage_id: -scores[passage_id])[:k]  # of equal ones, the first retriever's come first
+        best = sorted(scores, key=lambda passage_id: -scores[passage_id])[:k]  # ties go to the first retriever
         return [Hit(passages[passage_id], scores[passage_id]) for passage_id in best]
 
 
 def build(config: RetrieverConfig, options: Options) -> Hybrid:
-    """Over the retrievers that the options name; a part without a corpus searches the one that `passages` names."""
+    """A retriever over those that the options name. One without a corpus searches the corpus of this configuration."""
     return Hybrid([build_retriever(part_of(config, part)) for part in options.of], options)
 
 
@@ -53,5 +53,5 @@ RETRIEVER = RetrieverPlugin(build, Options, parts=lambda options: options.of)
 
 
 def part_of(config: RetrieverConfig, part: RetrieverConfig) -> RetrieverConfig:
-    """A retriever inside another: over its own corpus, or else over that of the other."""
+    """A retriever inside another: over its own corpus, or else over the outer retriever's."""
     return part if part.passages or part.index else part.model_copy(update={"passages": config.passages})

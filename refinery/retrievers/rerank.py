@@ -1,4 +1,4 @@
-"""A cross-encoder over the hits of another retriever (MIGRES: bge-reranker-base over 50 hits, by its raw logit)."""
+"""A cross-encoder that reranks the hits of another retriever (MIGRES: bge-reranker-base over 50 hits, by its raw logit)."""
 
 from pydantic import Field
 
@@ -11,14 +11,14 @@ from refinery.runtime.fingerprint import text_fingerprint
 
 
 class Options(CrossEncoderConfig):
-    """The retriever, and the model that looks at its hits again."""
+    """The retriever, and the model that reranks its hits."""
 
     over: RetrieverConfig = Field(description="the retriever whose hits are reranked")
     pool: int = Field(default=50, description="hits reranked for each query (MIGRES Table 11)", ge=1)
 
 
 class Rerank(Retriever):
-    """Scores are the cross-encoder's logits; of two that it scores alike, the other retriever's order holds."""
+    """Scores are the cross-encoder's logits. Ties keep the other retriever's order."""
 
     def __init__(self, retriever: Retriever, options: Options) -> None:
         self._retriever, self._pool = retriever, options.pool
@@ -38,7 +38,7 @@ class Rerank(Retriever):
 
 
 def build(config: RetrieverConfig, options: Options) -> Rerank:
-    """Over the retriever that the options name."""
+    """A reranker over the retriever that the options name."""
     return Rerank(build_retriever(part_of(config, options.over)), options)
 
 

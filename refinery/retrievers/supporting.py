@@ -1,4 +1,4 @@
-"""Whether a retriever searches the passages that questions were written from: an id may name another text in another corpus."""
+"""Check that a retriever searches the passages that questions were written from: the same id may name another text elsewhere."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ from refinery.runtime import plugins
 
 
 def check_supporting(questions: Iterable[Question], config: RetrieverConfig | None) -> None:
-    """Raise RecordError for a question with a `supporting_hash` whose supporting passages a corpus lacks or holds with other content.
+    """Raise RecordError for a question with a `supporting_hash` whose supporting passages are missing or different in a corpus.
 
-    What has no corpus here (the web, a server, a question's own candidates) is not looked at.
+    Retrievers without a local corpus (the web, a server, a question's own candidates) are not checked.
     """
     written = [question for question in questions if question.supporting_hash]
     if not written or config is None:
@@ -40,7 +40,7 @@ def _check(question: Question, found: dict[str, Passage], path: Path) -> None:
 
 
 def _corpora(config: RetrieverConfig) -> Iterator[tuple[Path, Sequence[Passage] | Iterator[Passage]]]:
-    """Each corpus that is searched, with its place; those of the retrievers inside one too."""
+    """Each corpus that is searched, with its path, including those of nested retrievers."""
     if config.passages:
         yield config.passages, iter_passages(config.passages)
         return

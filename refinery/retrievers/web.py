@@ -1,6 +1,6 @@
-"""The web, through ddgs: titles and snippets, as RQ-RAG searches for its single-hop questions.
+"""Web search through ddgs: titles and snippets, as RQ-RAG uses for its single-hop questions.
 
-What the web says changes; with `retriever.cache` a run can be repeated. Nothing that comes back is trusted: it is text, like any passage.
+Results change over time; set `retriever.cache` to make a run repeatable. Results are untrusted text, like any passage.
 """
 
 import time
@@ -24,17 +24,17 @@ Find = Callable[[str, int], Sequence[dict[str, Any]]]
 
 
 class Options(Recipe):
-    """How politely the web is asked."""
+    """How politely to search the web."""
 
-    seconds_between_searches: float = Field(default=1.0, description="the authors wait as long", ge=0)
-    tries: int = Field(default=3, description="of a search; each further one waits twice as long", ge=1)
+    seconds_between_searches: float = Field(default=1.0, description="the wait in the authors' code", ge=0)
+    tries: int = Field(default=3, description="tries per search; the wait doubles before each retry", ge=1)
     backend: str = Field(default="auto", description="ddgs's engines: auto, or duckduckgo, brave, ...")
     region: str = Field(default="us-en", description="ddgs's region")
     timeout_seconds: int = Field(default=10, ge=1)
 
 
 class Web(Retriever):
-    """Searches one at a time. The n-th hit scores 1 / n; its passage's id is the page's address."""
+    """Runs one search at a time. The n-th hit scores 1 / n. A passage's id is the page's address."""
 
     def __init__(self, options: Options, find: Find | None = None) -> None:
         self._options, self._find = options, find or _ddgs(options)
@@ -54,7 +54,7 @@ class Web(Retriever):
             try:
                 found = self._find(query, k)
             except Exception as error:
-                # ddgs lets its engines' own errors through, so that no list of classes would be whole.
+                # ddgs passes on its engines' errors, so no list of classes would be complete.
                 if str(error) == _NOTHING_FOUND:
                     found = []
                 else:
@@ -69,7 +69,7 @@ class Web(Retriever):
 
 
 def _hits(found: Sequence[dict[str, Any]], k: int) -> list[Hit]:
-    pages = {str(page["href"]): page for page in reversed(found) if page.get("href")}  # the first of a page that comes twice
+    pages = {str(page["href"]): page for page in reversed(found) if page.get("href")}  # of a repeated page, the first result
     ordered = [page for page in found if pages.get(str(page.get("href"))) is page][:k]
     return [
         Hit(Passage(id=str(page["href"]), title=str(page.get("title") or ""), text=str(page.get("body") or "")), 1 / position)

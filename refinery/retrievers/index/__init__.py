@@ -1,1 +1,1 @@
-"""Indexes on disk: built part by part, resumable, checked when they are opened."""
+"""Indexes on disk: built in parts, resumable, and verified when they are opened."""

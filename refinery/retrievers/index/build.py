@@ -1,6 +1,6 @@
-"""Build an index folder: first the corpus, then what its retriever searches, then the manifest that says it is whole.
+"""Build an index folder: first the corpus, then the retriever's index, then the manifest, which marks the folder as complete.
 
-A stopped build goes on where it was; memory and disk are estimated before it starts.
+A stopped build can be continued. The memory and disk it needs are estimated before it starts.
 """
 
 import logging
@@ -22,13 +22,13 @@ from refinery.runtime import plugins
 from refinery.runtime.fingerprint import text_fingerprint
 
 _logger = logging.getLogger(__name__)
-_WORKING_FILES = _PLAN_FILE, _CORPUS_FILE = "plan.json", "corpus.json"  # of a build under way
+_WORKING_FILES = _PLAN_FILE, _CORPUS_FILE = "plan.json", "corpus.json"  # of an unfinished build
 _SAMPLE = 1_000
 _MIB = 1 << 20
 
 
 class _Plan(Record):
-    """What a build does; one that goes on must do the same."""
+    """The inputs of a build. They must be the same when it is continued."""
 
     source: str
     source_bytes: int
@@ -40,14 +40,14 @@ class _Plan(Record):
 def build_index(
     source: Path, folder: Path, config: RetrieverConfig, *, resume: bool = False, questions: Sequence[str] | None = None
 ) -> Manifest:
-    """Index the passages of `source` for the configured retriever, without those that hold one of `questions`.
+    """Index the passages of `source` for the configured retriever, without those that contain one of `questions`.
 
-    Raises RecipeError for a retriever that keeps no index, RunDirError for a folder in use, RecordError for passages that cannot be read,
-    RetrievalError where there is not enough disk or memory.
+    Raises RecipeError for a retriever without an index, RunDirError for a folder in use, RecordError for passages that cannot be read,
+    and RetrievalError when there is not enough disk or memory.
     """
     plugin = load_plugin(config)
     if (indexing := plugin.indexing) is None:
-        raise config.fault("name", f"{config.name} keeps no index. Index for bm25 or dense, and name the index in its options.")
+        raise config.fault("name", f"{config.name} has no index. Build one for bm25 or dense, and name it in this retriever's options.")
     options = retriever_options(config)
     sample = list(islice(iter_passages(source), _SAMPLE))
     plan = _Plan(
@@ -68,15 +68,15 @@ def build_index(
 
 
 def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> Manifest | None:
-    """Make the folder, or go on with it. Returns the manifest of an index that is whole."""
+    """Create the folder, or continue with an existing one. Returns the manifest if the index is complete."""
     plan_file = folder / _PLAN_FILE
     if folder.exists() and any(folder.iterdir()):
         if not resume:
-            raise RunDirError(f"{folder}: is not empty. Choose another --output, or go on with it by --resume.")
+            raise RunDirError(f"{folder}: is not empty. Choose another --output, or continue this one with --resume.")
         if not plan_file.exists():
             return read_manifest(folder)
         if _Plan.model_validate_json(plan_file.read_text(encoding="utf-8")) != plan:
-            raise RunDirError(f"{folder}: was begun with other passages or options (see {_PLAN_FILE}). Choose another --output.")
+            raise RunDirError(f"{folder}: was started with other passages or options (see {_PLAN_FILE}). Choose another --output.")
         return None
     folder.mkdir(parents=True, exist_ok=True)
     write_records(plan_file, [plan])
@@ -88,17 +88,17 @@ def _check_room(folder: Path, needed: tuple[int, int], corpus_bytes: int, total:
     _logger.info("%s: about %s passages, %d MiB of memory and %d MiB of disk", folder, f"{total:,}", memory // _MIB + 1, disk // _MIB + 1)
     if disk > (free := shutil.disk_usage(folder).free):
         raise RetrievalError(
-            f"{folder}: the index takes about {disk // _MIB:,} MiB and {free // _MIB:,} MiB are free. Choose another disk."
+            f"{folder}: the index takes about {disk // _MIB:,} MiB, but {free // _MIB:,} MiB are free. Choose another disk."
         )
     if memory > (there := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
         raise RetrievalError(
-            f"{folder}: the index takes about {memory // _MIB:,} MiB of memory and this machine has {there // _MIB:,}. "
+            f"{folder}: the index takes about {memory // _MIB:,} MiB of memory, but this machine has {there // _MIB:,}. "
             "Choose an index that takes less (bm25; for dense: faiss=Flat or an IVF,PQ)."
         )
 
 
 def _written_corpus(source: Path, folder: Path, total: int, questions: Sequence[str]) -> Written:
-    """The corpus in the folder, written unless an earlier build did."""
+    """The corpus in the folder, which is written unless an earlier build did so."""
     marker = folder / _CORPUS_FILE
     if not marker.exists():
         written = write_corpus(iter_passages(source), folder, total=total, drop=contamination_check(questions))
@@ -107,7 +107,7 @@ def _written_corpus(source: Path, folder: Path, total: int, questions: Sequence[
 
 
 def _finish(folder: Path, plan: _Plan, written: Written, plugin: RetrieverPlugin, config: RetrieverConfig) -> Manifest:
-    """Write the manifest, open the index by it, and note what the index finds."""
+    """Write the manifest, open the index with it, and record what the index finds."""
     manifest = Manifest(
         name=plan.name,
         options=plan.options,

@@ -1,4 +1,4 @@
-"""What an index folder says about itself, and the check that it is still so."""
+"""The manifest of an index folder, and the check that the folder still matches it."""
 
 import json
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from refinery.runtime.fingerprint import running_fingerprint
 MANIFEST_FILE = "index.json"
 _CHECKS, _CHECKED_HITS = 8, 3
 _CHECK_WORDS = 12
-_SCORE_TOLERANCE = 0.02  # relative; encoders differ that much between devices and number formats, a wrong id map by far more
+_SCORE_TOLERANCE = 0.02  # relative; encoders vary this much between devices and number formats, a wrong id map far more
 _BLOCK, _BLOCKS = 1 << 16, 64
 
 
 class Check(Record):
-    """A query, and what it found when the index was built."""
+    """A query and the hit that it found when the index was built."""
 
     query: str
     passage_id: str
@@ -29,7 +29,7 @@ class Check(Record):
 
 
 class Manifest(Record):
-    """Which retriever searches the index with which options, what it was built of, and by what to know it again."""
+    """The retriever and options of an index, what it was built from, and the hashes and checks that identify it."""
 
     name: str
     options: dict[str, Any]
@@ -42,7 +42,7 @@ class Manifest(Record):
 
 
 class IndexedRetriever(Retriever, Protocol):
-    """A retriever over an index folder: it can be searched without an event loop."""
+    """A retriever over an index folder, which can be searched without an event loop."""
 
     def search_all(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
         """The hits of each (query, k)."""
@@ -50,7 +50,7 @@ class IndexedRetriever(Retriever, Protocol):
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a finished index. Raises RetrievalError where there is none."""
+    """The manifest of a finished index. Raises RetrievalError when the folder has none."""
     try:
         return Manifest.model_validate_json((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
     except OSError:
@@ -60,35 +60,33 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_index(folder: Path, name: str, options: IndexOptions) -> tuple[Corpus, Manifest]:
-    """The passages and the manifest of an index, once its files and options are as they were when it was built.
+    """The passages and the manifest of an index, after a check that its files and options are those that it was built with.
 
-    Raises RetrievalError when they are not; options that only say how to search may differ.
+    Raises RetrievalError when they are not. Options that only affect searching may differ.
     """
     manifest = read_manifest(folder)
     check_name(folder, manifest, name)
     for key, built in manifest.options.items():
         if key not in options.SEARCH_ONLY and getattr(options, key) != built:
             raise RetrievalError(
-                f"{folder}: was built with {key}={built!r}, the recipe says {getattr(options, key)!r}. Take the key out, or build again."
+                f"{folder}: was built with {key}={built!r}, but the recipe says {getattr(options, key)!r}. Remove the key, or build again."
             )
     for file, checksum in manifest.files.items():
         if not (folder / file).is_file() or sampled_checksum(folder / file) != checksum:
-            raise RetrievalError(
-                f"{folder / file}: is missing or not what it was when the index was built. Copy the index again, or rebuild."
-            )
+            raise RetrievalError(f"{folder / file}: is missing or has changed since the index was built. Copy the index again, or rebuild.")
     return Corpus(folder), manifest
 
 
 def check_name(folder: Path, manifest: Manifest, name: str) -> None:
-    """Raise RetrievalError for an index that another retriever searches."""
+    """Raise RetrievalError for an index that was built for another retriever."""
     if manifest.name != name:
         raise RetrievalError(
-            f"{folder}: is an index for retriever '{manifest.name}', the recipe names '{name}'. Set name: {manifest.name}."
+            f"{folder}: is an index for retriever '{manifest.name}', but the recipe names '{name}'. Set name: {manifest.name}."
         )
 
 
 def sampled_checksum(path: Path) -> str:
-    """Of a file's length and of 64 blocks of 64 KiB spread over it: all of a file up to 4 MiB, and quick for any."""
+    """A hash of a file's length and of 64 blocks of 64 KiB spread over it. It covers all of a file up to 4 MiB, and is always fast."""
     size = path.stat().st_size
     digest = running_fingerprint(str(size).encode())
     with path.open("rb") as file:
@@ -99,7 +97,7 @@ def sampled_checksum(path: Path) -> str:
 
 
 def make_checks(passages: Sequence[Passage], retriever: IndexedRetriever) -> list[Check]:
-    """Queries made of passages spread over the corpus, and the hit that each finds."""
+    """Queries made from passages spread over the corpus, with the hit that each finds."""
     step = max(len(passages) // _CHECKS, 1)
     queries = [" ".join(searched_text(passages[i]).split()[:_CHECK_WORDS]) for i in range(0, len(passages), step)][:_CHECKS]
     found = retriever.search_all([(query, 1) for query in queries])
@@ -111,7 +109,7 @@ def make_checks(passages: Sequence[Passage], retriever: IndexedRetriever) -> lis
 
 
 def self_test(folder: Path, retriever: IndexedRetriever) -> None:
-    """Search what was searched when the index was built. Raises RetrievalError when something else is found."""
+    """Repeat the searches made when the index was built. Raises RetrievalError when their hits differ."""
     checks = read_manifest(folder).checks
     for check, hits in zip(checks, retriever.search_all([(check.query, _CHECKED_HITS) for check in checks]), strict=True):
         scores = {hit.passage.id: hit.retrieval_score for hit in hits}

@@ -1,7 +1,7 @@
 """BM25 postings of a corpus of any size, in bounded memory.
 
-`bm25s` scores and keeps an index well, but builds it from the tokens of the whole corpus in memory. Here the corpus is read part by part;
-each part's counts are one file, so that a stopped build goes on; the parts are then laid out as the matrix that `bm25s` searches.
+`bm25s` scores and stores an index well, but builds it from the tokens of the whole corpus in memory. Here the corpus is read in parts.
+Each part's counts are one file, so that a stopped build can be continued. At the end the parts become the matrix that `bm25s` searches.
 """
 
 import json
@@ -30,7 +30,7 @@ def build_postings(
     b: float,
     passages_per_part: int,
 ) -> None:
-    """Write the BM25 index of `passages` into `folder`; parts that are there already are kept. Equal to `bm25s.BM25.index`."""
+    """Write the BM25 index of `passages` into `folder`, reusing existing parts. The result equals `bm25s.BM25.index`."""
     work = folder / "parts"
     work.mkdir(parents=True, exist_ok=True)
     parts: list[Path] = []
@@ -46,7 +46,7 @@ def build_postings(
             start += len(batch)
             progress.advance(len(batch))
     index = bm25s.BM25(k1=k1, b=b)
-    index.nonoccurrence_array = None  # of variants of BM25 that Lucene's is not
+    index.nonoccurrence_array = None  # only for BM25 variants other than Lucene's
     index.vocab_dict, frequencies, lengths = _count(parts)
     index.scores = _lay_out(parts, work, index.vocab_dict, frequencies, lengths, k1=k1, b=b)
     index.save(folder, show_progress=False)
@@ -55,7 +55,7 @@ def build_postings(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Counts of consecutive passages: word `words[i]` stands `counts[i]` times in passage `passages[i]` of the part."""
+    """Counts of consecutive passages: word `words[i]` occurs `counts[i]` times in passage `passages[i]` of the part."""
 
     vocabulary: list[str]
     lengths: Any  # (passages of the part,): words, repetitions included
@@ -91,7 +91,7 @@ def _read_part(path: Path) -> _Part:
 
 
 def _count(parts: Sequence[Path]) -> tuple[dict[str, int], Any, Any]:
-    """Every word's position in the index, in how many passages it stands, and every passage's length in words."""
+    """Every word's position in the index, the number of passages it occurs in, and every passage's length in words."""
     vocabulary: dict[str, int] = {}
     frequencies = np.zeros(0, dtype=np.int64)
     lengths = []
@@ -107,7 +107,7 @@ def _count(parts: Sequence[Path]) -> tuple[dict[str, int], Any, Any]:
 def _lay_out(
     parts: Sequence[Path], work: Path, vocabulary: dict[str, int], frequencies: Any, lengths: Any, *, k1: float, b: float
 ) -> dict[str, Any]:
-    """The score of every word in every passage that has it, word by word (CSC), in files: Lucene's BM25, as bm25s calls it."""
+    """Write the score of every word in every passage that has it, word by word (CSC): the BM25 variant that bm25s calls Lucene's."""
     indptr = np.concatenate([[0], np.cumsum(frequencies)])
     data = open_memmap(work / "data.npy", mode="w+", dtype=np.float32, shape=(int(indptr[-1]),))
     indices = open_memmap(work / "indices.npy", mode="w+", dtype=np.int32, shape=data.shape)

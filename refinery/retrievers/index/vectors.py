@@ -1,4 +1,4 @@
-"""Vectors of a corpus, and what faiss makes of them: Flat (exact), HNSW, or IVF with product quantisation."""
+"""Vectors of a corpus and their faiss index: Flat (exact), HNSW, or IVF with product quantization."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from refinery.runtime.progress import Progress
 _EMBEDDINGS_FILE, _FAISS_FILE, _DONE_FILE = "embeddings.npy", "vectors.faiss", "encoded.json"
 _PASSAGES_PER_BATCH = 2_048
 _ADDED_AT_ONCE = 1 << 16
-_TRAINED_ON = 256  # vectors for each cell, the most that faiss uses
-# faiss's own (one cell, 16 candidates) find too little; these are what searches of Wikipedia commonly take.
+_TRAINED_ON = 256  # vectors per cell, the most that faiss uses
+# With faiss's defaults (one cell, 16 candidates) recall is too low; these values are common for searching Wikipedia.
 _SEARCH_PARAMETERS = {"I": "nprobe=64", "H": "efSearch=128"}
 
 
@@ -27,13 +27,13 @@ class _Encoded(Record):
 
 
 class Vectors:
-    """Finds the vectors with the highest inner products: those of `embeddings` one by one, or through a faiss `index` of them."""
+    """Finds the vectors with the highest inner products, by comparing all `embeddings` or through their faiss `index`."""
 
     def __init__(self, *, embeddings: Any = None, index: Any = None) -> None:
         self._embeddings, self._index = embeddings, index
 
     def search(self, queries: Any, k: int) -> tuple[Any, Any]:
-        """(scores, positions), each (queries, k), best first; position -1 where there are no more."""
+        """(scores, positions), each of shape (queries, k), best first. The position is -1 when there are fewer than k."""
         if self._index is None:
             return faiss.knn(queries, self._embeddings, min(k, len(self._embeddings)), metric=faiss.METRIC_INNER_PRODUCT)
         return self._index.search(queries, min(k, self._index.ntotal))
@@ -42,9 +42,9 @@ class Vectors:
 def build_vectors(
     passages: Sequence[Passage], folder: Path, encode: Callable[[list[str]], Any], factory: str, *, batch: int = _PASSAGES_PER_BATCH
 ) -> None:
-    """Write what `open_vectors` reads, going on after the passages that an earlier call encoded.
+    """Write the files that `open_vectors` reads, continuing after the passages that an earlier call encoded.
 
-    `factory` is faiss's description of an index: Flat, HNSW32, IVF4096,PQ64. Raises RetrievalError for one that these vectors do not fit.
+    `factory` is faiss's description of an index: Flat, HNSW32, IVF4096,PQ64. Raises RetrievalError when it does not fit the vectors.
     """
     embeddings = _encode_all(passages, folder, encode, batch)
     if factory != "Flat":
@@ -54,7 +54,7 @@ def build_vectors(
 
 
 def open_vectors(folder: Path, factory: str, search_parameters: str | None) -> Vectors:
-    """Memory-mapped vectors of a folder."""
+    """The memory-mapped vectors of a folder."""
     if factory == "Flat":
         return Vectors(embeddings=np.load(folder / _EMBEDDINGS_FILE, mmap_mode="r"))
     index = faiss.read_index(str(folder / _FAISS_FILE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
@@ -67,7 +67,7 @@ def build_index(embeddings: Any, factory: str) -> Any:
     cells = int(match[1]) if (match := re.match(r"IVF(\d+)", factory)) else 0
     if count < cells:
         raise RetrievalError(
-            f"faiss={factory}: {cells} cells need at least {cells} passages, and there are {count}. Take Flat or fewer cells."
+            f"faiss={factory}: {cells} cells need at least {cells} passages, but there are {count}. Use Flat or fewer cells."
         )
     try:
         index = faiss.index_factory(dimensions, factory, faiss.METRIC_INNER_PRODUCT)
@@ -83,16 +83,16 @@ def build_index(embeddings: Any, factory: str) -> Any:
 
 
 def tuned(index: Any, factory: str, search_parameters: str | None) -> Any:
-    """The index, set to search as `search_parameters` says. Raises RetrievalError for one that faiss does not know."""
+    """The index with `search_parameters` applied. Raises RetrievalError for a parameter that faiss does not know."""
     try:
         faiss.ParameterSpace().set_index_parameters(index, search_parameters or _SEARCH_PARAMETERS[factory[0]])
     except RuntimeError:
-        raise RetrievalError(f"search_parameters={search_parameters!r}: not a parameter of faiss={factory}. Such as nprobe=64.") from None
+        raise RetrievalError(f"search_parameters={search_parameters!r}: not a parameter of faiss={factory}. Try nprobe=64.") from None
     return index
 
 
 def bytes_per_vector(factory: str, dimensions: int) -> tuple[int, int]:
-    """(memory, disk) of one vector while an index is built."""
+    """The (memory, disk) in bytes of one vector while an index is built."""
     encoded = 4 * dimensions
     if factory == "Flat":
         return 0, encoded
@@ -102,7 +102,7 @@ def bytes_per_vector(factory: str, dimensions: int) -> tuple[int, int]:
 
 
 def _encode_all(passages: Sequence[Passage], folder: Path, encode: Callable[[list[str]], Any], batch: int) -> Any:
-    """Every passage's vector in one file; how many are done stands beside it."""
+    """Every passage's vector in one file. A second file counts those that are done."""
     done_file = folder / _DONE_FILE
     done = _Encoded.model_validate_json(done_file.read_text(encoding="utf-8")).done if done_file.exists() else 0
     embeddings = open_memmap(folder / _EMBEDDINGS_FILE, mode="r+") if done else None

@@ -1,1 +1,1 @@
-"""What retrievers share when they search: batches, the cache, encoders and the HTTP contract."""
+"""Helpers that retrievers share: the search cache, encoders and the HTTP contract."""

@@ -1,4 +1,4 @@
-"""Equal searches are run once: those under way are waited for, those done are remembered, and a file keeps them between runs."""
+"""Run equal searches once: concurrent ones share a search, finished ones are remembered, and a file stores them between runs."""
 
 import json
 import sqlite3
@@ -13,21 +13,21 @@ from refinery.runtime.single_flight import SingleFlight
 from refinery.runtime.sqlite_file import open_database
 
 _MOST_REMEMBERED = 10_000
-# Nothing longer is a query: what a model wrote without end, or a page pasted as a question, would cost seconds and find no more.
+# Longer texts are not real queries: endless model output or a page pasted as a question would take seconds and find nothing more.
 _MOST_CHARACTERS = 8_192
 _Key = tuple[str, int, str | None]
 
 
 def search_key(revision: str, query: str, k: int) -> bytes:
-    """16 bytes that name a search by everything its hits depend on; `revision` is the retriever's."""
+    """A 16-byte key of everything that a search's hits depend on. `revision` is the retriever's."""
     return store_key(json.dumps(["search", revision, query, k]).encode())
 
 
 class CachedRetriever(Retriever):
-    """A retriever, and what it has found.
+    """A retriever with a cache of its hits.
 
-    A search that fails is an error for each that waits for it, and is made anew when it is next asked for. Raises RetrievalError
-    for a `cache` that is another file.
+    A failed search raises for each caller that waits for it, and is tried again at the next call. Raises RetrievalError for a `cache`
+    that is another kind of file.
     """
 
     def __init__(self, retriever: Retriever, cache: Path | None = None) -> None:
@@ -69,11 +69,11 @@ class _SearchFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            # A server opens it on one thread and searches on another; never on two at once.
+            # A server opens it on one thread and searches on another, but never on two at once.
             self._database = open_database(path, isolation_level=None, check_same_thread=False)
             self._run("CREATE TABLE IF NOT EXISTS searches (key BLOB PRIMARY KEY, hits TEXT NOT NULL)")
         except (sqlite3.Error, OSError) as error:
-            raise RetrievalError(f"{path}: cannot keep searches ({error}). Choose another file for retriever.cache.") from None
+            raise RetrievalError(f"{path}: cannot store searches ({error}). Choose another file for retriever.cache.") from None
 
     def get(self, key: bytes) -> list[Hit] | None:
         rows = self._run("SELECT hits FROM searches WHERE key = ?", key)
@@ -91,5 +91,5 @@ class _SearchFile:
             return self._database.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise RetrievalError(
-                f"{self._path}: cannot keep searches ({error}). Free some space, or choose another retriever.cache."
+                f"{self._path}: cannot store searches ({error}). Free some space, or choose another retriever.cache."
             ) from None

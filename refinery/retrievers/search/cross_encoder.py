@@ -1,4 +1,4 @@
-"""A cross-encoder on this machine: a query and a text read together, and one logit for how relevant the text is."""
+"""A cross-encoder on this machine: it reads a query and a text together and gives one logit for the text's relevance."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -12,17 +12,17 @@ from refinery.errors import CheckpointError
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.recipe import Recipe
 
-_MOST_CHARACTERS = 20_000  # of a text; no cross-encoder reads further
+_MOST_CHARACTERS = 20_000  # of a text; no cross-encoder reads more
 _MOST_QUERIES = 16  # scored at once, each with all its texts
 
 
 class CrossEncoderConfig(Recipe):
-    """Which model scores, and how."""
+    """The cross-encoder and how it runs."""
 
     model: str = Field(description="a cross-encoder with one label, such as BAAI/bge-reranker-base")
-    max_length: int | None = Field(default=None, description="tokens read of a query and a text; the model's own limit by default", ge=1)
+    max_length: int | None = Field(default=None, description="tokens read of a query and a text; by default the model's limit", ge=1)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    device: str | None = Field(default=None, description="cpu, cuda, cuda:1; by default a GPU where there is one")
+    device: str | None = Field(default=None, description="cpu, cuda or cuda:1; by default a GPU if there is one")
     batch_size: int = Field(default=32, description="pairs scored at once", ge=1)
 
 
@@ -42,7 +42,7 @@ def _loaded(config: str) -> "CrossEncoder":
 
 
 class CrossEncoder:
-    """Scores are raw logits, without a sigmoid. What is asked for while a batch runs makes up the next."""
+    """Scores are raw logits, without a sigmoid. Requests that arrive while a batch runs form the next batch."""
 
     def __init__(self, config: CrossEncoderConfig) -> None:
         self._model, self._batch_size = _load(config), config.batch_size
@@ -76,6 +76,6 @@ def _load(config: CrossEncoderConfig) -> Any:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cross-encoder '{config.model}': cannot be loaded ({str(error).splitlines()[0]}).") from None
     if model.num_labels != 1:
-        raise CheckpointError(f"cross-encoder '{config.model}': gives {model.num_labels} labels; a reranker gives one score.")
+        raise CheckpointError(f"cross-encoder '{config.model}': gives {model.num_labels} labels, but a reranker gives one score.")
     hide_added_tokens(model.tokenizer)
     return model

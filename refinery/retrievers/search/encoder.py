@@ -1,4 +1,4 @@
-"""Texts to vectors: a sentence-transformers model on this machine, or an embeddings endpoint (OpenAI's, or one that speaks like it)."""
+"""Encode texts as vectors, with a sentence-transformers model on this machine or with an OpenAI-compatible embeddings endpoint."""
 
 import os
 from collections.abc import Sequence
@@ -12,29 +12,29 @@ from refinery.contract.plain_text import hide_added_tokens
 from refinery.errors import CheckpointError, RetrievalError
 from refinery.runtime.recipe import Recipe
 
-_CHARACTERS_PER_TOKEN = 32  # more than any text has; what lies beyond is not read, and is not worth tokenizing
+_CHARACTERS_PER_TOKEN = 32  # more than any text has; characters past the limit are never read, so they need no tokenizing
 _ENDPOINT_TOKENS = 8_191  # text-embedding-3's limit
 _ENDPOINT_BATCH = 256
 
 
 class EncoderConfig(Recipe):
-    """Which model encodes, and how."""
+    """The encoder and how it runs."""
 
-    model: str = Field(description="a sentence-transformers model or a bare encoder (then mean-pooled, as Contriever is), or an endpoint's")
+    model: str = Field(description="a sentence-transformers model, a bare encoder (mean-pooled, like Contriever), or an endpoint's model")
     base_url: str | None = Field(default=None, description="an OpenAI-compatible embeddings endpoint; without it, the model runs here")
     api_key_env: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the endpoint's key")
-    query_prompt: str = Field(default="", description="what the model wants before a query, such as e5's 'query: '")
-    passage_prompt: str = Field(default="", description="the same before a passage, such as 'passage: '")
-    max_length: int | None = Field(default=None, description="tokens read of a text; the model's own limit by default", ge=1)
+    query_prompt: str = Field(default="", description="text that the model expects before a query, such as e5's 'query: '")
+    passage_prompt: str = Field(default="", description="text that the model expects before a passage, such as 'passage: '")
+    max_length: int | None = Field(default=None, description="tokens read of a text; by default the model's own limit", ge=1)
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        default="float32", description="of the model; bfloat16 is twice as fast on newer CPUs"
+        default="float32", description="the model's dtype; bfloat16 is twice as fast on newer CPUs"
     )
-    device: str | None = Field(default=None, description="cpu, cuda, cuda:1; by default a GPU where there is one")
+    device: str | None = Field(default=None, description="cpu, cuda or cuda:1; by default a GPU if there is one")
     batch_size: int = Field(default=64, description="texts encoded at once", ge=1)
 
 
 def load_encoder(config: EncoderConfig) -> "Encoder":
-    """The encoder of a configuration, loaded once. Raises CheckpointError for one that cannot be loaded, RecipeError without its extra."""
+    """The encoder of a configuration, loaded once. Raises CheckpointError when it cannot be loaded, RecipeError without its extra."""
     if not config.base_url and find_spec("sentence_transformers") is None:
         raise config.fault("model", 'an encoder on this machine needs an extra. Install it: pip install "rag-refinery[dense]"')
     return _loaded(config.model_dump_json())
@@ -74,7 +74,7 @@ def _local_encode(config: EncoderConfig) -> Any:
             config.model,
             device=config.device,
             model_kwargs=kwargs,
-            processor_kwargs={"split_special_tokens": True},  # a passage may hold their names
+            processor_kwargs={"split_special_tokens": True},  # a passage may contain special tokens' names
             trust_remote_code=False,
         )
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
 """BM25 as RQ-RAG's `bm25_candidates` scores a row's own paragraphs: rank_bm25's BM25Okapi over words split at single spaces.
 
-Case and punctuation stay in the words, and a word in more than half of the few paragraphs would count against them but for `epsilon`.
+Words keep their case and punctuation. A word in more than half of the few paragraphs would score negative without `epsilon`.
 """
 
 import math
@@ -27,7 +27,7 @@ def okapi_scores(query: str, texts: Sequence[str]) -> list[float]:
 
 
 def _inverse_frequencies(counts: Sequence[Counter[str]]) -> dict[str, float]:
-    """Of every word; a negative one, of a word in most texts, becomes a quarter of the mean."""
+    """The inverse document frequency of every word. A negative one, of a word in most texts, becomes a quarter of the mean."""
     frequencies = Counter(word for count in counts for word in count)
     idf = {word: math.log(len(counts) - frequency + 0.5) - math.log(frequency + 0.5) for word, frequency in frequencies.items()}
     floor = _EPSILON * sum(idf.values()) / len(idf)

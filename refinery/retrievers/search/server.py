@@ -1,4 +1,4 @@
-"""Search-R1's `/retrieve` contract over any retriever: POST {queries, topk, return_scores}, and {result: [[...], ...]} comes back."""
+"""Search-R1's `/retrieve` contract over any retriever: POST {queries, topk, return_scores} returns {result: [[...], ...]}."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from refinery.retrievers.base import Hit, Retriever
 from refinery.runtime.serving import Guard, RequestFault, read_json_body
 
 _MOST_BYTES = 1 << 24  # of a request
-_MOST_HITS = 1 << 16  # of a request: its queries times topk, which its reply and the memory for it grow with
+_MOST_HITS = 1 << 16  # of a request: its queries times topk, which its reply and memory are proportional to
 _MOST_IN_FLIGHT = 64
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -29,7 +29,7 @@ class _Request(BaseModel):
 
 
 def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None) -> web.Application:
-    """The server. Queries of one request, and of requests that arrive together, are searched together, on a thread of their own."""
+    """The server. Queries that arrive together, in one request or in several, are searched together on a separate thread."""
     searches, guard = _SearchThread(retriever), guard or Guard()
     in_flight = 0
 
@@ -37,7 +37,7 @@ def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None)
         nonlocal in_flight
         asked = await _parsed(request, topk)
         if in_flight >= _MOST_IN_FLIGHT:
-            raise RequestFault(429, f"{in_flight} requests are being searched, which is the most. Ask again later.")
+            raise RequestFault(429, f"{in_flight} requests are being searched, which is the maximum. Try again later.")
         in_flight += 1
         try:
             found = await searches.search(asked.queries, asked.topk or topk)
@@ -66,24 +66,24 @@ def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None)
 
 
 class _SearchThread:
-    """An event loop on a thread of its own, where every search is made: whoever asks for something else meanwhile is answered."""
+    """An event loop on a separate thread that runs every search, so that the server can answer other requests meanwhile."""
 
     def __init__(self, retriever: Retriever) -> None:
         self._retriever = retriever
         self._loop = asyncio.new_event_loop()
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
-        """The thread, as long as the application runs."""
+        """Run the thread as long as the application runs."""
         thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         thread.start()
         yield
         self._loop.call_soon_threadsafe(self._loop.stop)
         thread.join(timeout=1)
-        if not thread.is_alive():  # one in the middle of a search is not waited for
+        if not thread.is_alive():  # a thread in the middle of a search is not waited for
             self._loop.close()
 
     async def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """The hits of each query. Raises RefineryError when a search cannot be made."""
+        """The hits of each query. Raises RefineryError when a search fails."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._search_all(queries, k), self._loop))
 
     async def _search_all(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
@@ -91,7 +91,7 @@ class _SearchThread:
 
 
 async def _parsed(request: web.Request, topk: int) -> _Request:
-    """Raises RequestFault for a request outside the contract, or for more hits than one may ask for."""
+    """The parsed request. Raises RequestFault when it breaks the contract or asks for too many hits."""
     body = await read_json_body(request.headers, request.content.iter_any(), most_bytes=_MOST_BYTES)
     try:
         asked = _Request.model_validate_json(body)
@@ -99,7 +99,7 @@ async def _parsed(request: web.Request, topk: int) -> _Request:
         fault = error.errors()[0]
         raise RequestFault(422, f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}") from None
     if (hits := len(asked.queries) * (asked.topk or topk)) > _MOST_HITS:
-        raise RequestFault(422, f"queries: {len(asked.queries):,} times topk is {hits:,} hits; {_MOST_HITS:,} are the most")
+        raise RequestFault(422, f"queries: {len(asked.queries):,} times topk is {hits:,} hits; the maximum is {_MOST_HITS:,}")
     return asked
 
 
@@ -109,5 +109,5 @@ def _rendered(hit: Hit, *, scores: bool) -> dict[str, Any]:
 
 
 def _document(passage: Passage) -> dict[str, str]:
-    """With `contents` too: what Search-R1's clients read, the title first and in quotes."""
+    """The hit with `contents` as well, which Search-R1's clients read: the quoted title, then the text."""
     return {**passage.model_dump(), "contents": f'"{passage.title}"\n{passage.text}'}

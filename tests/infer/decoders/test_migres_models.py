@@ -147,5 +147,5 @@ def test_an_encoder_of_another_kind_is_one_line(run, models, capsys, options, ro
 def test_a_classifier_is_no_cross_encoder(run, models, tmp_path, capsys):
     code, _ = run(options={"reranker": "cross_encoder", "cross_encoder": {"model": models["relevance"]}})
     assert code == 2
-    assert "gives 2 labels; a reranker gives one score" in capsys.readouterr().err
+    assert "gives 2 labels, but a reranker gives one score" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

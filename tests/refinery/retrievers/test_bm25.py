@@ -111,7 +111,7 @@ def test_the_best_positions_are_those_of_a_full_sort(scores, k):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stemmer": "portre"}, "options.stemmer: there is none called 'portre'. Available: .*porter"),
+        ({"stemmer": "portre"}, "options.stemmer: no stemmer is called 'portre'. Available: .*porter"),
         ({"stopwords": "klingon"}, "options.stopwords: klingon not recognized"),
         ({"k_1": 1.2}, "k_1: unknown key. Did you mean 'k1'?"),
         ({"b": 2}, "options.b: Input should be less than or equal to 1"),

@@ -26,7 +26,7 @@ def test_another_question_is_searched_by_its_own_passages(search, passages):
 
 @pytest.mark.parametrize("question", [None, Question(id="q", text="Which city?")])
 def test_a_question_that_brings_no_passages_is_refused(search, question):
-    with pytest.raises(RecordError, match="brings no passages of its own. Use retriever bm25 with a corpus"):
+    with pytest.raises(RecordError, match="the question comes without passages. Use retriever bm25 with a corpus"):
         search(candidates(), "Lyon", question=question)
 
 
@@ -71,5 +71,5 @@ def test_embeddings_rank_by_cosine(search, passages, tiny_encoders):
 
 @pytest.mark.parametrize("options", [{"scoring": "embeddings"}, {"encoder": {"model": "m"}}])
 def test_embeddings_and_an_encoder_go_together(options):
-    with pytest.raises(RecipeError, match="`encoder` goes with scoring: embeddings"):
+    with pytest.raises(RecipeError, match="`encoder` and scoring: embeddings need each other"):
         candidates(**options)

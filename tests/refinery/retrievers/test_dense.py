@@ -139,7 +139,7 @@ def test_encoding_goes_on_after_the_passages_that_are_done(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"faiss": "IVF4096,PQ8"}, RetrievalError, "4096 cells need at least 4096 passages, and there are 4"),
+        ({"faiss": "IVF4096,PQ8"}, RetrievalError, "4096 cells need at least 4096 passages, but there are 4"),
         ({"faiss": "IVF2,PQ5"}, RetrievalError, "faiss=IVF2,PQ5: does not fit 4 vectors of 32 dimensions"),
         ({"faiss": "LSH"}, RecipeError, "options.faiss: String should match pattern"),
         ({"faiss": "HNSW4", "search_parameters": "nprobes=4"}, RetrievalError, "not a parameter of faiss=HNSW4"),

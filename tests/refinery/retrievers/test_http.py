@@ -85,8 +85,8 @@ def test_a_request_without_a_number_gets_the_servers(passages):
         ({"queries": "Lyon"}, "queries: Input should be a valid array"),
         ({"queries": ["Lyon"], "topk": 100_000}, "topk: Input should be less than or equal to 1000"),
         ({}, "queries: Field required"),
-        ({"queries": ["Lyon"] * 1_000, "topk": 100}, "queries: 1,000 times topk is 100,000 hits; 65,536 are the most"),
-        ({"queries": ["Lyon"] * 4_096, "topk": 0}, "queries: 4,096 times topk is 69,632 hits; 65,536 are the most"),
+        ({"queries": ["Lyon"] * 1_000, "topk": 100}, "queries: 1,000 times topk is 100,000 hits; the maximum is 65,536"),
+        ({"queries": ["Lyon"] * 4_096, "topk": 0}, "queries: 4,096 times topk is 69,632 hits; the maximum is 65,536"),
     ],
 )
 def test_a_request_outside_the_contract_says_what_is_wrong(passages, body, message):

@@ -69,7 +69,7 @@ def test_what_the_recipe_leaves_out_the_index_says(source, tmp_path, search):
     build_index(source, tmp_path / "index", RetrieverConfig(options={"stemmer": None, "k1": 1.5}))
     opened = build_retriever(RetrieverConfig(index=tmp_path / "index"))
     assert opened.revision == build_retriever(RetrieverConfig(passages=source, options={"stemmer": None, "k1": 1.5})).revision
-    with pytest.raises(RetrievalError, match=r"was built with k1=1\.5, the recipe says 0\.9"):
+    with pytest.raises(RetrievalError, match=r"was built with k1=1\.5, but the recipe says 0\.9"):
         build_retriever(RetrieverConfig(index=tmp_path / "index", options={"k1": 0.9}))
 
 
@@ -103,11 +103,11 @@ def test_a_stopped_build_goes_on_with_the_parts_it_has(source, tmp_path, monkeyp
 def test_a_build_goes_on_only_with_what_it_began(source, tmp_path):
     folder = tmp_path / "index"
     build_index(source, folder, RetrieverConfig())
-    with pytest.raises(RunDirError, match=r"is not empty. Choose another --output, or go on with it by --resume"):
+    with pytest.raises(RunDirError, match=r"is not empty. Choose another --output, or continue this one with --resume"):
         build_index(source, folder, RetrieverConfig())
     assert build_index(source, folder, RetrieverConfig(), resume=True) == read_manifest(folder)
     (folder / "plan.json").write_text(json.dumps({"source": "x", "source_bytes": 1, "name": "bm25", "options": {}, "questions": ""}))
-    with pytest.raises(RunDirError, match="was begun with other passages or options"):
+    with pytest.raises(RunDirError, match="was started with other passages or options"):
         build_index(source, folder, RetrieverConfig(), resume=True)
 
 
@@ -116,7 +116,7 @@ def test_a_file_that_changed_is_named(index, file):
     content = bytearray((index / file).read_bytes())
     content[len(content) // 2] ^= 1
     (index / file).write_bytes(content)
-    with pytest.raises(RetrievalError, match=f"{file}: is missing or not what it was"):
+    with pytest.raises(RetrievalError, match=f"{file}: is missing or has changed"):
         build_retriever(RetrieverConfig(index=index))
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_is_missing_is_named(index):
 
 def test_another_tokenizer_is_noticed(index, monkeypatch):
     monkeypatch.setattr(Tokenizer, "__call__", lambda self, texts: [text.split() for text in texts])
-    with pytest.raises(RetrievalError, match="was built with a tokenizer that makes"):
+    with pytest.raises(RetrievalError, match="was built with a tokenizer that splits"):
         build_retriever(RetrieverConfig(index=index))
 
 
@@ -141,13 +141,13 @@ def test_a_map_of_ids_that_does_not_fit_is_noticed(index):
 
 
 def test_an_index_of_another_retriever_is_refused(index):
-    with pytest.raises(RetrievalError, match=r"is an index for retriever 'bm25', the recipe names 'dense'. Set name: bm25"):
+    with pytest.raises(RetrievalError, match=r"is an index for retriever 'bm25', but the recipe names 'dense'. Set name: bm25"):
         build_retriever(RetrieverConfig(name="dense", index=index))
 
 
 @pytest.mark.parametrize("name", ["candidates", "web", "hybrid"])
 def test_a_retriever_without_an_index_of_its_own_says_so(source, tmp_path, name):
-    with pytest.raises(RecipeError, match=f"name: {name} keeps no index"):
+    with pytest.raises(RecipeError, match=f"name: {name} has no index"):
         build_index(source, tmp_path / "index", RetrieverConfig(name=name))
 
 

@@ -58,7 +58,7 @@ def test_it_is_told_that_its_options_are_not_a_recipe(my_lab):
 
 def test_a_retriever_without_indexing_keeps_no_index(my_lab, tmp_path):
     my_lab("colbert", COLBERT)
-    with pytest.raises(RecipeError, match="name: my_lab.colbert keeps no index"):
+    with pytest.raises(RecipeError, match="name: my_lab.colbert has no index"):
         build_index(tmp_path / "passages.jsonl", tmp_path / "index", RetrieverConfig(name="my_lab.colbert"))
 
 

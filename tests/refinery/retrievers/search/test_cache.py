@@ -96,13 +96,13 @@ def test_what_depends_on_the_question_is_searched_for_each(search):
 
 
 def test_a_cache_for_what_depends_on_the_question_is_refused(tmp_path):
-    with pytest.raises(RecipeError, match="does not say what it searches, or it depends on the question"):
+    with pytest.raises(RecipeError, match="has no revision, or its hits depend on the question"):
         build_retriever(RetrieverConfig(name="candidates", cache=tmp_path / "cache.sqlite"))
 
 
 def test_a_file_that_is_no_cache_is_refused(tmp_path):
     (tmp_path / "cache.sqlite").write_text("not a database, though long enough to look like one to sqlite " * 20)
-    with pytest.raises(RetrievalError, match=r"cache\.sqlite: cannot keep searches"):
+    with pytest.raises(RetrievalError, match=r"cache\.sqlite: cannot store searches"):
         CachedRetriever(Quick(), tmp_path / "cache.sqlite")
 
 

@@ -86,7 +86,7 @@ def test_the_names_of_special_tokens_in_a_text_stay_text(family, hostile, config
 
 @pytest.mark.parametrize(
     ("model", "message"),
-    [("no/such", "cross-encoder 'no/such': cannot be loaded"), ("two_labels", "gives 2 labels; a reranker gives one score")],
+    [("no/such", "cross-encoder 'no/such': cannot be loaded"), ("two_labels", "gives 2 labels, but a reranker gives one score")],
 )
 def test_a_model_that_is_no_reranker_is_refused(model, message, tiny_encoders, tmp_path):
     if model == "two_labels":
