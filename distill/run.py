@@ -33,8 +33,9 @@ from refinery.llms.base import LLM
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.questions.base import check_ids, iter_questions
-from refinery.retrievers.base import Retriever, build_retriever
-from refinery.retrievers.supporting import check_supporting
+from refinery.retrievers.base import Retriever
+from refinery.retrievers.search.build import build_retriever
+from refinery.retrievers.search.supporting import check_supporting
 from refinery.runtime.background_loop import run_in_background
 from refinery.runtime.fingerprint import file_fingerprint, id_number
 from refinery.runtime.run_dir import check_run, locked_run, open_run, read_run, write_json

@@ -15,7 +15,8 @@ from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.llms.base import LLM, Need, ServedLLM
 from refinery.llms.served.endpoint import ServedModelConfig
-from refinery.retrievers.base import Retriever, build_retriever
+from refinery.retrievers.base import Retriever
+from refinery.retrievers.search.build import build_retriever
 
 
 class Pipeline:

@@ -14,7 +14,8 @@ from refinery.llms.weights.hub_files import checkpoint_revision, whole_revision
 from refinery.passages.corpus import corpus_hash as passages_hash
 from refinery.passages.sources import iter_passages
 from refinery.prompts.render import has_prompt, prompt_hash, rendered_prompts
-from refinery.retrievers.base import Retriever, RetrieverConfig, read_passages, retriever_options
+from refinery.retrievers.base import Retriever, RetrieverConfig, read_passages
+from refinery.retrievers.search.build import retriever_options
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig
 from refinery.retrievers.search.encoder import EncoderConfig
 from refinery.runtime.fingerprint import file_fingerprint, text_fingerprint

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, overload
 
 from refinery.errors import RecordError
-from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, build_retriever, index_values
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig
 from refinery.retrievers.index.manifest import MANIFEST_FILE
+from refinery.retrievers.search.build import build_retriever, index_values
 from refinery.runtime.background_loop import await_in_background, run_in_background
 from refinery.runtime.recipe import build_recipe, changed_values, read_yaml
 from refinery.runtime.shipped import found

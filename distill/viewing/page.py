@@ -18,7 +18,7 @@ from distill.viewing.trace_tree import cell_text, groups_of, label_nodes
 from refinery.errors import RefineryError, RunDirError
 from refinery.reporting.pages.content import Cell, Detail, Passages, PromptCompletion, Row, RunDetail
 from refinery.reporting.pages.write import write_page
-from refinery.retrievers.base import build_retriever
+from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run_dir import read_run
 

@@ -13,7 +13,8 @@ from distill.tasks.base import LabelTask
 from distill.teacher.budget import Budget
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow
-from refinery.retrievers.base import Retriever, build_retriever
+from refinery.retrievers.base import Retriever
+from refinery.retrievers.search.build import build_retriever
 
 _PILOT_ROWS = 200
 

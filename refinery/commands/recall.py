@@ -23,8 +23,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Search every question with every retriever, and print the table."""
     from refinery.questions.base import read_named_questions
     from refinery.recall import judged_questions, measure
-    from refinery.retrievers.base import build_retriever, load_retriever_config
-    from refinery.retrievers.supporting import check_supporting
+    from refinery.retrievers.search.build import build_retriever, load_retriever_config
+    from refinery.retrievers.search.supporting import check_supporting
     from refinery.text import printable
 
     judged = judged_questions(read_named_questions(arguments.questions), arguments.gold)

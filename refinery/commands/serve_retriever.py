@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Serve until interrupted."""
     from aiohttp import web
 
-    from refinery.retrievers.base import build_retriever, load_retriever_config
+    from refinery.retrievers.search.build import build_retriever, load_retriever_config
     from refinery.retrievers.search.server import retrieve_app
     from refinery.runtime.serving import Guard, listen, url_of
     from refinery.text import printable

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from refinery.contract.records import Passage, Question
-from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin, build_retriever
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
+from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.recipe import Recipe
 

@@ -4,8 +4,9 @@ from pydantic import Field
 
 from refinery.contract.records import Question
 from refinery.passages.corpus import searched_text
-from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin, build_retriever
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.hybrid import part_of
+from refinery.retrievers.search.build import build_retriever
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
 from refinery.runtime.fingerprint import text_fingerprint
 

@@ -15,7 +15,7 @@ from distill.recipe import DistillRecipe
 from infer.evaluation.paper_table import PaperTable
 from infer.recipe import InferRecipe
 from refinery.cli import build_parser
-from refinery.retrievers.base import retriever_options
+from refinery.retrievers.search.build import retriever_options
 from refinery.runtime.recipe import load_recipe
 from refinery.runtime.stage import stage_parser
 from train.recipe import TrainRecipe

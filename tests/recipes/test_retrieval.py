@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refinery.cli import build_parser
-from refinery.retrievers.base import load_retriever_config, retriever_options
+from refinery.retrievers.search.build import load_retriever_config, retriever_options
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "retrieval"
 RECIPES = sorted(FOLDER.glob("*.yaml"))

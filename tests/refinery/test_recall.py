@@ -9,8 +9,9 @@ from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RecordError
 from refinery.questions.base import read_named_questions
 from refinery.recall import GoldQuestion, judged_questions, measure
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.fake import FakeRetriever
+from refinery.retrievers.search.build import build_retriever
 
 SHARED = next((path / "shared" / "data" for path in Path(__file__).parents if (path / "shared" / "data").is_dir()), None)
 

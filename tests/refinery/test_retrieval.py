@@ -8,8 +8,9 @@ import yaml
 import refinery
 from refinery import Passage, RefineryError
 from refinery.contract.records import write_records
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.index.build import build_index
+from refinery.retrievers.search.build import build_retriever
 
 PASSAGES = [
     Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed."),

@@ -2,13 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from refinery.llms.base import Usage
 from refinery.llms.engine.decoding import Branch
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
 
-if TYPE_CHECKING:
-    from refinery.llms.engine.huggingface import HuggingFaceContext
+
+class RequestContext(Protocol):
+    """What a request needs to know of the engine's context."""
+
+    usage: Usage
+    length: int
+
+    def node(self) -> PrefixNode:
+        """Where the context ends in the engine's tree."""
+        ...
+
+    def text_of(self, written: Sequence[int]) -> str:
+        """What was written, without special tokens."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -19,10 +32,10 @@ class Request:
     text as far as it is written; `was_alone` of one for which memory did not suffice although nothing else was computed.
     """
 
-    context: "HuggingFaceContext"
+    context: RequestContext
     adapter: Adapter
     targets: tuple[int, ...] = ()
-    after: "HuggingFaceContext | None" = None
+    after: RequestContext | None = None
     max_new_tokens: int = 0
     stop_ids: frozenset[int] = frozenset()
     stop_texts: tuple[str, ...] = ()

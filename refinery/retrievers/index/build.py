@@ -16,8 +16,9 @@ from refinery.errors import RetrievalError, RunDirError
 from refinery.passages.corpus import Corpus, Written, write_corpus
 from refinery.passages.decontaminate import contamination_check
 from refinery.passages.sources import estimate_count, iter_passages, source_bytes
-from refinery.retrievers.base import RetrieverConfig, RetrieverPlugin, load_plugin, retriever_options
+from refinery.retrievers.base import RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.index.manifest import MANIFEST_FILE, IndexedRetriever, Manifest, make_checks, read_manifest, sampled_checksum
+from refinery.retrievers.search.build import load_plugin, retriever_options
 from refinery.runtime import plugins
 from refinery.runtime.fingerprint import text_fingerprint
 

@@ -13,7 +13,8 @@ from distill.tasks.base import TASKS
 from distill.teacher.teacher import RejectedRow
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.questions.base import read_questions
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import RetrieverConfig
+from refinery.retrievers.search.build import build_retriever
 from refinery.runtime import plugins
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25, Options, Tokenizer, best_positions
+from refinery.retrievers.search.build import build_retriever
 
 PASSAGES = [
     Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed in 1984."),

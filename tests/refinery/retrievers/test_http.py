@@ -14,10 +14,11 @@ from aiohttp.test_utils import TestClient, TestServer
 from refinery.cli import main
 from refinery.contract.records import write_records
 from refinery.errors import RetrievalError
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25
 from refinery.retrievers.fake import FakeRetriever
 from refinery.retrievers.http import Http, Options
+from refinery.retrievers.search.build import build_retriever
 from refinery.retrievers.search.server import retrieve_app
 from refinery.runtime.serving import Guard
 

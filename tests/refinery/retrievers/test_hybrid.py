@@ -2,9 +2,10 @@ import pytest
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RetrievalError
-from refinery.retrievers.base import Retriever, RetrieverConfig, build_retriever
+from refinery.retrievers.base import Retriever, RetrieverConfig
 from refinery.retrievers.fake import FakeRetriever
 from refinery.retrievers.hybrid import Hybrid, Options
+from refinery.retrievers.search.build import build_retriever
 
 
 def fused(*rankings, **options):

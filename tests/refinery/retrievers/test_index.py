@@ -13,11 +13,12 @@ from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError, RetrievalError, RunDirError
 from refinery.passages.corpus import searched_text
 from refinery.passages.sources import iter_passages
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25, Options, Tokenizer
 from refinery.retrievers.index.build import build_index
 from refinery.retrievers.index.manifest import MANIFEST_FILE, read_manifest
 from refinery.retrievers.index.postings import build_postings
+from refinery.retrievers.search.build import build_retriever
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 import pytest
 
 from refinery.errors import PluginError, RecipeError
-from refinery.retrievers.base import RetrieverConfig, build_retriever, load_retriever_config
+from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.index.build import build_index
+from refinery.retrievers.search.build import build_retriever, load_retriever_config
 
 COLBERT = """
 from refinery.contract.records import Passage

@@ -6,7 +6,8 @@ pytest.importorskip("sentence_transformers")
 
 from refinery.contract.records import write_records
 from refinery.errors import CheckpointError
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import RetrieverConfig
+from refinery.retrievers.search.build import build_retriever
 
 
 @pytest.fixture

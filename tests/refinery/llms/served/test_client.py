@@ -17,7 +17,8 @@ from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.protocols.openai_chat import openai_client
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import RetrieverConfig
+from refinery.retrievers.search.build import build_retriever
 
 SCHEMA = {"title": "Answer", "type": "object", "properties": {"answer": {"type": "string"}}}
 

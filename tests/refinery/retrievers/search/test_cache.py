@@ -4,7 +4,8 @@ import pytest
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError, RetrievalError
-from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, build_retriever
+from refinery.retrievers.base import Hit, Retriever, RetrieverConfig
+from refinery.retrievers.search.build import build_retriever
 from refinery.retrievers.search.cache import CachedRetriever, search_key
 
 

@@ -8,7 +8,8 @@ from aiohttp.test_utils import TestServer
 
 from refinery.contract.records import Question
 from refinery.errors import RetrievalError
-from refinery.retrievers.base import RetrieverConfig, build_retriever
+from refinery.retrievers.base import RetrieverConfig
+from refinery.retrievers.search.build import build_retriever
 
 ASKED = web.AppKey("asked", list)
 WORDS = ["film", "born", "france", "norway"]

@@ -7,8 +7,9 @@ from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
 from refinery.passages.corpus import Corpus, corpus_hash
 from refinery.passages.sources import iter_passages
-from refinery.retrievers.base import RETRIEVERS, RetrieverConfig, retriever_options
+from refinery.retrievers.base import RETRIEVERS, RetrieverConfig
 from refinery.retrievers.hybrid import part_of
+from refinery.retrievers.search.build import retriever_options
 from refinery.runtime import plugins
 
 
