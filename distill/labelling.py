@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.output.rows import InOrder, LabelWriter, Outcome
-from distill.tasks.base import LabelTask
 from distill.teacher.budget import BudgetExhausted
 from distill.teacher.teacher import RejectedRow, Teacher
 from refinery.errors import LLMError

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from distill.label_task import TASKS, LabelTask
 from distill.stores.base import STORES, ReplyStore, StorePlugin, opened
-from distill.tasks.base import TASKS, LabelTask
 from distill.teacher.batch import BatchConfig
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig

@@ -17,11 +17,11 @@ from typing import Any
 
 from distill.guards import Guards
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.labelling import label_all
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.stores.base import ReplyStore
-from distill.tasks.base import LabelTask
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
 from distill.teacher.teacher import RejectedRow, Teacher, keep_in
@@ -35,10 +35,10 @@ from refinery.llms.served.endpoint import EndpointConfig
 from refinery.questions.base import check_ids, iter_questions
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
-from refinery.retrievers.search.supporting import check_supporting
 from refinery.runtime.background_loop import run_in_background
 from refinery.runtime.fingerprint import file_fingerprint, id_number
 from refinery.runtime.run_dir import check_run, locked_run, open_run, read_run, write_json
+from refinery.supporting import check_supporting
 
 # A full disk, a quota, a limit on files, a folder that takes none.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)

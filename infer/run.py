@@ -24,10 +24,10 @@ from infer.shards import (
 from refinery.contract.records import Question, write_records
 from refinery.contract.trace import PREDICTIONS_FILE
 from refinery.questions.base import read_questions
-from refinery.retrievers.search.supporting import check_supporting
 from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
 from refinery.runtime.together import together
+from refinery.supporting import check_supporting
 
 
 def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:

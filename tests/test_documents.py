@@ -7,15 +7,15 @@ from pkgutil import resolve_name
 import pytest
 from helpers.documents import DOCUMENTS, PROJECT
 
+from distill.label_task import TASKS as LABEL_TASKS
 from distill.stores.base import STORES
-from distill.tasks.base import TASKS as LABEL_TASKS
 from infer.decoders.base import DECODERS
 from refinery.llms.served.protocols.base import PROTOCOLS
 from refinery.metrics.registry import METRIC_KIND
 from refinery.questions.base import READERS
 from refinery.retrievers.base import RETRIEVERS
 from refinery.tasks.base import TASKS
-from train.methods.base import METHODS
+from train.method import METHODS
 
 KINDS = [DECODERS, LABEL_TASKS, TASKS, METHODS, RETRIEVERS, READERS, METRIC_KIND, PROTOCOLS, STORES]
 FOLDERS = "refinery|distill|train|infer|recipes|accelerate_configs|tests|benchmarks|docs|examples"

@@ -13,7 +13,7 @@ TASK = '''
 
 from typing import Literal
 
-from distill.tasks.base import LabelTask
+from distill.label_task import LabelTask
 from refinery.contract.records import JudgeLabel
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.base import Card, Judge

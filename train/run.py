@@ -16,7 +16,7 @@ from refinery.runtime.run_dir import RunDir, check_run, locked_run, open_run
 from train.launch.checkpoints import last_checkpoint
 from train.launch.gather import whole_weights
 from train.launch.launch import Launch, check_started, launch_from_env, prepare, without_zero3_init
-from train.methods.base import Family, method_of
+from train.method import Family, method_of
 from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, training_records

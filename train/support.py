@@ -5,15 +5,13 @@ The table in accelerate_configs/README.md is printed from it by `support_table`.
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from refinery.errors import RecipeError
 from refinery.reporting.markdown import table
 from refinery.tasks.base import PairTask, TrajectoryTask, Writer
-from train.methods.base import method_of
-
-if TYPE_CHECKING:
-    from train.recipe import TrainRecipe
+from train.method import method_of
+from train.settings import TrainSettings
 
 Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp2"]
 
@@ -25,7 +23,7 @@ class Refusal:
     what: str
     why: str
     instead: str
-    applies: "Callable[[TrainRecipe], bool]"
+    applies: Callable[[TrainSettings], bool]
     under: tuple[str, ...] = ()
 
 
@@ -162,7 +160,7 @@ REFUSALS = (
 )
 
 
-def check_support(recipe: "TrainRecipe", *, launch: Collection[str] | None = None) -> None:
+def check_support(recipe: TrainSettings, *, launch: Collection[str] | None = None) -> None:
     """Raise RecipeError for a combination that is known not to work.
 
     Without `launch` (when the recipe is read) those that hang on the recipe alone are looked for, with it those of the launch: how it

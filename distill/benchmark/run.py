@@ -22,8 +22,8 @@ from pydantic import BaseModel
 
 from distill.benchmark.endpoint import Settings
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
-from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.steps.gold import search_own
-from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, PromptCompletion, Question
 from refinery.prompts.render import render_prompt

@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.steps.gold import resolved_step
-from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt

@@ -7,8 +7,8 @@ over training questions (`runs`).
 from pydantic import Field
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
-from distill.tasks.base import LabelTask
 from refinery.contract.records import Preference, Question, Trajectory
 from refinery.runtime.recipe import Recipe
 

@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.steps.linked_passages import linked_pairs
-from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Question, write_records
 from refinery.metrics.squad import token_f1

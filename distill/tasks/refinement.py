@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.steps.refinement_kinds import KINDS, turns
 from distill.steps.refinement_row import Row
-from distill.tasks.base import LabelTask
 from refinery.contract.choices import choice_question
 from refinery.contract.records import Question, Trajectory
 from refinery.prompts.render import render_prompt

@@ -15,8 +15,8 @@ from typing import Literal
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.steps.gold import search_own, searchable_steps
-from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import render_prompt

@@ -10,8 +10,8 @@ from typing import Literal
 from pydantic import Field
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
-from distill.tasks.base import LabelTask
 from refinery.contract.records import Question, SelectionLabel, Trajectory
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.selection import selection_prompt

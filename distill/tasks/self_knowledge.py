@@ -11,7 +11,7 @@ from typing import Literal, cast
 from pydantic import BaseModel, Field
 
 from distill.label_context import LabelContext
-from distill.tasks.base import LabelTask
+from distill.label_task import LabelTask
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.llms.base import LLM

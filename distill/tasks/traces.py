@@ -15,9 +15,9 @@ from typing import Literal
 from pydantic import Field
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.steps.tree_paths import AnswerMetric, likeliest
-from distill.tasks.base import LabelTask
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, PromptCompletion, Question, Step, Trajectory
 from refinery.contract.trace import Prediction, TraceStep

@@ -7,9 +7,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.run import count_rows, iter_rows, load_task
-from distill.tasks.base import LabelTask
 from distill.teacher.budget import Budget
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow

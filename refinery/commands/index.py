@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Build the index and print what it holds."""
+    from refinery.indexing import build_index
     from refinery.questions.base import read_named_questions
-    from refinery.retrievers.index.build import build_index
     from refinery.retrievers.search.build import load_retriever_config
 
     config = load_retriever_config(arguments.retriever, arguments.set)

@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> None:
     from refinery.questions.base import read_named_questions
     from refinery.recall import judged_questions, measure
     from refinery.retrievers.search.build import build_retriever, load_retriever_config
-    from refinery.retrievers.search.supporting import check_supporting
+    from refinery.supporting import check_supporting
     from refinery.text import printable
 
     judged = judged_questions(read_named_questions(arguments.questions), arguments.gold)

@@ -13,7 +13,7 @@ from refinery.demo.teacher.server import serving
 from refinery.errors import RecordError
 from refinery.passages.corpus import corpus_hash
 from refinery.retrievers.base import RetrieverConfig
-from refinery.retrievers.search.supporting import check_supporting
+from refinery.supporting import check_supporting
 
 FILM = "Dune is a film.\n\n" + "It is long and dry. " * 15 + "\n\nMaria Torvel made it."
 

@@ -8,8 +8,8 @@ import yaml
 import refinery
 from refinery import Passage, RefineryError
 from refinery.contract.records import write_records
+from refinery.indexing import build_index
 from refinery.retrievers.base import RetrieverConfig
-from refinery.retrievers.index.build import build_index
 from refinery.retrievers.search.build import build_retriever
 
 PASSAGES = [

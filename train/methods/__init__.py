@@ -1,1 +1,1 @@
-"""How a task is learned: one file a method; `base` says what it declares."""
+"""How a task is learned: one file a method; `train/method.py` says what it declares."""

@@ -11,11 +11,12 @@ from refinery.contract.segments import encode
 from refinery.contract.tokenizer import Tokenizer
 from refinery.tasks.base import PairTask
 from train.families.model import build_model, save_model
-from train.methods.base import Family, Method
+from train.method import Family, Method
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, row_segments
 from train.rows.length_filter import fit_rows
 from train.rows.pairs import PreferenceRow
+from train.settings import TrainSettings
 from train.trainers.arguments import trainer_arguments
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
     return trainer
 
 
-def _family(recipe: TrainRecipe) -> Family:
+def _family(recipe: TrainSettings) -> Family:
     return cast(Family, sys.modules[__name__])
 
 

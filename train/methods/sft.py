@@ -1,15 +1,13 @@
 """Supervised fine-tuning: the model learns to write each row's reply, or to give its label, as its family does."""
 
 import importlib
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from train.methods.base import Family, Method
-
-if TYPE_CHECKING:
-    from train.recipe import TrainRecipe
+from train.method import Family, Method
+from train.settings import TrainSettings
 
 
-def _family(recipe: "TrainRecipe") -> Family:
+def _family(recipe: TrainSettings) -> Family:
     return cast(Family, importlib.import_module(f"train.families.{recipe.family}"))
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from distill.label_context import LabelContext
+from distill.label_task import TASKS
 from distill.recipe import DistillRecipe
-from distill.tasks.base import TASKS
 from distill.teacher.teacher import RejectedRow
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.questions.base import read_questions

@@ -14,10 +14,10 @@ from refinery.contract.records import Passage, Question, read_records, write_rec
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.errors import RecipeError, RecordError
+from refinery.indexing import build_index
 from refinery.passages.corpus import Corpus, corpus_hash
 from refinery.passages.sources import iter_passages
 from refinery.retrievers.base import RetrieverConfig
-from refinery.retrievers.index.build import build_index
 from refinery.runtime.recipe import load_recipe
 
 PROJECT = Path(__file__).parents[3]

@@ -8,9 +8,9 @@ pytest.importorskip("sentence_transformers")
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import CheckpointError, RecipeError, RetrievalError
+from refinery.indexing import build_index
 from refinery.passages.corpus import Corpus, write_corpus
 from refinery.retrievers.base import RetrieverConfig
-from refinery.retrievers.index.build import build_index
 from refinery.retrievers.index.vectors import Vectors, build_vectors, open_vectors, tuned
 from refinery.retrievers.index.vectors import build_index as build_faiss
 from refinery.retrievers.search.build import build_retriever

@@ -11,11 +11,11 @@ import pytest
 from refinery.cli import main
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError, RetrievalError, RunDirError
+from refinery.indexing import build_index
 from refinery.passages.corpus import searched_text
 from refinery.passages.sources import iter_passages
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25, Options, Tokenizer
-from refinery.retrievers.index.build import build_index
 from refinery.retrievers.index.manifest import MANIFEST_FILE, read_manifest
 from refinery.retrievers.index.postings import build_postings
 from refinery.retrievers.search.build import build_retriever
@@ -207,7 +207,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
 
     script = (
         "import re, sys\nfrom pathlib import Path\nfrom refinery.retrievers.base import RetrieverConfig\n"
-        "from refinery.retrievers.index.build import build_index\nimport bm25s, Stemmer\n"
+        "from refinery.indexing import build_index\nimport bm25s, Stemmer\n"
         # Not ru_maxrss, which begins with what the process that started this one took.
         "def peak(): return int(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])\n"
         "before = peak()\n"

@@ -3,8 +3,8 @@
 import pytest
 
 from refinery.errors import PluginError, RecipeError
+from refinery.indexing import build_index
 from refinery.retrievers.base import RetrieverConfig
-from refinery.retrievers.index.build import build_index
 from refinery.retrievers.search.build import build_retriever, load_retriever_config
 
 COLBERT = """

@@ -7,14 +7,14 @@ import pytest
 from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
-from distill.tasks.base import LabelTask
+from distill.label_task import LabelTask
 from refinery.errors import PluginError
 from refinery.runtime.recipe import NoOptions
 
 DIFFICULTY = """
 from types import SimpleNamespace
 
-from distill.tasks.base import LabelTask
+from distill.label_task import LabelTask
 from refinery.contract.records import KnowledgeLabel
 from refinery.runtime.recipe import Recipe
 
@@ -67,7 +67,7 @@ def test_what_it_needs_must_be_in_the_recipe(mock_recipe, my_lab, capsys):
     [
         (DIFFICULTY, "task: task 'my_lab.wrong': {} declares no LABEL_TASK (a LabelTask)."),
         ("LABEL_TASK = print", "task: task 'my_lab.wrong': is a builtin_function_or_method. It should be a LabelTask."),
-        ("from distill.tasks.base import LabelTask\nLABEL_TASK = LabelTask(print)", "missing 1 required positional argument: 'options'"),
+        ("from distill.label_task import LabelTask\nLABEL_TASK = LabelTask(print)", "missing 1 required positional argument: 'options'"),
     ],
 )
 def test_a_wrong_one_is_told_what_is_missing(mock_recipe, my_lab, tmp_path, capsys, text, fault):

@@ -14,12 +14,11 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecipeError
 from refinery.runtime.plugins import PluginKind, find
 from refinery.tasks.base import Judge, PairTask, Task, TrajectoryTask, Writer
+from train.settings import TrainSettings
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
-
-    from train.recipe import TrainRecipe
 
 _KINDS = {Judge: "labels", Writer: "texts", TrajectoryTask: "trajectories", PairTask: "pairs"}
 
@@ -27,16 +26,16 @@ _KINDS = {Judge: "labels", Writer: "texts", TrajectoryTask: "trajectories", Pair
 class Family(Protocol):
     """What trains a recipe: train/families/{causal,seq2seq,classifier}.py, and each method of its own."""
 
-    def build_model(self, recipe: "TrainRecipe") -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
+    def build_model(self, recipe: TrainSettings) -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
         """(model, tokenizer) ready for the trainer."""
         ...
 
-    def encode_rows(self, records: Sequence[Any], recipe: "TrainRecipe", tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
+    def encode_rows(self, records: Sequence[Any], recipe: TrainSettings, tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
         """The rows to train on, and what was done with the others (train/rows/length_filter.py)."""
         ...
 
     def build_trainer(
-        self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[EncodedRow], recipe: "TrainRecipe"
+        self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[EncodedRow], recipe: TrainSettings
     ) -> Any:
         """The transformers Trainer over the rows."""
         ...
@@ -45,7 +44,7 @@ class Family(Protocol):
         self,
         model: "PreTrainedModel | PeftModel",
         tokenizer: Tokenizer,
-        recipe: "TrainRecipe",
+        recipe: TrainSettings,
         folder: Path,
         state_dict: dict[str, Any] | None = None,
     ) -> None:
@@ -57,14 +56,14 @@ class Family(Protocol):
 class Method:
     """`learns_from` are kinds of task; `family(recipe)` gives what trains one."""
 
-    family: "Callable[[TrainRecipe], Family]"
+    family: Callable[[TrainSettings], Family]
     learns_from: tuple[type[Task[Any]], ...] = (Judge, Writer, TrajectoryTask)
 
 
 METHODS = PluginKind("method", "train.methods", Method, "METHOD", "family", ("recipe",), Method)
 
 
-def method_of(recipe: "TrainRecipe") -> Method:
+def method_of(recipe: TrainSettings) -> Method:
     """The recipe's method, or its task's own. Raises PluginError for one that is not there, RecipeError where it cannot learn the task."""
     task, name = recipe.learned, recipe.method or recipe.learned.method
     method = find(METHODS, name)
