@@ -1,4 +1,4 @@
-"""The protocol that decoders are written against. Nothing in it mentions batches, devices or caches: those live in the engines."""
+"""The protocol that decoders are written for. It does not mention batches, devices or caches, which belong to the engines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Need = Literal["token_ids", "control_tokens", "stop_token_ids", "logprobs", "lab
 
 @dataclass(slots=True)
 class Usage:
-    """What one question has cost so far; an engine adds to it as it serves that question's contexts."""
+    """The cost of one question so far. An engine adds to it as it serves the question's contexts."""
 
     calls: int = 0
     prefill_tokens: int = 0
@@ -21,11 +21,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What the model wrote after a context. `logprobs[i]` is the raw log-probability of `token_ids[i]`, kept while decoding.
+    """What the model wrote after a context. `logprobs[i]` is the raw log-probability of `token_ids[i]`, recorded while decoding.
 
-    `text` has special tokens removed and is stripped; `context` is the old context extended by exactly `token_ids`. A chat endpoint
-    gives no ids and no log-probabilities, and may withhold a reply (`refused`). `reasoning` is what a reasoning model thought
-    before `text`.
+    `text` is stripped and has no special tokens. `context` is the old context extended by exactly `token_ids`. A chat endpoint gives
+    neither ids nor log-probabilities, and may withhold a reply (`refused`). `reasoning` is what a reasoning model wrote before `text`.
     """
 
     text: str
@@ -37,11 +36,11 @@ class Generation:
 
 
 class Context(Protocol):
-    """An immutable prefix; extending it shares what is already computed."""
+    """An immutable prefix. A context that extends it reuses what is already computed."""
 
     @property
     def token_ids(self) -> list[int]:
-        """Every token of the prefix."""
+        """The ids of every token of the prefix."""
         ...
 
     def extend(self, segments: Sequence[Segment]) -> "Context":
@@ -50,11 +49,11 @@ class Context(Protocol):
 
     @property
     def ends_its_turns(self) -> bool:
-        """Whether the model was taught to end its replies. A base model goes on: with a question of its own, say."""
+        """Whether the model was trained to end its replies. A base model continues, for example with another question."""
         ...
 
     def ask_next(self, text: str) -> "Context":
-        """The context after a reply in which the model is asked `text` next: a user's turn of its own where there are turns."""
+        """The context that asks the model `text` after a reply, as a new user turn if there is a chat template."""
         ...
 
     async def generate(
@@ -66,59 +65,59 @@ class Context(Protocol):
         temperature: float = 0.0,
         adapter: str | None = None,
     ) -> Generation:
-        """Write up to `max_new_tokens` tokens, ending at a `stop` token (included) or the end of sequence. Greedy at temperature 0.
+        """Write at most `max_new_tokens` tokens, up to a `stop` token (included) or the end of sequence. Greedy at temperature 0.
 
-        Writing also ends once the reply holds one of `stop_texts`; what was written by then is kept, but by endpoints that cut it off.
+        Writing also ends when the reply contains one of `stop_texts`. The stop text stays in the reply, unless an endpoint cuts it off.
         """
         ...
 
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """A label read: the probability of each label as what comes next, normalized over the labels. Nothing is decoded.
+        """The probability of each label as the continuation, normalized over the labels. Nothing is decoded.
 
-        A chat endpoint may have to write; where what it writes names no label, every probability is zero.
+        A chat endpoint may have to write a reply instead. When the reply names no label, every probability is zero.
         """
         ...
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
-        """Log-probability of every token of `segments` as the continuation of this context."""
+        """The log-probability of every token of `segments` as the continuation of this context."""
         ...
 
 
 class LLM(Protocol):
-    """A model that contexts are opened on."""
+    """A model, on which contexts are opened."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The checkpoint's. Raises IncapableModelError for an endpoint by chat, which shows none."""
+        """The checkpoint's tokenizer. Raises IncapableModelError for a chat endpoint, whose tokenizer is unknown."""
         ...
 
     @property
     def token_counter(self) -> Tokenizer:
-        """What texts are counted and cut by: the tokenizer, or what takes its place for an endpoint by chat."""
+        """The tokenizer for counting and cutting texts, or its substitute for a chat endpoint."""
         ...
 
     @property
     def context_limit(self) -> int | None:
-        """Tokens of a prompt and its reply together; None where there is no such limit, or none is known."""
+        """The most tokens of a prompt and its reply together, or None when there is no limit or it is unknown."""
         ...
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> Context:
-        """A fresh context. A str is what the model is asked: through its chat template where it has one, else plain text after BOS.
+        """A new context. A str is a prompt: it goes through the model's chat template if there is one, else it is plain text after BOS.
 
-        Segments stand as they are, BOS before them unless a chat template opens them. Costs are added to `usage`.
+        Segments are used unchanged, after BOS unless a chat template begins them. Costs are added to `usage`.
         """
         ...
 
 
 class ServedLLM(LLM, Protocol):
-    """A model behind an endpoint."""
+    """A model served by an endpoint."""
 
     def require(self, decoder: str, needs: frozenset[Need]) -> None:
         """Raise IncapableModelError when the endpoint lacks what the decoder needs."""
         ...
 
     def record(self) -> dict[str, Any]:
-        """What the endpoint can do, for the run's record."""
+        """The endpoint's capabilities, for the run's record."""
         ...
 
     async def close(self) -> None:
@@ -128,7 +127,7 @@ class ServedLLM(LLM, Protocol):
 
 @dataclass(slots=True)
 class Counters:
-    """Totals of an engine, for benchmarks and tests."""
+    """An engine's totals, for benchmarks and tests."""
 
     forwards: int = 0
     prefill_tokens: int = 0

@@ -17,33 +17,34 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-# A role names a part of a PEFT model, which torch takes no dots in.
+# A role becomes the name of a PEFT adapter, and torch allows no dots in module names.
 Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
 
 
 class ModelConfig(Recipe):
-    """A model on this machine, of the family that its checkpoint is of: a whole checkpoint or adapter, or several adapters on one base."""
+    """A model on this machine: a whole checkpoint, an adapter, or several adapters on one base. Its family follows from the checkpoint."""
 
-    base: str = Field(description="hub name or folder of a model, or of an adapter, which is then merged into its base")
-    adapters: dict[Role, str] = Field(default={}, description="adapters by role, kept apart and mixed in one batch")
+    base: str = Field(description="hub name or folder of a model, or of an adapter to merge into its base")
+    adapters: dict[Role, str] = Field(default={}, description="adapters by role; they stay separate and may be mixed in one batch")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="'auto' is what the weights are stored in, but float32 on a processor that computes bfloat16 in software",
+        description="'auto' is the dtype of the stored weights, or float32 on a processor that emulates bfloat16 in software",
     )
     chat_template: str = CHAT_TEMPLATE
     device: str = Field(
-        default="auto", description="'auto' is the accelerator (cuda, mps, xpu) where there is one, each process its own, else the CPU"
+        default="auto",
+        description="'auto' is the accelerator (cuda, mps, xpu) if there is one, a separate one for each process, else the CPU",
     )
     kv_tokens: int = Field(
-        default=65_536, description="tokens whose keys and values are held at most; small is slower, never different", ge=1
+        default=65_536, description="most tokens in the KV cache; a lower limit is slower but never changes results", ge=1
     )
     seed: int = Field(default=633, description="for sampling; RQ-RAG's inference uses 633")
 
 
 def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
-    """The engine for the configured model's family, or an endpoint, by chat or for completions.
+    """The LLM of a configuration: the engine for a model's family, or a client of a chat or completions endpoint.
 
-    Raises CheckpointError when the parts disagree, UnusableEndpoint when an endpoint for completions does not answer.
+    Raises CheckpointError when base, adapters and tokenizer disagree, UnusableEndpoint when a completions endpoint does not answer.
     """
     if isinstance(config, ServedModelConfig) and config.tokenizer:
         return _served(config, config.tokenizer)
@@ -59,7 +60,9 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
 
     family = model_family(config)
     if family == "classifier" and config.adapters:
-        raise CheckpointError(f"{config.base}: an encoder has no adapters by role. Name each role's checkpoint as the base of a model.")
+        raise CheckpointError(
+            f"{config.base}: an encoder cannot have adapters by role. Name each role's checkpoint as the base of a model."
+        )
     device = own_device() if config.device == "auto" else config.device
     warn_of_slow_bfloat16(config.dtype, device, key="the model's dtype")
     dtype = inference_dtype(config.dtype, device)
@@ -75,12 +78,12 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
 
 
 def model_family(config: ModelConfig) -> FamilyName:
-    """The family of a recipe's model, from its configuration."""
+    """The family of a recipe's model, read from the model's configuration."""
     return checkpoint_family(next(iter(config.adapters.values()), config.base))
 
 
 def llm_over(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, family: FamilyName, **settings: Any) -> LLM:
-    """The engine for a model of a family that is loaded already; `settings` are the engine's own."""
+    """The engine for a loaded model of a family. `settings` are passed to the engine."""
     if family == "seq2seq":
         from refinery.llms.engine.seq2seq import Seq2SeqLLM
 

@@ -1,7 +1,7 @@
-"""A scripted LLM with memory, for tests of decoders: what it writes is a function of the text before it. No model, no torch.
+"""A scripted LLM for tests of decoders: what it writes is a function of the text before it. It needs no model and no torch.
 
-A token is a word with the white space before it, so `max_new_tokens` counts words. Control tokens have ids of their own, and the same
-characters inside outside text never get them, as with a real tokenizer.
+A token is a word with the white space before it, so `max_new_tokens` counts words. Control tokens have separate ids, which the same
+characters in outside text never get, as with a real tokenizer.
 """
 
 import re
@@ -20,7 +20,7 @@ Script = Callable[[str], str | Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One question put to the fake: the text before it, and what was asked for."""
+    """One call of the fake: the text of the context, and what was requested."""
 
     kind: Literal["generate", "label_probs", "score"]
     text: str
@@ -30,16 +30,16 @@ class Call:
 
 @dataclass(slots=True)
 class FakeLLM:
-    """An `LLM` that replies `script(text)`, where `text` is the whole context with its control tokens written out.
+    """An `LLM` that replies with `script(text)`, where `text` is the whole context with its control tokens written out.
 
-    For `generate` the script gives the text to write, for `label_probs` a label or a share per label. Every token it writes has
-    `token_logprob`, and so has every token it scores but the control tokens in `scores`. `calls` remembers what it was asked, in order.
+    The script gives the text to write for `generate`, and a label or a probability per label for `label_probs`. Every token that it writes
+    or scores has `token_logprob`, except the control tokens in `scores`. `calls` records all requests in order.
     """
 
     script: Script
     token_logprob: float = -0.1
     scores: Mapping[str, float] = field(default_factory=dict)
-    # It has what a prompt without a chat template needs of a tokenizer.
+    # It has all that a prompt without a chat template needs from a tokenizer.
     tokenizer: Tokenizer = field(default_factory=lambda: cast(Tokenizer, FakeTokenizer()))
     calls: list[Call] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class FakeLLM:
 
     @property
     def context_limit(self) -> int | None:
-        """None: it reads any length. A subclass may set a limit."""
+        """None, since it reads texts of any length. A subclass may set a limit."""
         return None
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "FakeContext":
@@ -64,7 +64,7 @@ class FakeLLM:
 
 
 class FakeContext:
-    """A prefix of the fake; immutable."""
+    """An immutable prefix of the fake."""
 
     def __init__(self, llm: FakeLLM, token_ids: list[int], usage: Usage) -> None:
         self._llm, self._token_ids, self._usage = llm, token_ids, usage
@@ -96,7 +96,7 @@ class FakeContext:
         temperature: float = 0.0,
         adapter: str | None = None,
     ) -> Generation:
-        """The script's reply and a stop token, cut at `max_new_tokens`."""
+        """The script's reply with a stop token, cut at `max_new_tokens`."""
         reply = self._ask(Call("generate", self._text(), adapter))
         assert isinstance(reply, str), f"the script must give the text to write after {self._text()!r}"
         reply = reply[: min((reply.find(text) + len(text) for text in stop_texts if text in reply), default=len(reply))]
@@ -116,14 +116,14 @@ class FakeContext:
         )
 
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """The script's shares; a label that it names alone has all of it."""
+        """The script's probabilities. A single label gets probability 1."""
         reply = self._ask(Call("label_probs", self._text(), adapter, tuple(labels)))
         probs = {reply: 1.0} if isinstance(reply, str) else dict(reply)
-        assert probs.keys() <= set(labels), f"the script gives {sorted(probs)}, asked were {list(labels)}"
+        assert probs.keys() <= set(labels), f"the script gives {sorted(probs)}, but the labels are {list(labels)}"
         return {label: probs.get(label, 0.0) for label in labels}
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
-        """A log-probability for every token; the script is not asked."""
+        """A log-probability for every token, without calling the script."""
         self._llm.calls.append(Call("score", self._text(), adapter))
         self._usage.calls += 1
         tokenizer, default = self._llm.tokenizer, self._llm.token_logprob
@@ -143,7 +143,7 @@ class FakeContext:
 
 
 class FakeTokenizer:
-    """Words as tokens, known from when they are first met; RQ-RAG's control tokens come first. No BOS."""
+    """Words as tokens, numbered as they first occur after RQ-RAG's control tokens. It has no BOS."""
 
     name_or_path = "fake"
     bos_token_id = chat_template = None
@@ -156,7 +156,7 @@ class FakeTokenizer:
         self._texts: list[str] = list(self._control)
 
     def __call__(self, text: str, **options: Any) -> dict[str, list[int]]:
-        """Token ids of plain text; nothing in it becomes a control token."""
+        """Token ids of plain text, in which nothing becomes a control token."""
         return {"input_ids": [self._word_id(word) for word in re.findall(r"\s*\S+|\s+$", text)]}
 
     def convert_tokens_to_ids(self, token: str) -> int | None:

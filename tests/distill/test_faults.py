@@ -67,7 +67,7 @@ def test_an_outage_longer_than_the_patience_ends_the_run_in_one_line_and_is_resu
         server.handle_error = lambda *broken: None
         assert main([path]) == 2
         (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error") or "cannot be used" in line]
-        assert "It has not answered for 1.5 s (outage_patience_seconds). What was answered is kept" in said
+        assert "It has not answered for 1.5 s (outage_patience_seconds). Replies so far are stored" in said
     with serving(lambda prompt: GOOD, port=server.server_port) as server:
         assert main([path, "--resume"]) == 0
         assert server.requests < 60
@@ -78,7 +78,7 @@ def test_a_calls_place_is_not_given_to_another_before_its_reply_is_kept():
     async def run(server: ChatServer) -> tuple[int, int]:
         kept = asyncio.Event()
         config = EndpointConfig(base_url=server.base_url, model="mock", calls_in_flight=3)
-        chat = EndpointClient(config, keep=lambda request, reply: kept.wait())
+        chat = EndpointClient(config, persist=lambda request, reply: kept.wait())
         asked = [asyncio.ensure_future(chat.reply(ChatRequest(b"", (("user", f"{number}?"),)))) for number in range(8)]
         while server.requests < 3:
             await asyncio.sleep(0.01)

@@ -164,7 +164,7 @@ def test_a_decoder_that_needs_more_is_refused_before_the_first_question(
     assert error.count("error: ") == 1
     assert f"{lacking.split(', ')[0]}" in error
     assert all(name in error for name in lacking.split(", "))
-    assert f"which decoder '{decoder}' needs. Serve the model with vLLM, or name it by `llm`" in error
+    assert f"which decoder '{decoder}' needs. Serve the model with vLLM, or name it in `llm`" in error
     assert not run.exists()
     assert not any("film" in str(request["prompt"]) and "Who directed" in str(request["prompt"]) for request in server.requests)
 
@@ -181,13 +181,13 @@ def test_decoders_that_only_prompt_run_on_a_plain_text_server(answer, checkpoint
 def test_a_decoder_over_a_chat_is_refused_before_the_first_question(answer, capsys):
     code, run = answer("http", decoder="rq_rag", endpoint={"base_url": "http://127.0.0.1:9/v1", "model": "chat"})
     assert code == 2
-    assert "is asked by chat, which has no token-id prompts and replies and no control tokens in replies" in capsys.readouterr().err
+    assert "is used by chat, which has no token-id prompts and replies and no control tokens in replies" in capsys.readouterr().err
     assert not run.exists()
 
 
 def test_adapters_without_a_tokenizer_are_refused_with_the_recipe(answer, capsys):
     assert answer("http", decoder="direct", endpoint={"model": "chat", "adapters": {"relevance": "judge"}})[0] == 2
-    assert "adapters are asked for completions; name the model's `tokenizer` too" in capsys.readouterr().err
+    assert "adapters need completions; also name the model's `tokenizer`" in capsys.readouterr().err
 
 
 CALLS = [

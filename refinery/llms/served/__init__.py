@@ -1,1 +1,1 @@
-"""Models behind OpenAI-compatible servers: chat, completions, and what the servers send."""
+"""Models behind endpoints: chat, completions, and how their responses are read."""

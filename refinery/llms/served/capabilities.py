@@ -1,7 +1,7 @@
-"""What a completions server can do, found by asking it once, before the first question.
+"""What a completions server can do, found by probing it once before the first question.
 
-Parameters differ between servers and move between versions, and a server that does not know one may refuse it, ignore it or answer
-something else. So a capability counts only where a reply proves it.
+Parameters differ between servers and change between versions, and a server may refuse, ignore or misread one that it does not know. So a
+capability counts only when a reply proves it.
 """
 
 from collections.abc import Iterable
@@ -37,19 +37,19 @@ _WORDS: dict[Need, str] = {
     "token_scores": "log-probabilities of a given token",
     "scores": "log-probabilities of given text",
 }
-# Long enough that a server with a prefix cache holds some of it after the first request.
+# Long enough for a prefix cache to hold some of it after the first request.
 _PROBE_TEXT = "Question: In which city was the director of the film born?\nAnswer: In the city of Lyon.\n" * 4
 _PROBE_TOKENS = 4
-# Two ways to read one log-probability agree within this; half-precision kernels do not repeat to the last digit.
+# The tolerance for two readings of one log-probability, because half-precision kernels are not exactly repeatable.
 _SAME_LOGPROB = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What was proved. `label_logprobs` and `text_scores` name the dialect that works; `raw_label_reads`: labels are not normalised.
+    """The proven capabilities. `label_logprobs` and `text_scores` name the dialect that works. `raw_label_reads`: not normalized.
 
-    `bos_in_text`: a prompt sent as text needs its BOS written out, since the server adds none. `context_limit`: tokens of prompt and
-    reply together, None where the server does not say. `chat_labels`: a label is read of a chat's reply.
+    `bos_in_text`: a prompt sent as text must contain BOS, since the server does not add it. `context_limit`: the most tokens of prompt
+    and reply together, None if the server does not say. `chat_labels`: a label is read from a chat reply.
     """
 
     token_id_prompts: bool = False
@@ -67,7 +67,7 @@ class Capabilities:
     chat_labels: bool = False
 
     def lacking(self, needs: Iterable[Need]) -> list[str]:
-        """The words for what is needed and not there."""
+        """Descriptions of the capabilities that are needed but missing."""
         there: dict[Need, bool] = {
             "token_ids": self.token_id_prompts and self.token_ids_returned,
             "control_tokens": self.control_tokens,
@@ -84,9 +84,9 @@ NO_CAPABILITIES = Capabilities()
 
 
 async def probe(config: ServedModelConfig, tokenizer: Tokenizer) -> Capabilities:
-    """Ask every address of the endpoint, some twelve tiny requests each.
+    """Probe every address of the endpoint with about twelve tiny requests each.
 
-    Raises UnusableEndpoint when one does not answer, LLMError when one lacks an adapter or they differ.
+    Raises UnusableEndpoint when an address does not answer, LLMError when one lacks an adapter or the addresses differ.
     """
     found: dict[str, Capabilities] = {}
     for base_url in config.base_urls:
@@ -98,12 +98,12 @@ async def probe(config: ServedModelConfig, tokenizer: Tokenizer) -> Capabilities
     first, *others = found.items()
     for address, capabilities in others:
         if capabilities != first[1]:
-            raise LLMError(f"endpoints {first[0]} and {address} differ in what they can do. Serve the model alike on both.")
+            raise LLMError(f"endpoints {first[0]} and {address} differ in their capabilities. Serve the model in the same way on both.")
     return replace(first[1], context_limit=await served_context_limit(config))
 
 
 class _Probe:
-    """The questions put to one address."""
+    """The requests that probe one address."""
 
     def __init__(self, config: ServedModelConfig, endpoint: EndpointClient, tokenizer: Tokenizer) -> None:
         self.config, self.endpoint, self.tokenizer = config, endpoint, tokenizer
@@ -112,7 +112,7 @@ class _Probe:
         self.prompt: list[int] | str = self.ids
 
     async def run(self) -> Capabilities:
-        # The one request that every server takes: where it fails there is no server, or no such model.
+        # Every server accepts this request. If it fails, there is no server, or no such model.
         as_text = await self.endpoint.reply(CompletionRequest(self.config.model, _PROBE_TEXT, 1, 0.0, {}))
         takes_ids = await self._reads_whole(self.ids)
         with_bos = f"{self.tokenizer.bos_token or ''}{_PROBE_TEXT}"
@@ -138,7 +138,7 @@ class _Probe:
         )
 
     async def _reads_whole(self, prompt: list[int] | str) -> bool:
-        """Whether a prompt reaches the model as the probe's tokens, no more and no fewer."""
+        """Whether a prompt reaches the model as exactly the probe's tokens."""
         reply = await self._send(CompletionRequest(self.config.model, prompt, 1, 0.0, {}))
         return reply is not None and reply.num_prompt_tokens == len(self.ids)
 
@@ -150,7 +150,7 @@ class _Probe:
             return []
 
     async def _keeps_control_tokens(self) -> bool:
-        """Whether a special token that the model is made to write comes back."""
+        """Whether a special token that the model is forced to write is in the reply."""
         token = self.tokenizer.all_special_ids[-1]
         for forced in ({"logit_bias": {str(token): FORCED}}, {"allowed_token_ids": [token]}):
             reply = await self._try(1, return_token_ids=True, skip_special_tokens=False, **forced)
@@ -159,12 +159,12 @@ class _Probe:
         return False
 
     async def _stops_at(self, token: int) -> bool:
-        """Whether the first token written ends the text once it is a stop token, and belongs to it."""
+        """Whether a stop token ends the reply and is part of it, tested with the first token that the model writes."""
         reply = await self._try(_PROBE_TOKENS, return_token_ids=True, stop_token_ids=[token])
         return reply is not None and reply.token_ids == [token]
 
     async def _label_reads(self, written: list[int], logprobs: list[float]) -> tuple[LabelReads | None, bool]:
-        """The first dialect that gives two labels their log-probabilities, and whether these are those of the whole vocabulary."""
+        """The first dialect that gives log-probabilities of two labels, and whether they are over the whole vocabulary."""
         likeliest = written[0] if written else self.ids[-1]
         other = next(token for token in self.ids if token != likeliest)
         for dialect in get_args(LabelReads):
@@ -176,7 +176,7 @@ class _Probe:
                 found = label_logprobs(dialect, replies, [likeliest, other], self.tokenizer)
             except LLMError:
                 continue
-            # Tokens forced one at a time differ, unless each was given the probability of having no alternative.
+            # Tokens forced one at a time have different values, unless each has probability 1 for lack of alternatives.
             if dialect != "allowed_token_ids" or found[0] != found[1]:
                 return dialect, bool(written and logprobs) and abs(found[0] - logprobs[0]) < _SAME_LOGPROB
         return None, False
@@ -192,15 +192,15 @@ class _Probe:
         return None
 
     async def _adapters(self) -> tuple[str, ...]:
-        """The recipe's adapters, once each is known to be served under its name. Raises LLMError otherwise."""
+        """The recipe's adapters, after a check that each is served under its name. Raises LLMError otherwise."""
         names = tuple(dict.fromkeys(self.config.adapters.values()))
         where = f"endpoint {self.endpoint.config.base_url} (model '{self.config.model}')"
         if names and await self._serves(f"{self.config.model}-absent"):
-            raise LLMError(f"{where} answers to any model name, so it serves no adapters by name. Use vLLM with --enable-lora, or `llm`.")
+            raise LLMError(f"{where} accepts any model name, so it cannot serve adapters by name. Use vLLM with --enable-lora, or `llm`.")
         for name in names:
             if not await self._serves(name):
                 raise LLMError(
-                    f"{where} serves no adapter '{name}'. Load it by that name (vLLM: --enable-lora --lora-modules {name}=PATH)."
+                    f"{where} serves no adapter '{name}'. Load it under that name (vLLM: --enable-lora --lora-modules {name}=PATH)."
                 )
         return names
 
@@ -211,7 +211,7 @@ class _Probe:
         return await self._send(CompletionRequest(model, self.prompt, 1, 0.0, {})) is not None
 
     async def _send(self, request: CompletionRequest) -> CompletionReply | None:
-        """The reply, or None where the server does not take the request."""
+        """The reply, or None if the server refuses the request."""
         try:
             return await self.endpoint.reply(request)
         except (RefusedRequest, UnusableEndpoint):

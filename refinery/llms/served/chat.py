@@ -1,7 +1,7 @@
-"""An LLM behind a chat endpoint of any protocol: contexts are messages, and what comes back is text.
+"""An LLM behind a chat endpoint of any protocol: contexts are messages, and replies are text.
 
-For decoders that only prompt. A chat gives no token ids and no log-probabilities of given text; whatever needs them (`score`, control
-tokens) is refused with a line that says which kind of model has them. A label is read by chat_labels.py.
+It is for decoders that only prompt. A chat gives neither token ids nor log-probabilities of given text. Calls that need them (`score`,
+control tokens) are refused with a line that says which kind of model has them. chat_labels.py reads labels.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from refinery.runtime.single_flight import SingleFlight
 
 logger = logging.getLogger(__name__)
 
-# What a chat template writes around a message, its own system prompt included.
+# Tokens that a chat template adds around a message, including its own system prompt.
 _TEMPLATE_TOKENS = 64
 _LABEL_TOKENS = 16  # a short sentence that names the label
 _CHAT = Capabilities(chat_labels=True)
@@ -36,27 +36,27 @@ Messages = tuple[tuple[str, str], ...]  # (role, content)
 
 
 class ChatLLM:
-    """An `LLM` over any chat endpoint. Equal greedy requests that are open at once are sent once.
+    """An `LLM` over any chat endpoint. Equal greedy requests that are open at the same time are sent once.
 
-    A reply has at most `max_tokens` of the endpoint's configuration; its `temperature` holds where the decoder asks for none.
-    `counters` holds what was really sent, the `Usage` of a context what its question asked for. `served_limit` is the longest context
-    that the server takes; prompts are fitted to `context_limit` by counting bytes, since a chat shows no tokenizer.
+    A reply has at most the endpoint's `max_tokens`; the endpoint's `temperature` applies when the decoder sets none. `counters` holds what
+    was actually sent, the `Usage` of a context what its question requested. `served_limit` is the longest context that the server accepts.
+    Prompts are fitted to `context_limit` by counting bytes, because a chat endpoint's tokenizer is unknown.
     """
 
-    token_counter = cast(Tokenizer, ByteTokens())  # it has what counting and cutting need of a tokenizer
+    token_counter = cast(Tokenizer, ByteTokens())  # it has all that counting and cutting need
 
     def __init__(self, config: EndpointConfig, served_limit: int | None = None, *, label_samples: int = 1) -> None:
         self.config, self.served_limit, self.label_samples = config, served_limit, label_samples
         self.context_limit = None if served_limit is None else max(served_limit - _TEMPLATE_TOKENS, 1)
         self.counters = Counters()
-        # Not known before the first label, where the protocol has them at all.
+        # Unknown before the first label, if the protocol has them at all.
         self.label_logprobs: bool | None = None if protocol_of(config).first_logprobs else False
         self._endpoint = EndpointClient(config)
         self._in_flight: SingleFlight[bytes, Reply] = SingleFlight()
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """An endpoint shows none. Raises IncapableModelError."""
+        """Raises IncapableModelError, because a chat endpoint's tokenizer is unknown."""
         raise self.lacks("control tokens")
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "RemoteContext":
@@ -65,9 +65,9 @@ class ChatLLM:
         return RemoteContext(self, (), usage or Usage()).extend(segments)
 
     async def reply(self, request: "GenerationRequest") -> Reply:
-        """The endpoint's reply; one that it withholds has the finish_reason `refusal`. Raises UnusableEndpoint when it does not answer."""
+        """The endpoint's reply. A withheld reply has the finish_reason `refusal`. Raises UnusableEndpoint when there is no answer."""
         if request.temperature or self.config.temperature:
-            return await self._send(request)  # every sample is one of its own
+            return await self._send(request)  # samples are independent, so none is shared
         return await self._in_flight(request.key, lambda: self._send(request))
 
     async def _send(self, request: "GenerationRequest") -> Reply:
@@ -75,7 +75,7 @@ class ChatLLM:
         try:
             reply = await self._endpoint.reply(request)
         except RefusedRequest as error:
-            if error.reason != "refused":  # the server had no time for it, and may have later
+            if error.reason != "refused":  # the server was too busy, and may answer later
                 raise
             logger.warning("endpoint model '%s' withheld a reply: %s", self.config.model, error)
             return Reply("", "refusal", request_id="", num_prompt_tokens=0, num_completion_tokens=0)
@@ -84,7 +84,7 @@ class ChatLLM:
         return reply
 
     async def label_reply(self, messages: Messages) -> LabelReply:
-        """A reply that a label is read of. An endpoint that refuses to give log-probabilities is not asked for them again."""
+        """A reply to read a label from. An endpoint that refuses to give log-probabilities is not asked for them again."""
         if self.label_logprobs is not False:
             reply = await self.reply(LabelRequest.of(messages, _LABEL_TOKENS, 0.0, ()))
             if isinstance(reply, LabelReply):
@@ -96,19 +96,19 @@ class ChatLLM:
         return LabelReply.of(await self.reply(GenerationRequest.of(messages, _LABEL_TOKENS, 0.0, ())), None)
 
     def lacks(self, what: str, *, for_whom: str = "This decoder") -> IncapableModelError:
-        """The error for what a chat cannot give."""
+        """The error for something that a chat cannot give."""
         return IncapableModelError(
-            f"endpoint model '{self.config.model}' is asked by chat, which has no {what}. {for_whom} needs a causal model on this machine,"
-            " named by `llm` in place of `endpoint`, or behind a completions server (vLLM): then name its `tokenizer` in `endpoint`."
+            f"endpoint model '{self.config.model}' is used by chat, which has no {what}. {for_whom} needs a causal model on this machine,"
+            " named in `llm` instead of `endpoint`, or one behind a completions server (vLLM): then name its `tokenizer` in `endpoint`."
         )
 
     def require(self, decoder: str, needs: frozenset[Need]) -> None:
-        """Raises IncapableModelError when the decoder needs what no chat gives."""
+        """Raise IncapableModelError when the decoder needs something that a chat cannot give."""
         if lacking := _CHAT.lacking(needs):
             raise self.lacks(" and no ".join(lacking), for_whom=f"Decoder '{decoder}'")
 
     def record(self) -> dict[str, Any]:
-        """What the endpoint can do, for the run's record."""
+        """The endpoint's capabilities, for the run's record."""
         return dataclasses.asdict(_CHAT) | {"context_limit": self.served_limit, "label_logprobs": self.label_logprobs}
 
     async def close(self) -> None:
@@ -117,14 +117,14 @@ class ChatLLM:
 
 
 class RemoteContext:
-    """The messages of a chat so far; immutable."""
+    """The messages of a chat so far. Immutable."""
 
     def __init__(self, llm: ChatLLM, messages: Messages, usage: Usage) -> None:
         self._llm, self.messages, self._usage = llm, messages, usage
 
     @property
     def token_ids(self) -> list[int]:
-        """A chat shows none. Raises IncapableModelError."""
+        """Raises IncapableModelError, because a chat has no token ids."""
         raise self._llm.lacks("token ids")
 
     def extend(self, segments: Sequence[Segment]) -> "RemoteContext":
@@ -154,7 +154,7 @@ class RemoteContext:
         temperature: float = 0.0,
         adapter: str | None = None,
     ) -> Generation:
-        """The endpoint's reply up to the first of the `stop_texts`, without ids and log-probabilities.
+        """The endpoint's reply up to the first of the `stop_texts`, without ids or log-probabilities.
 
         Raises IncapableModelError for a `stop` token.
         """
@@ -177,9 +177,9 @@ class RemoteContext:
         )
 
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.label_probs`: the probabilities that the endpoint gives of its first token, else the label that the reply names.
+        """See `Context.label_probs`. From the log-probabilities of the reply's first token if there are any, else from the reply's words.
 
-        With `label_samples` the mean over as many replies. All shares are zero where no reply names a label.
+        With `label_samples`, the mean over that many replies. All probabilities are zero when no reply names a label.
         """
         assert adapter is None, "an endpoint serves no adapters by role"
         return mean_probs(await asyncio.gather(*(self._label(labels) for _ in range(self._llm.label_samples))))
@@ -209,7 +209,7 @@ class GenerationRequest(ChatRequest):
 
     @classmethod
     def of(cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...]) -> "GenerationRequest":
-        """The request, under a key that only an equal one has."""
+        """The request, with a key that only equal requests share."""
         content = json.dumps([messages, max_new_tokens, temperature, stop])
         key = store_key(content.encode())
         return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
@@ -221,11 +221,11 @@ class GenerationRequest(ChatRequest):
 
 @dataclass(frozen=True, slots=True)
 class LabelRequest(GenerationRequest):
-    """A chat whose first token's alternatives are asked for."""
+    """A chat that requests the alternatives of the reply's first token."""
 
     @classmethod
     def of(cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...]) -> "LabelRequest":
-        """The request, under a key of its own."""
+        """The request, with a separate key."""
         content = json.dumps(["label", messages, max_new_tokens, temperature])
         key = store_key(content.encode())
         return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
@@ -241,5 +241,5 @@ class LabelRequest(GenerationRequest):
 
 
 def _before(text: str, stop: Sequence[str]) -> str:
-    """What comes before the first stop text; not every server cuts it off."""
+    """The text before the first stop text, because not every server cuts it there."""
     return text[: min((text.find(end) for end in stop if end in text), default=len(text))]

@@ -1,4 +1,4 @@
-"""A label out of a chat: by the log-probabilities of a reply's first token where the endpoint gives them, else by the reply's words."""
+"""Read a label from a chat: from the log-probabilities of the reply's first token if the endpoint gives them, else from its words."""
 
 import math
 import re
@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from refinery.llms.served.endpoint import Reply
 from refinery.llms.served.protocols.base import FirstLogprobs
 
-# What the first token's alternatives say of the labels counts from this share of its probability on; below it the model says something else
-# first ("The paragraph is ..."), and its words are read.
+# If the first token's alternatives give the labels less than this probability in all, the model begins with other words ("The paragraph
+# is ..."), and the words are read instead.
 _LEAST_MASS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class LabelReply(Reply):
-    """A reply with the log-probabilities of what its first token could have been, None where the endpoint gave none."""
+    """A reply with the log-probabilities of its first token's alternatives, or None if the endpoint gave none."""
 
     first_logprobs: FirstLogprobs | None = None
 
     @classmethod
     def of(cls, reply: Reply, first_logprobs: FirstLogprobs | None) -> "LabelReply":
-        """The reply with what its first token could have been."""
+        """The reply with its first token's alternatives."""
         return cls(**{name: getattr(reply, name) for name in Reply.__slots__}, first_logprobs=first_logprobs)
 
 
 def label_probs_of(reply: LabelReply, labels: Sequence[str]) -> dict[str, float]:
-    """The share of each label, normalized over them; all zero where the reply names none."""
+    """The probability of each label, normalized over the labels, or all zero if the reply names none."""
     return _by_logprobs(reply.first_logprobs, labels) or _by_words(reply.text, labels)
 
 
 def mean_probs(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean over samples that named a label; all zero where none did."""
+    """The mean over the samples that named a label, or all zero if none did."""
     named = [probs for probs in samples if any(probs.values())] or samples
     return {label: sum(probs[label] for probs in named) / len(named) for label in named[0]}
 
@@ -48,7 +48,7 @@ def _by_logprobs(first: Sequence[tuple[str, float]] | None, labels: Sequence[str
 
 
 def _by_words(text: str, labels: Sequence[str]) -> dict[str, float]:
-    """All of the share for the label that the reply names first; `not relevant` names the other one of two."""
+    """Probability 1 for the label that the reply names first. Of two labels, `not relevant` names the other one."""
     words = {label.strip().lower(): label for label in labels}
     longest_first = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
     found = re.search(rf"(?P<negated>\bnot |n't )?\b(?P<label>{longest_first})(?:n\b|\b)", text.lower())

@@ -1,4 +1,4 @@
-"""A chat as a request to an endpoint, whichever protocol the endpoint is asked by."""
+"""A chat as a request to an endpoint, for any protocol."""
 
 import json
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from refinery.llms.served.protocols.base import Chat, protocol_of
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One chat: its messages, and the JSON schema of the reply (None for plain text). `key` names it in a reply store."""
+    """One chat: its messages and the JSON schema of the reply (None for plain text). `key` identifies it in a reply store."""
 
     key: bytes
     messages: tuple[tuple[str, str], ...]  # (role, content)
@@ -21,11 +21,11 @@ class ChatRequest:
         return protocol_of(config).path
 
     def chat(self, config: EndpointConfig) -> Chat:
-        """What is asked, with the limits of the endpoint's configuration."""
+        """The request, with the limits of the endpoint's configuration."""
         return Chat(self.messages, config.max_tokens, config.temperature, json_schema=self.json_schema)
 
     def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
-        """The request as the endpoint's protocol takes it; a schema that is not sent stands in the prompt."""
+        """The request's body in the endpoint's protocol. A schema that the protocol does not send is written into the prompt."""
         protocol, chat = protocol_of(config), self.chat(config)
         if chat.json_schema is not None and not (send_schema and protocol.takes_schemas):
             chat = replace(chat, messages=_with_schema(chat.messages, chat.json_schema), json_schema=None)
@@ -36,12 +36,12 @@ class ChatRequest:
         return TINY_CHAT
 
     def most_prompt_tokens(self) -> int:
-        """More tokens than the prompt can have: a token is a byte at least, and a message's frame a handful."""
+        """An upper bound of the prompt's tokens: a token is at least one byte, and each message adds a few."""
         schema = len(json.dumps(self.json_schema)) + 100 if self.json_schema else 0
         return sum(len(content.encode()) + 16 for _, content in self.messages) + schema
 
     def likely_prompt_tokens(self) -> float:
-        """Four characters a token, roughly."""
+        """An estimate of about four characters per token."""
         return self.most_prompt_tokens() / 4
 
     def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:

@@ -1,8 +1,7 @@
-"""Ask endpoints, by chat or for completions: one request, its tries, and what it took.
+"""Send chat or completion requests to endpoints: one request, its tries, and their counts.
 
-Knows nothing of labels, stores or money. What a response means stands in `responses.py`, when a server is out in `outage.py`.
-
-Requests are posted with aiohttp, which takes a fifth of the CPU time of the `openai` client for each.
+It knows nothing of labels, stores or money. `responses.py` says what a response means, `outage.py` when a server is out.
+Requests are posted with aiohttp, which takes a fifth of the CPU time per request of the `openai` client.
 """
 
 import asyncio
@@ -19,32 +18,32 @@ from refinery.llms.served.server import Server, Tries
 
 logger = logging.getLogger(__name__)
 
-# Turns of the event loop from a place given back to the next request on the wire: the waiting call wakes, and aiohttp writes its body.
+# Event loop turns from the release of a place until the next request is on the wire: the waiting call wakes, and aiohttp writes its body.
 _TURNS_TO_SEND = 2
-# A request that may have failed for the last time waits so long at least, so that others can show whether the server is out.
+# A request that may have failed for the last time waits at least this long, so that others can show whether the server is out.
 _SECONDS_TO_TELL = 0.25
-# How often a call looks whether another server is back.
+# How often a call checks whether another server is back.
 _LOOK_SECONDS = 1.0
 
 R = TypeVar("R", bound=Reply)
 
 
 class EndpointClient:
-    """Sends chats to the least loaded of its servers, each under its own gate; `retries` counts repeated tries.
+    """Sends requests to the least loaded of its servers, each with its own concurrency limit. `retries` counts repeated tries.
 
-    `keep` is awaited with a request and its reply before the place is given to another call. What is paid for and not yet kept is thereby
-    never more than `calls_in_flight` calls. `admit` is awaited before each try with the request and its tries that may be charged without
-    an answer; what it raises ends the request.
+    `persist` is awaited with a request and its reply before the place is given to another call, so that at most `calls_in_flight` replies
+    are paid for but not yet stored. `admit` is awaited before each try with the request and its number of tries that may be charged
+    without an answer. An error that it raises ends the request.
     """
 
     def __init__(
         self,
         config: EndpointConfig,
-        keep: Callable[[Any, Any], Awaitable[None]] | None = None,
+        persist: Callable[[Any, Any], Awaitable[None]] | None = None,
         admit: Callable[[Any, int], Awaitable[None]] | None = None,
     ) -> None:
         self.config = config
-        self._keep, self._admit = keep, admit
+        self._persist, self._admit = persist, admit
         self.retries = 0
         self._servers = [Server(config, base_url, self._open_session) for base_url in config.base_urls]
         self._requests, self._tokens = RateLimiter(config.requests_per_minute), RateLimiter(config.tokens_per_minute)
@@ -57,9 +56,9 @@ class EndpointClient:
         return sum(server.gate.in_flight for server in self._servers)
 
     async def reply(self, request: EndpointRequest[R]) -> R:
-        """One reply. Raises RefusedRequest for this request's own fault, UnusableEndpoint when the endpoint does not answer."""
+        """One reply. Raises RefusedRequest when the request itself is at fault, UnusableEndpoint when the endpoint does not answer."""
         reply = await self._answered(request)
-        # What the caller makes of a reply would hold up the calls that wait for its place; of replies that come together, for all of them.
+        # Let the calls that wait for this place send first: processing this reply, or several that arrive together, would delay them.
         for _ in range(_TURNS_TO_SEND):
             await asyncio.sleep(0)
         return reply
@@ -79,8 +78,8 @@ class EndpointClient:
                 reply = await server.send(request, tries)
                 self._tokens.settle(reserved, reply.num_prompt_tokens + reply.num_completion_tokens)
                 self._answered_at = time.monotonic()
-                if self._keep is not None:
-                    await self._keep(request, reply)
+                if self._persist is not None:
+                    await self._persist(request, reply)
                 return reply
             except RetryableFault as error:
                 fault = error
@@ -98,7 +97,7 @@ class EndpointClient:
                 await self._requests.take(1)
 
     async def _enter(self, tries: Tries) -> tuple[Server, float]:
-        """A place at the least loaded server that is not out. Raises UnusableEndpoint when all have been out for too long."""
+        """A place at the least loaded server that is not out. Raises UnusableEndpoint when all servers have been out for too long."""
         while True:
             server = min((one for one in self._servers if not one.refusal), key=Server.rank)
             if self._pauses(server):
@@ -110,10 +109,10 @@ class EndpointClient:
             entered = await server.gate.enter()
             if not server.refusal and not self._pauses(server) and not (server.outage.open and self._others_answer()):
                 return server, entered
-            server.gate.leave(entered, refused=None)  # it went out while this one waited
+            server.gate.leave(entered, refused=None)  # the server went out while this call waited
 
     def _pauses(self, server: Server) -> bool:
-        """Whether calls wait for the server. An endpoint that has never answered is not waited for: its address or key may be wrong."""
+        """Whether calls wait for the server. They never wait for an endpoint that has not answered yet: its address or key may be wrong."""
         return server.outage.open and self._has_answered and not self._others_answer()
 
     @property
@@ -124,17 +123,17 @@ class EndpointClient:
         return any(not one.refusal and not one.outage.open for one in self._servers)
 
     def _go_on_without(self, server: Server, error: UnusableEndpoint) -> None:
-        """Leave a server alone that takes no requests, while others do. Raises the error otherwise."""
+        """Stop using a server that refuses all requests, if other servers remain. Raises the error otherwise."""
         if all(one.refusal for one in self._servers if one is not server):
             raise error
         if not server.refusal:
-            logger.warning("%s The other servers go on.", error)
+            logger.warning("%s The other servers continue.", error)
         server.refusal = str(error)
 
     async def _wait_after(self, fault: RetryableFault, server: Server, tries: Tries) -> None:
-        """Wait until the request may be sent again. Raises RefusedRequest or UnusableEndpoint when it may not.
+        """Wait until the request may be sent again. Raises RefusedRequest or UnusableEndpoint when it must not be.
 
-        A failure that was the server's, because others failed with it, is not counted against the request.
+        A failure of the server, which other requests shared, does not count against this request.
         """
         tries.tries += 1
         tries.unseen += fault.unseen
@@ -149,12 +148,12 @@ class EndpointClient:
         tries.left -= time.monotonic() - tries.started
         if tries.failures < self.config.max_tries and tries.left > 0:
             return
-        if self._answered_at > tries.began:  # others got through meanwhile: it is this request that does not
+        if self._answered_at > tries.began:  # others were answered meanwhile, so the fault is this request's
             raise RefusedRequest(fault.message, reason="no_reply", unseen_tries=tries.unseen)
         if fault.throttled or not (fault.connected or self._has_answered):
             raise UnusableEndpoint(server.unusable(fault.message, fault.status, connected=fault.connected), unseen_tries=tries.unseen)
         server.outage.suspect()
-        if not await server.outage.began_since(tries.started) and fault.connected:  # as a probe got through
+        if not await server.outage.began_since(tries.started) and fault.connected:  # a probe was answered
             raise RefusedRequest(fault.message, reason="no_reply", unseen_tries=tries.unseen)
         if not self._has_answered:
             raise UnusableEndpoint(server.unusable(fault.message, fault.status, connected=fault.connected), unseen_tries=tries.unseen)
@@ -164,12 +163,12 @@ class EndpointClient:
         if self._session is None:
             import aiohttp
 
-            # The gates bound what is open; a second bound in the pool would queue unseen.
+            # Each server already limits open requests; a second limit in the pool would queue them unseen.
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60), json_serialize=json.dumps)
         return self._session
 
     async def close(self) -> None:
-        """Close the connections, and probe no more."""
+        """Close the connections and stop probing."""
         for server in self._servers:
             server.outage.stop()
         if self._session is not None:

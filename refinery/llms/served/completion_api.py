@@ -1,7 +1,7 @@
-"""Requests to a /v1/completions route and what comes back: written tokens, label reads, and log-probabilities of a given text.
+"""Requests to a /v1/completions route and their replies: written tokens, label probabilities, and log-probabilities of given text.
 
-Each of the two reads exists in several dialects (vLLM, SGLang, llama.cpp, OpenAI). They stand here side by side, so that the probe of
-`capabilities.py` proves exactly the requests that `completions.py` sends.
+The latter two exist in several dialects (vLLM, SGLang, llama.cpp, OpenAI). All are defined here, so that the probe in `capabilities.py`
+tests exactly the requests that `completions.py` sends.
 """
 
 import math
@@ -19,9 +19,9 @@ from refinery.llms.served.wire import token_count
 LabelReads = Literal["logprob_token_ids", "allowed_token_ids", "top_logprobs"]
 TextScores = Literal["prompt_logprobs", "echo"]
 
-# The most log-probabilities a position may be asked for at OpenAI; other servers allow more.
+# The most log-probabilities per position that OpenAI gives. Other servers allow more.
 _TOP = 5
-# OpenAI's largest logit bias: the biased tokens are then the likeliest.
+# OpenAI's largest logit bias, which makes the biased tokens the most likely.
 FORCED = 100
 
 
@@ -46,7 +46,7 @@ _Count = Annotated[int, BeforeValidator(token_count)]
 
 
 def _object(value: Any) -> Any:
-    """What is no object counts as one that is not there."""
+    """A value that is not an object counts as missing."""
     return value if isinstance(value, dict) else None
 
 
@@ -61,7 +61,7 @@ class _Usage(BaseModel):
 
 
 class _Completion(BaseModel):
-    """What is read of a reply; servers add fields of their own."""
+    """The fields that are read from a reply. Servers may add others."""
 
     id: str = ""
     model: str = ""
@@ -71,7 +71,7 @@ class _Completion(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class CompletionReply(Reply):
-    """A completion. What a server does not give is None; `logprobs` belong to the tokens written."""
+    """A completion. Fields that a server does not give are None. `logprobs` are those of the written tokens."""
 
     token_ids: list[int] | None = None
     logprobs: list[float | None] | None = None
@@ -83,7 +83,7 @@ class CompletionReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """A prompt, as token ids or as text, and what to do with it; `values` are the request's further parameters."""
+    """A prompt, as token ids or as text, with the request's parameters in `values`."""
 
     model: str
     prompt: list[int] | str
@@ -93,14 +93,14 @@ class CompletionRequest:
 
     @property
     def json_schema(self) -> None:
-        """Labels are read, never parsed."""
+        """None, because completions are not parsed as JSON."""
 
     def path(self, config: EndpointConfig) -> str:
         """See `EndpointRequest.path`."""
         return "/completions"
 
     def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
-        """The request as the completions API takes it."""
+        """The request's body in the completions API."""
         standard = {"model": self.model, "prompt": self.prompt, "max_tokens": self.max_tokens, "temperature": self.temperature}
         return standard | self.values
 
@@ -109,16 +109,16 @@ class CompletionRequest:
         return CompletionRequest(config.model, "Hi", 1, config.temperature, {})
 
     def likely_prompt_tokens(self) -> float:
-        """Exact for token ids, four characters a token for text."""
+        """The number of token ids, or an estimate of four characters per token for text."""
         return len(self.prompt) / 4 if isinstance(self.prompt, str) else len(self.prompt)
 
     def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> CompletionReply:
-        """The API's JSON. Raises RefusedRequest when it holds no completion."""
+        """The API's JSON as a Completion. Raises RefusedRequest when it contains no completion."""
         try:
             read = _Completion.model_validate(reply)
         except ValidationError as error:
             fault = error.errors()[0]
-            raise RefusedRequest(f"the reply is no completion ({'.'.join(map(str, fault['loc']))}: {fault['msg']})") from None
+            raise RefusedRequest(f"the reply is not a completion ({'.'.join(map(str, fault['loc']))}: {fault['msg']})") from None
         choice, usage, found = read.choices[0], read.usage or _Usage(), read.choices[0].logprobs or _Logprobs()
         echo = bool(self.values.get("echo"))
         return CompletionReply(
@@ -140,7 +140,7 @@ class CompletionRequest:
 
 
 def label_requests(dialect: LabelReads, model: str, prompt: list[int] | str, labels: Sequence[int]) -> list[CompletionRequest]:
-    """One request for all label tokens, or one for each."""
+    """One request for all label tokens, or one for each token, depending on the dialect."""
     match dialect:
         case "logprob_token_ids":
             values = [{"logprobs": len(labels), "logprob_token_ids": list(labels), "return_tokens_as_token_ids": True}]
@@ -152,7 +152,7 @@ def label_requests(dialect: LabelReads, model: str, prompt: list[int] | str, lab
 
 
 def label_logprobs(dialect: LabelReads, replies: Sequence[CompletionReply], labels: Sequence[int], tokenizer: Tokenizer) -> list[float]:
-    """What the replies to `label_requests` give each label. Raises LLMError where one is missing."""
+    """Each label's log-probability in the replies to `label_requests`. Raises LLMError when one is missing."""
     if dialect == "allowed_token_ids":
         return whole([(reply.logprobs or [None])[0] for reply in replies], len(labels), replies[0])
     top = replies[0].first_top_logprobs or {}
@@ -167,7 +167,7 @@ def score_request(dialect: TextScores, model: str, token_ids: list[int]) -> Comp
 
 
 def prompt_scores(dialect: TextScores, reply: CompletionReply, token_ids: Sequence[int]) -> list[float]:
-    """The log-probability of each token but the first, which has none. Raises LLMError where one is missing."""
+    """The log-probability of each token after the first, which has none. Raises LLMError when one is missing."""
     if dialect == "echo":
         found = (reply.echoed_logprobs or [])[: len(token_ids)]
     else:
@@ -177,13 +177,13 @@ def prompt_scores(dialect: TextScores, reply: CompletionReply, token_ids: Sequen
 
 
 def whole(logprobs: Sequence[float | None], number: int, reply: CompletionReply) -> list[float]:
-    """So many log-probabilities. Raises LLMError where the server left some out: nothing may be scored by fewer."""
+    """The log-probabilities, after a check of their number. Raises LLMError when some are missing, since scores need all of them."""
     found = [logprob for logprob in logprobs if logprob is not None and math.isfinite(logprob)]
     if len(logprobs) != number or len(found) != number:
-        raise LLMError(f"endpoint model '{reply.model}' gave {len(found)} log-probabilities where {number} were asked for.")
+        raise LLMError(f"endpoint model '{reply.model}' gave {len(found)} log-probabilities instead of {number}.")
     return found
 
 
 def _names(token_id: int, tokenizer: Tokenizer) -> tuple[str, ...]:
-    """What servers call a token in `top_logprobs`."""
+    """A token's names in servers' `top_logprobs`."""
     return f"token_id:{token_id}", tokenizer.decode([token_id]), tokenizer.convert_ids_to_tokens(token_id)

@@ -1,7 +1,7 @@
-"""An LLM behind a completions server (vLLM, SGLang, llama.cpp, OpenAI): contexts are token ids, nothing decoded is encoded again.
+"""An LLM behind a completions server (vLLM, SGLang, llama.cpp, OpenAI). Contexts are token ids, and decoded text is never re-encoded.
 
-The tokenizer is loaded here, so control tokens and outside text are told apart as in training. What the server can do was proved by
-`capabilities.py`; what it cannot do is refused when the decoder is checked, not in the middle of a run.
+The tokenizer is loaded in this process, so control tokens and outside text are distinguished as in training. `capabilities.py` probes
+what the server can do. A decoder that needs more is refused when it is checked, not in the middle of a run.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written, split_thinking
 
 logger = logging.getLogger(__name__)
-_STOP_TEXTS = 4  # OpenAI takes no more
+_STOP_TEXTS = 4  # OpenAI's maximum
 
 
 class CompletionsLLM:
-    """An `LLM` over a completions endpoint. `counters` holds what was sent; tokens that the server had cached are not counted as prefill.
+    """An `LLM` over a completions endpoint. `counters` holds what was sent; tokens in the server's cache do not count as prefill.
 
-    The endpoint's `max_tokens` bounds every reply, and its `temperature` holds where the decoder asks for none.
+    The endpoint's `max_tokens` bounds every reply, and its `temperature` applies when the decoder sets none.
     """
 
     def __init__(self, config: ServedModelConfig, tokenizer: Tokenizer, capabilities: Capabilities) -> None:
@@ -54,23 +54,23 @@ class CompletionsLLM:
 
     @property
     def context_limit(self) -> int | None:
-        """Tokens of a prompt and its reply together, as the server says."""
+        """The most tokens of a prompt and its reply together, as reported by the server."""
         return self.capabilities.context_limit
 
     def require(self, decoder: str, needs: frozenset[Need]) -> None:
-        """Raises IncapableModelError when the endpoint lacks what the decoder needs."""
+        """Raise IncapableModelError when the endpoint lacks a capability that the decoder needs."""
         if lacking := self.capabilities.lacking(needs):
             raise IncapableModelError(
                 f"endpoint {self.config.base_url} (model '{self.config.model}') gives no {', no '.join(lacking)}, which decoder '{decoder}'"
-                " needs. Serve the model with vLLM, or name it by `llm` in the recipe, in place of `endpoint`."
+                " needs. Serve the model with vLLM, or name it in `llm` instead of `endpoint` in the recipe."
             )
 
     def record(self) -> dict[str, Any]:
-        """What the endpoint can do, for the run's record."""
+        """The endpoint's capabilities, for the run's record."""
         return dataclasses.asdict(self.capabilities)
 
     async def send(self, request: CompletionRequest, usage: Usage) -> CompletionReply:
-        """The endpoint's reply, its cost counted. Raises RefusedRequest, or UnusableEndpoint when it does not answer."""
+        """The endpoint's reply, with its cost counted. Raises RefusedRequest, or UnusableEndpoint when there is no answer."""
         usage.calls += 1
         self.counters.forwards += 1
         reply = await self._endpoint.reply(request)
@@ -85,7 +85,7 @@ class CompletionsLLM:
 
 
 class CompletionsContext:
-    """A prefix of token ids; immutable. `text` is the prefix as it was given, or None once it holds what has no text of its own."""
+    """An immutable prefix of token ids. `text` is the prefix as given, or None once it contains tokens without an exact text."""
 
     def __init__(self, llm: CompletionsLLM, token_ids: list[int], text: str | None, usage: Usage) -> None:
         self._llm, self._token_ids, self._text, self._usage = llm, token_ids, text, usage
@@ -119,7 +119,7 @@ class CompletionsContext:
         temperature: float = 0.0,
         adapter: str | None = None,
     ) -> Generation:
-        """See `Context.generate`. A prompt that the server does not take is a refused generation: empty, with a warning.
+        """See `Context.generate`. For a prompt that the server refuses, the generation is empty and `refused`, and a warning is logged.
 
         Raises CheckpointError when a stop token is not in the tokenizer.
         """
@@ -135,18 +135,18 @@ class CompletionsContext:
         try:
             reply = await llm.send(request, self._usage)
         except RefusedRequest as error:
-            if error.reason != "refused":  # the server had no time for it, and may have later
+            if error.reason != "refused":  # the server was too busy, and may answer later
                 raise
             logger.warning("endpoint model '%s' withheld a reply: %s", config.model, error)
             return Generation(text="", token_ids=[], logprobs=[], stopped_by="refused", context=self)
         return self._generation(reply, stop_ids, stop_texts)
 
     def _generation_values(self, stop_ids: list[int], stop_texts: Sequence[str]) -> dict[str, Any]:
-        """Only what the server was seen to understand: some refuse a request for one unknown name."""
+        """The parameters that the server is known to accept, because some servers refuse a request with an unknown one."""
         able = self._llm.capabilities
         values: dict[str, Any] = {"stop": list(stop_texts[:_STOP_TEXTS])} if stop_texts else {}
         if able.token_ids_returned:
-            # Servers that trim the token they stopped at are told not to, each by its own name for it.
+            # Tell servers not to trim the stop token; each has a different name for this.
             values |= {"return_token_ids": True, "skip_special_tokens": False, "include_stop_str_in_output": True, "no_stop_trim": True}
         if able.stop_token_ids:
             values["stop_token_ids"] = stop_ids
@@ -174,7 +174,7 @@ class CompletionsContext:
         )
 
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.label_probs`. Reads the labels' first tokens where these differ, else scores the labels whole."""
+        """See `Context.label_probs`. Reads only the labels' first tokens if these differ, else scores the whole labels."""
         replies = [reply_text(label, self._llm.tokenizer) for label in labels]
         encoded = [encode_text(reply, self._llm.tokenizer) for reply in replies]
         if len({ids[0] for ids in encoded}) == len(labels):
@@ -184,24 +184,24 @@ class CompletionsContext:
         return label_softmax(labels, scores)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
-        """See `Context.score`. One token is read as a label, which a server's prefix cache serves; it does not serve prompt scores."""
+        """See `Context.score`. A single token is read as a label, because prefix caches speed that up but not prompt log-probabilities."""
         able, child = self._llm.capabilities, self.extend(segments)
         token_ids = child.token_ids[len(self._token_ids) :]
         if len(token_ids) == 1 and able.raw_label_reads:
             return await self._read(token_ids, adapter)
         if able.text_scores is None:
             raise IncapableModelError(
-                f"endpoint model '{self._llm.config.model}' gives no log-probabilities of given text, which labels need here."
+                f"endpoint model '{self._llm.config.model}' gives no log-probabilities of given text, which these labels need."
             )
         reply = await self._llm.send(score_request(able.text_scores, self._model(adapter), child.token_ids), self._usage)
         return prompt_scores(able.text_scores, reply, child.token_ids)[-len(token_ids) :]
 
     async def _read(self, tokens: list[int], adapter: str | None) -> list[float]:
-        """Log-probabilities of tokens as what comes next."""
+        """The log-probability of each token as the next one."""
         dialect = self._llm.capabilities.label_logprobs
         if dialect is None:
             raise IncapableModelError(
-                f"endpoint model '{self._llm.config.model}' gives no label reads. Serve it with vLLM, or name it by `llm`."
+                f"endpoint model '{self._llm.config.model}' gives no label probabilities. Serve it with vLLM, or name it in `llm`."
             )
         requests = label_requests(dialect, self._model(adapter), self._prompt(), tokens)
         replies = await asyncio.gather(*(self._llm.send(request, self._usage) for request in requests))
@@ -215,8 +215,8 @@ class CompletionsContext:
             return self._token_ids
         if self._text is None:
             raise IncapableModelError(
-                f"endpoint model '{self._llm.config.model}' takes text only, and what a model wrote is not put into text again. "
-                "Ask it by chat (leave out `tokenizer`), serve it with vLLM, or name it by `llm`."
+                f"endpoint model '{self._llm.config.model}' accepts text only, and what a model wrote must not be re-encoded from text. "
+                "Use it by chat (leave out `tokenizer`), serve it with vLLM, or name it in `llm`."
             )
         bos = self._llm.tokenizer.bos_token if self._llm.capabilities.bos_in_text else None
         return (bos or "") + without_special_tokens(self._text, self._llm.tokenizer)
@@ -226,7 +226,7 @@ class CompletionsContext:
 
 
 def without_special_tokens(text: str, tokenizer: Tokenizer) -> str:
-    """The text with a space inside whatever a server's tokenizer would read as an added token."""
+    """The text with a space inside anything that a server's tokenizer would read as an added token."""
     for token in added_token_names(tokenizer):
         text = text.replace(token, f"{token[0]} {token[1:]}")
     return text

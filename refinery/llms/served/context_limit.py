@@ -1,4 +1,4 @@
-"""How long a context a server takes, and how long a text is for a model whose tokenizer is not shown."""
+"""The longest context that a server accepts, and the length of a text for a model whose tokenizer is unknown."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.protocols.base import protocol_of
 
 _SECONDS = 10.0
-# Fewer than an English or Chinese token has, so that what is counted by them is seldom too long.
+# English and Chinese tokens have more bytes than this, so a text that fits by this count is rarely too long.
 _BYTES_PER_TOKEN = 3
 
 
@@ -24,7 +24,7 @@ class _Models(BaseModel):
 
 
 async def served_context_limit(config: EndpointConfig) -> int | None:
-    """Tokens of prompt and reply together, the least of all addresses, where their /models say so (vLLM's and SGLang's `max_model_len`)."""
+    """The most tokens of prompt and reply together: the minimum of all addresses' `max_model_len` (vLLM, SGLang), or None if unknown."""
     found = await asyncio.gather(*(_limit_at(config, base_url) for base_url in config.base_urls if base_url))
     return min((limit for limit in found if limit is not None), default=None)
 
@@ -41,20 +41,20 @@ async def _limit_at(config: EndpointConfig, base_url: str) -> int | None:
         ):
             models = _Models.model_validate_json(await response.read())
     except (aiohttp.ClientError, TimeoutError, OSError, ValidationError):
-        return None  # a server that is gone, or refuses the key, is told of by the first request
+        return None  # the first request will report a server that is gone or refuses the key
     return next((model.max_model_len for model in models.data if model.id == config.model), None)
 
 
 class ByteTokens:
-    """Counts a text of a model behind a chat, which shows no tokenizer: three bytes are a token."""
+    """Counts three bytes as a token, for a chat model whose tokenizer is unknown."""
 
     bos_token_id = chat_template = None
 
     def __call__(self, text: str, *args: Any, **options: Any) -> dict[str, list[bytes]]:
-        """As a tokenizer is called."""
+        """The tokens of a text, as from a tokenizer."""
         content = text.encode()
         return {"input_ids": [content[at : at + _BYTES_PER_TOKEN] for at in range(0, len(content), _BYTES_PER_TOKEN)]}
 
     def decode(self, token_ids: Sequence[bytes], **options: Any) -> str:
-        """The text of some of them; a character that was cut in two is left out."""
+        """The text of some tokens, without characters that were cut in two."""
         return b"".join(token_ids).decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""A model's reply read as one JSON object of a known shape, as it was asked for or as a person would still read it. Nothing is evaluated.
+"""Read a model's reply as one JSON object of a known shape, leniently, as a person would. Nothing is evaluated as code.
 
 `read_reply('I think so: {"label": "relevant"}', Label)` gives the object and how it was read, "object".
 """
@@ -15,8 +15,8 @@ from refinery.llms.served.wire import whole_text
 
 T = TypeVar("T", bound=BaseModel)
 
-# object: as it was asked for, whatever is around it; mended: its punctuation repaired; list: the bare or numbered list of a shape that is
-# one list; words: the bare label of a shape that is one choice.
+# object: as requested, with any text around it; mended: with repaired punctuation; list: a bare or numbered list, for a shape with one
+# list; words: a bare label, for a shape with one choice.
 Reading = Literal["object", "mended", "list", "words"]
 
 _ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+(.+?)\s*$", re.MULTILINE)
@@ -29,12 +29,12 @@ _AFTER_STATED = re.compile(r"[\n\"'*`).,:;!]| to the question\b| because\b")
 
 
 def parse_json_reply(text: str, schema: type[T]) -> T:
-    """The reply's object, however it was read. Raises ValueError that says what is wrong."""
+    """The reply's object, read in any of these ways. Raises ValueError that says what is wrong."""
     return read_reply(text, schema)[0]
 
 
 def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
-    """The reply as a `schema`, and how it was read: of several objects the last that fits. Raises ValueError that says what is wrong."""
+    """The reply as a `schema`, and how it was read. Of several objects, the last that fits. Raises ValueError that says what is wrong."""
     fault = "there is no JSON object in it"
     for part in reversed(list(_objects(text))):
         try:
@@ -54,7 +54,7 @@ def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
 
 
 def _objects(text: str) -> Iterator[str]:
-    """The balanced JSON objects of a text that are not within another, first to last."""
+    """The balanced JSON objects of a text, in order, without objects nested in others."""
     decoder, place = json.JSONDecoder(), text.find("{")
     while place >= 0:
         try:
@@ -67,7 +67,7 @@ def _objects(text: str) -> Iterator[str]:
 
 
 def _mended(part: str, schema: type[T], *, closed: bool) -> tuple[T | None, str]:
-    """The object with its quotes and commas mended, or None and why. One without its end is not mended: what is missing would go unseen."""
+    """The object with repaired quotes and commas, or None and why. A truncated object is not repaired, to not hide the missing part."""
     try:
         return schema.model_validate_json(part), ""
     except ValidationError as error:
@@ -75,10 +75,10 @@ def _mended(part: str, schema: type[T], *, closed: bool) -> tuple[T | None, str]
     if fault.errors()[0]["type"] == "json_invalid" and closed:
         from json_repair import repair_json
 
-        # What is nested too deep to be mended keeps pydantic's word for it.
+        # An object nested too deeply to repair keeps pydantic's message.
         with suppress(RecursionError):
             try:
-                # Through JSON once more: mended text may hold half a surrogate pair, which no file can.
+                # Through JSON once more, because repaired text may contain half a surrogate pair, which no file can.
                 mended = json.dumps(repair_json(part, return_objects=True), ensure_ascii=False)
                 return schema.model_validate_json(whole_text(mended)), ""
             except ValidationError as error:
@@ -92,7 +92,7 @@ def _fault(error: ValidationError) -> str:
 
 
 def _without_object(text: str, schema: type[BaseModel]) -> tuple[dict[str, Any], Reading] | None:
-    """The one field of a shape that has one, from a reply that says it without the braces; None where it cannot be seen."""
+    """The only field of a shape, from a reply that gives its value without braces, or None if it cannot be found."""
     if len(schema.model_fields) != 1:
         return None
     (name, field) = next(iter(schema.model_fields.items()))
@@ -113,7 +113,7 @@ def _bare_list(text: str) -> list[Any]:
 
 
 def _bare_label(text: str, labels: list[str]) -> str | None:
-    """The label that the reply begins with or states, in a sentence that names no other.
+    """The label that the reply begins with or states, in a sentence that names no other label.
 
     It may come after `Answer:` or `The answer is`, and within quotes or asterisks. `is not relevant` states the label `irrelevant`.
     """
@@ -133,12 +133,12 @@ def _bare_label(text: str, labels: list[str]) -> str | None:
 
 
 def _opposite(label: str, labels: list[str]) -> str | None:
-    """`irrelevant` of `relevant`; None where no label is the other with a prefix."""
+    """The label that is another one with a prefix, such as `irrelevant` for `relevant`, or None."""
     return next((other for other in labels if other != label and other.endswith(label)), None)
 
 
 def reads_as_refusal(text: str) -> bool:
-    """Whether a reply declines in words, without an object."""
+    """Whether a reply refuses in words, without an object."""
     if "{" in text:
         return False
     start = text.lstrip().lower().replace("\u2019", "'")[:40]

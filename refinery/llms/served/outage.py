@@ -1,4 +1,4 @@
-"""Whether a server is out: a circuit breaker that pauses what would be sent and probes until the server answers again."""
+"""A circuit breaker: while a server is out, it pauses requests and probes the server until it answers again."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 logger = logging.getLogger(__name__)
 
-# So many failures in a row, of whichever requests, make a server suspect; a probe then tells.
+# After this many consecutive failures, of any requests, a probe finds out whether the server is out.
 _SUSPECT_AFTER = 3
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 
@@ -17,8 +17,8 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 class Outage:
     """One server's breaker. It opens after failures in a row and closes when a probe or a request is answered.
 
-    `probe` sends a tiny request of its own and says whether it was answered: no row is spent on finding out, and a request that fails
-    by itself is told from a server that fails them all.
+    `probe` sends a tiny request and says whether it was answered. So no row is wasted on finding out, and one faulty request is
+    distinguished from a server that fails all requests.
     """
 
     def __init__(self, server: str, probe: Callable[[], Awaitable[bool]]) -> None:
@@ -32,11 +32,11 @@ class Outage:
 
     @property
     def open(self) -> bool:
-        """Whether nothing but the probe should be sent now."""
+        """Whether only probes should be sent now."""
         return self._watching is not None
 
     def failed(self, why: str) -> None:
-        """A request was not answered."""
+        """Record a request that was not answered."""
         if not self._failures:
             self._failing_since = time.monotonic()
         self._failures, self.why = self._failures + 1, why
@@ -51,32 +51,32 @@ class Outage:
             self._watching = asyncio.ensure_future(self._watch())
 
     def answered(self) -> None:
-        """A request was answered."""
+        """Record a request that was answered."""
         self._failures = 0
         if self.open:
             self._end()
 
     async def began_since(self, moment: float) -> bool:
-        """Whether the server was found to be out after `moment`; waits for the first probe where it is only suspected."""
+        """Whether the server was found to be out after `moment`. While it is only suspected, waits for the first probe."""
         if self.open:
             await self._probed.wait()
         return self._confirmed_at > moment
 
     def patience_left(self, patience_seconds: float) -> float:
-        """Seconds until no request has been answered for so long."""
+        """Seconds left until no request has been answered for `patience_seconds`."""
         return self._failing_since + patience_seconds - time.monotonic()
 
     async def wait(self, seconds: float) -> None:
-        """Until it is over, or for so long."""
+        """Wait until the outage is over, or for at most `seconds`."""
         if not self._told and self._probed.is_set():
             self._told = True
-            logger.warning("%s does not answer: %s Its requests wait, and it is probed.", self._server, self.why)
+            logger.warning("%s does not answer: %s Its requests wait while it is probed.", self._server, self.why)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._over.wait()
 
     def stop(self) -> None:
-        """Probe no more; what waits goes on."""
+        """Stop probing, and let waiting requests continue."""
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
@@ -91,7 +91,7 @@ class Outage:
                 self._probed.set()
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 - jitter, not a secret
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        self._failures = min(self._failures, 1)  # the patience is over only when nothing but probes is answered
+        self._failures = min(self._failures, 1)  # patience runs out only if no request is answered, probes aside
         self._end()
 
     def _end(self) -> None:

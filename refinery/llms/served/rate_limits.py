@@ -1,38 +1,38 @@
-"""How many requests an endpoint takes at once, and how many a minute: found by trying, or given."""
+"""Limits of an endpoint's concurrent requests, found by trying, and of its requests and tokens per minute, as configured."""
 
 import asyncio
 import time
 from collections import deque
 
-# After a failed probe of a limit already found, the next waits twice as many rounds, up to this many.
+# After a failed attempt to exceed a known limit, the next attempt waits twice as many rounds, up to this many.
 _MOST_ROUNDS = 32
-# A burst that leaves less than this share of its calls open was refused for its rate, not for its width.
+# A burst that leaves a smaller fraction of its calls open was refused for its rate, not for its concurrency.
 _RATE_LIMITED_SHARE = 1 / 8
 
 
 class AdaptiveConcurrencyLimit:
-    """Calls open at once at one endpoint, between 1 and `most`: additive increase, and a cut to what the endpoint kept (AIMD).
+    """Limits concurrent calls to one endpoint, between 1 and `most`: additive increase, and a cut to what the endpoint accepted (AIMD).
 
-    A burst of refusals cuts once: each refusal of a call that entered before the cut lowers the limit to the calls still open,
-    and what is left open when the burst is over is what the endpoint takes.
+    A burst of refusals counts as one cut: each refusal of a call that entered before the cut lowers the limit to the calls still open,
+    and the calls left open when the burst is over are what the endpoint can take.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.limit = most
         self.in_flight = 0
-        self._known = most  # the limit that was last found to hold; above it the way up is slow
+        self._known = most  # the last limit that was found to hold; above it the limit grows slowly
         self._rounds, self._successes = 1, 0
         self._cut_at, self._before_cut = float("-inf"), most
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
     def load(self) -> float:
-        """Calls open or waiting, per call allowed."""
+        """The calls that are open or waiting, per allowed call."""
         return (self.in_flight + len(self._waiting)) / self.limit
 
     async def enter(self) -> float:
-        """Wait for a place. Returns when it was given, which `leave` wants back."""
+        """Wait for a place. Returns the time when it was given, to pass to `leave`."""
         if self.in_flight < self.limit and not self._waiting:
             self.in_flight += 1
             return time.monotonic()
@@ -48,7 +48,7 @@ class AdaptiveConcurrencyLimit:
         return time.monotonic()
 
     def leave(self, entered: float, *, refused: bool | None) -> None:
-        """Give the place back; `refused` says that the endpoint had too much to do (429, 503, no reply in time). None: nothing was sent."""
+        """Give the place back. `refused` says that the endpoint was overloaded (429, 503, timeout); None means that nothing was sent."""
         self.in_flight -= 1
         if refused:
             self._cut(entered)
@@ -69,7 +69,7 @@ class AdaptiveConcurrencyLimit:
         self._successes += 1
         if self._successes >= (1 if self.limit < self._known else self.limit * self._rounds):
             self.limit, self._successes = self.limit + 1, 0
-            if self.limit > self._known + 1:  # one above held for a whole round: the old finding is out of date
+            if self.limit > self._known + 1:  # a higher limit held for a whole round, so the known one is out of date
                 self._known, self._rounds = self.limit, 1
 
     def _admit(self) -> None:
@@ -81,11 +81,11 @@ class AdaptiveConcurrencyLimit:
 
 
 class RateLimiter:
-    """So much a minute, in order of asking: requests, or tokens reserved before a call and settled after it."""
+    """A limit per minute, first come, first served: of requests, or of tokens reserved before a call and settled after it."""
 
     def __init__(self, per_minute: float | None) -> None:
         self._per_second = per_minute / 60 if per_minute else None
-        # Endpoints refill all the time; a second's worth may be taken at once.
+        # Endpoints refill their limits continuously; at most a second's worth may be taken at once.
         self._most = self._per_second or 0.0
         self._level, self._at = self._most, time.monotonic()
         self._turn = asyncio.Lock()
@@ -101,14 +101,14 @@ class RateLimiter:
             return
         async with self._turn:
             self._refill()
-            # What is more than a second's worth is taken on credit once the store is full.
+            # More than a second's worth is taken on credit once the bucket is full.
             while self._level < min(amount, self._most):
                 await asyncio.sleep((min(amount, self._most) - self._level) / self._per_second)
                 self._refill()
             self._level -= amount
 
     def settle(self, reserved: float, used: float) -> None:
-        """Give back what a call did not use."""
+        """Give back the part that a call did not use."""
         self._level += reserved - used
 
     def _refill(self) -> None:

@@ -1,4 +1,4 @@
-"""What a response of an endpoint means: JSON to be read, a fault that may pass, one of this request alone, or one of the endpoint."""
+"""What an endpoint's response means: JSON to read, a transient fault, a fault of this request alone, or a fault of the endpoint."""
 
 import math
 import random
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
 from refinery.llms.served.wire import ProviderError, one_line, provider_error, read_json
 
-# A failed request waits base * 2^try seconds at most, with full jitter, and longer where the server says so (Retry-After), up to a bound.
+# A failed request waits at most base * 2^try seconds, with full jitter, or longer if the server says so (Retry-After), up to a bound.
 _BACKOFF_SECONDS, _BACKOFF_CAP_SECONDS, _RETRY_AFTER_CAP_SECONDS = 0.5, 30.0, 120.0
 _TOO_BUSY = frozenset((429, 503, 529))
 _NO_MONEY = frozenset(
@@ -24,7 +24,7 @@ _NO_MONEY = frozenset(
         "enforced_spend_limit_reached",
     )
 )
-_SPENT = re.compile(r"reached your specified (?:workspace )?API usage limits")  # what Anthropic says with status 400
+_SPENT = re.compile(r"reached your specified (?:workspace )?API usage limits")  # Anthropic's message with status 400
 _OF_SCHEMAS = (
     "response_format",
     "response format",
@@ -39,7 +39,7 @@ _READ_FOR_WORDS = 4_000
 
 
 class Response(NamedTuple):
-    """What came back over HTTP."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,7 +47,7 @@ class Response(NamedTuple):
 
 
 class RetryableFault(Exception):
-    """A failed try that may be repeated. `unseen` is 1 when it was sent and may be charged, although no answer was read."""
+    """A failed try that may be repeated. `unseen` is 1 when it was sent, and so may be charged, but no answer was read."""
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: str | None = None, unseen: int = 0) -> None:
         super().__init__(message)
@@ -58,13 +58,13 @@ class RetryableFault(Exception):
         self._retry_after = retry_after
 
     def wait_seconds(self, tries: int) -> float:
-        """Full jitter under a bound that doubles with each of the request's tries, or longer where the server asks for it."""
+        """Seconds to wait: full jitter under a bound that doubles with each of the request's tries, or longer if the server says so."""
         own = random.uniform(0, min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2 ** min(tries, 10)))  # noqa: S311 - jitter, not a secret
         return max(own, _seconds(self._retry_after) * random.uniform(1.0, 1.25))  # noqa: S311
 
 
 def _seconds(retry_after: str | None) -> float:
-    """A Retry-After header, in seconds or as a date; 0 for one that says nothing of use."""
+    """The seconds of a Retry-After header, which may be a date, or 0 for a useless one."""
     try:
         seconds = float(retry_after or "")
     except ValueError:
@@ -81,7 +81,7 @@ def read_reply(response: Response) -> Any:
     status, headers, content = response
     if 300 <= status < 400:
         raise UnusableEndpoint(
-            f"status {status}: it redirects to {_without_secrets(headers.get('Location', ''))}, and redirects are not followed, since the "
+            f"status {status}: it redirects to {_without_secrets(headers.get('Location', ''))}. Redirects are not followed, because the "
             "key and the prompts would go there. Set base_url to the final address."
         )
     value, unread = None, None
@@ -101,9 +101,9 @@ def read_reply(response: Response) -> Any:
 
 
 def fault_of(status: int, fault: ProviderError, said: str, retry_after: str | None = None) -> Exception:
-    """The exception for an error status; `said` is its message."""
+    """The exception for an error status, with the message `said`."""
     if status == 402 or fault.kinds & _NO_MONEY or _SPENT.search(fault.message):
-        return UnusableEndpoint(f"{said} The account can pay for no more requests: add credit.", status=402)
+        return UnusableEndpoint(f"{said} The account cannot pay for more requests: add credit.", status=402)
     if status in (408, 409, 425, 429) or status >= 500:
         return RetryableFault(said, status=status, retry_after=retry_after)
     if status in (401, 403, 404):
@@ -112,7 +112,7 @@ def fault_of(status: int, fault: ProviderError, said: str, retry_after: str | No
 
 
 def is_about_schemas(status: int, content: bytes) -> bool:
-    """Whether an error says that the endpoint takes no schema of the reply. Words can mislead: proved by a reply without one."""
+    """Whether an error seems to say that the endpoint does not support a reply schema. Only a reply without a schema proves it."""
     words = content[:_READ_FOR_WORDS].decode(errors="replace").lower()
     return status in (400, 422, 500, 501) and any(word in words for word in _OF_SCHEMAS)
 

@@ -1,4 +1,4 @@
-"""One server of an endpoint: what is sent to it, what its responses make of it, and the line that says why it cannot be used."""
+"""One server of an endpoint: sends requests to it, tracks its state, and explains why it cannot be used."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ from refinery.llms.served.responses import Response, RetryableFault, is_about_sc
 logger = logging.getLogger(__name__)
 
 _PROBE_SECONDS = 20.0
-# Replies without a schema, after errors with one that name no cause, until the schema is left out of all requests.
+# After this many replies without a schema, following unexplained errors with one, all requests leave it out.
 _SCHEMA_FAILURES = 3
 _VERSION_IN_PATH = re.compile(r"/v\d")
 
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Reply)
 
 
 class Tries:
-    """What one request has been through. `failures` are its own, `unseen` what may be charged without an answer."""
+    """The tries of one request. `failures` are its own failures, `unseen` the tries that may be charged without an answer."""
 
     def __init__(self, deadline_seconds: float) -> None:
         self.began = self.started = time.monotonic()
@@ -37,7 +37,7 @@ class Tries:
 
 
 class Server:
-    """One address: where to post, with which headers, and how it has behaved. `refusal` is why it takes no requests at all."""
+    """One address, with its headers and its state. `refusal` is why it refuses all requests, or empty."""
 
     def __init__(self, config: EndpointConfig, base_url: str | None, session: Callable[[], Any]) -> None:
         self.config = config
@@ -47,18 +47,18 @@ class Server:
         self.outage = Outage(f"endpoint {self.base}", self._is_up)
         self.refusal = ""
         self._session = session
-        self._tiny: EndpointRequest[Any] = TINY_CHAT  # to the route that was asked last
+        self._tiny: EndpointRequest[Any] = TINY_CHAT  # to the last used route
         self._answered, self._sends_schemas, self._schema_failures = False, protocol_of(config).takes_schemas, 0
 
     def rank(self) -> tuple[bool, float]:
-        """Those that answer first, of these the least loaded."""
+        """The sort key: servers that answer first, then the least loaded."""
         return self.outage.open, self.gate.load
 
     async def send(self, request: EndpointRequest[R], tries: Tries) -> R:
         """One try. Raises RetryableFault, RefusedRequest or UnusableEndpoint."""
         self._tiny = request.tiny(self.config)
         seconds = min(self.config.timeout_seconds, tries.left)
-        # Decided for each request: another may find out in the meantime that the server takes no schemas.
+        # Decided for each request, because another may find out meanwhile that the server does not support schemas.
         with_schema, named = request.json_schema is not None and self._sends_schemas and not tries.without_schema, False
         response = await self._post(request, seconds, with_schema=with_schema)
         if with_schema and (named := is_about_schemas(response.status, response.content)):
@@ -67,7 +67,7 @@ class Server:
         try:
             reply = request.parse(read_reply(response), self.config, unseen_tries=tries.unseen)
         except RetryableFault as fault:
-            tries.without_schema = with_schema and fault.status == 500  # a guided backend that fails may not say so
+            tries.without_schema = with_schema and fault.status == 500  # a failing guided-decoding backend may not say so
             raise
         except RefusedRequest:
             self.outage.answered()
@@ -84,11 +84,11 @@ class Server:
         return reply
 
     def _note_schema(self, taken: bool, named: bool) -> None:
-        """Remember whether the server takes schemas, once a reply shows it."""
+        """Remember whether the server supports schemas, once a reply proves it."""
         self._schema_failures = 0 if taken else self._schema_failures + (_SCHEMA_FAILURES if named else 1)
         if self._schema_failures >= _SCHEMA_FAILURES:
             self._sends_schemas = False
-            logger.warning("endpoint %s takes no JSON schema of its replies; it stands in the prompts.", self.base)
+            logger.warning("endpoint %s does not support JSON schemas for its replies; they are written into the prompts.", self.base)
 
     async def _post(self, request: EndpointRequest[Any], seconds: float, *, with_schema: bool) -> Response:
         import aiohttp
@@ -102,15 +102,15 @@ class Server:
         except TimeoutError:
             raise RetryableFault(f"no reply within {seconds:.0f} s", unseen=1) from None
         except (aiohttp.ClientError, OSError) as error:
-            # A connection that broke after the request went out may have been answered, and charged.
+            # A request whose connection broke after it was sent may have been answered and charged.
             raise RetryableFault("Connection error.", unseen=int(not isinstance(error, aiohttp.ClientConnectorError))) from None
 
     async def _is_up(self) -> bool:
-        """Whether a tiny request is answered, be it with a refusal."""
+        """Whether a tiny request gets any answer, even a refusal."""
         return not isinstance(await self._probe(), RetryableFault)
 
     async def _probe(self) -> Exception | None:
-        """What comes of a tiny request, which takes a token or two."""
+        """The result of a tiny request, which costs a token or two."""
         try:
             read_reply(await self._post(self._tiny, min(self.config.timeout_seconds, _PROBE_SECONDS), with_schema=False))
         except (RetryableFault, LLMError) as error:
@@ -118,14 +118,14 @@ class Server:
         return None
 
     def unusable(self, why: str, status: int | None = None, *, connected: bool = True) -> str:
-        """The line that says which endpoint failed, how, and what to do."""
+        """The message that says which endpoint failed, how, and what to do."""
         return f"endpoint {self.base} (model '{self.config.model}') cannot be used: {why}{self._remedy(status, connected)}"
 
     def out_too_long(self) -> str:
-        """The line for an outage that outlasts the patience."""
+        """The message for an outage that lasts too long."""
         return self.unusable(
             f"{self.outage.why} It has not answered for {self.config.outage_patience_seconds:g} s (outage_patience_seconds). "
-            "What was answered is kept: start the server again, then --resume."
+            "Replies so far are stored: start the server again, then --resume."
         )
 
     def _remedy(self, status: int | None, connected: bool) -> str:
@@ -133,7 +133,7 @@ class Server:
         if not connected:
             return " Is a server running there? Start it, or correct base_url."
         if status in (401, 403) and not os.environ.get(self.config.api_key_env):
-            return f" {key} is not set: export the key under this name, or name another variable by api_key_env."
+            return f" {key} is not set: export the key under this name, or name another variable with api_key_env."
         if status == 404 and not self.config.azure_api_version and not _VERSION_IN_PATH.search(self.base):
             return f" Check base_url, model and {key}. base_url has no /v1: try {self.base}/v1."
         return f" Check base_url, model and {key}." if status in (401, 403, 404) else ""

@@ -1,4 +1,4 @@
-"""What endpoints send, read leniently: JSON of any depth, errors in their providers' words, text in parts, token counts of any type."""
+"""Read what endpoints send leniently: JSON of any depth, errors in providers' words, text in parts, token counts of any type."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _QUOTED_CHARACTERS = 300
-# What providers call an error that comes without a status of its own: with status 200, or inside a choice.
+# Providers' names for errors that come without an error status: with status 200, or inside a choice.
 _STATUS_OF_KIND = {
     "authentication_error": 401,
     "invalid_api_key": 401,
@@ -22,7 +22,7 @@ _STATUS_OF_KIND = {
 
 @dataclass(frozen=True, slots=True)
 class ProviderError:
-    """An error in its provider's words, in one line; `kinds` are its type and codes, `status` what they stand for."""
+    """An error in its provider's words, in one line. `kinds` are its type and codes, `status` is the HTTP status that they mean."""
 
     message: str
     kinds: frozenset[str] = frozenset()
@@ -30,7 +30,7 @@ class ProviderError:
 
 
 def read_json(content: bytes) -> Any:
-    """The JSON of a response. Raises ValueError where it is none, or is nested too deep to be read."""
+    """The JSON of a response. Raises ValueError when it is not JSON, or is nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:
@@ -38,7 +38,7 @@ def read_json(content: bytes) -> Any:
 
 
 def provider_error(value: Any) -> ProviderError | None:
-    """The error that a response's JSON holds, whichever of the usual shapes it has; None where it holds none."""
+    """The error in a response's JSON, in any of the usual shapes, or None."""
     value = value[0] if isinstance(value, list) and value else value  # Google wraps an error in a list
     if not isinstance(value, dict):
         return None
@@ -47,7 +47,7 @@ def provider_error(value: Any) -> ProviderError | None:
     error = value.get("error") or (value if bare else chosen.get("error") if chosen else value.get("detail"))
     if not isinstance(error, dict):
         return ProviderError(one_line(error if isinstance(error, str) else _dumped(error))) if error else None
-    details = error.get("details")  # where Anthropic tells a spent budget from a rate
+    details = error.get("details")  # which tell Anthropic's spent budgets from rate limits
     named = (error.get("code"), error.get("type"), details.get("error_code") if isinstance(details, dict) else None)
     kinds = frozenset(str(name).lower() for name in named if name is not None)
     known = [_STATUS_OF_KIND[kind] for kind in kinds if kind in _STATUS_OF_KIND]
@@ -57,14 +57,14 @@ def provider_error(value: Any) -> ProviderError | None:
 
 
 def one_line(text: str | bytes) -> str:
-    """The beginning of a text in one line, as it may be shown on a terminal."""
+    """The beginning of a text in one line, safe for a terminal."""
     start = text[:_QUOTED_CHARACTERS]
     shown = start.decode(errors="replace") if isinstance(start, bytes) else start
     return " ".join("".join(character if character.isprintable() else " " for character in shown).split())
 
 
 def first_choice(value: Any) -> dict[str, Any] | None:
-    """The first choice of a reply, also where `choices` is an object: the choice itself, or choices by number. None where there is none."""
+    """The first choice of a reply, or None. `choices` may also be an object: the choice itself, or choices by number."""
     choices = value.get("choices") if isinstance(value, dict) else None
     if isinstance(choices, dict):
         choices = [choices] if "message" in choices else list(choices.values())
@@ -73,7 +73,7 @@ def first_choice(value: Any) -> dict[str, Any] | None:
 
 
 def content_text(content: Any) -> str:
-    """A message's content as text: as it is, a number, or the texts of its parts. Raises ValueError where it holds something else."""
+    """A message's content as text, from a text, a number, or parts. Raises ValueError for anything else."""
     match content:
         case None:
             return ""
@@ -89,7 +89,7 @@ def content_text(content: Any) -> str:
 
 
 def token_count(count: Any) -> int:
-    """A number of tokens; 0 for what is none."""
+    """A number of tokens, or 0 for anything that is not a number."""
     try:
         number = float(count)
     except (TypeError, ValueError, OverflowError):
@@ -98,7 +98,7 @@ def token_count(count: Any) -> int:
 
 
 def whole_text(text: str) -> str:
-    """The text with half a surrogate pair, which JSON can spell and no file can hold, replaced."""
+    """The text with lone surrogates replaced, which JSON can express but no file can contain."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

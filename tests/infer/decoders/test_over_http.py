@@ -84,5 +84,5 @@ def test_a_server_that_misbehaves_costs_no_question_its_place(decoder, options, 
 def test_a_decoder_that_reads_probabilities_is_told_which_model_it_needs():
     from infer.decoders import rq_rag
 
-    with pytest.raises(LLMError, match="asked by chat, which has no .* needs a causal model on this machine"):
+    with pytest.raises(LLMError, match="used by chat, which has no .* needs a causal model on this machine"):
         answer_all(rq_rag)

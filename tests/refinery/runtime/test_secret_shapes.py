@@ -19,7 +19,7 @@ SECRETS = [
     ("teacher.base_url", f"http://user:{HIDDEN}@127.0.0.1:9/v1", "holds a URL with a user name, password or key in it"),
     ("teacher.base_url", ["http://127.0.0.1:9/v1", f"http://{HIDDEN}@127.0.0.1:9/v1"], "holds a URL with a user name, password or key"),
     ("teacher.base_url", f"user:{HIDDEN}@127.0.0.1:9/v1", "holds a URL with a user name, password or key in it"),
-    ("teacher.base_url", f"http://127.0.0.1:9/v1?code={HIDDEN}", "holds user information or a query"),
+    ("teacher.base_url", f"http://127.0.0.1:9/v1?code={HIDDEN}", "contains user information or a query"),
     ("teacher.model", f"sk-ant-{HIDDEN}", "holds what looks like a key"),
     ("retriever.options.url", f"https://user:{HIDDEN}@127.0.0.1:9/retrieve", "holds a URL with a user name, password or key in it"),
     ("retriever.options.url", f"https://127.0.0.1:9/retrieve?token={HIDDEN}", "holds a URL with a user name, password or key in it"),
@@ -80,5 +80,5 @@ def test_ordinary_names_are_taken(model):
 
 
 def test_an_address_without_a_scheme_is_refused():
-    with pytest.raises(ValidationError, match="an address starts with http:// or https://"):
+    with pytest.raises(ValidationError, match="an address must start with http:// or https://"):
         EndpointConfig(model="m", base_url="127.0.0.1:8000/v1")

@@ -1,1 +1,1 @@
-"""One chat protocol a file: where its requests go, what they look like, and what its replies hold."""
+"""One file per chat protocol: where its requests go, what they contain, and how its replies are read."""

@@ -1,7 +1,7 @@
-"""Anthropic's messages (https://docs.claude.com/en/api/messages), as Anthropic and the gateways and servers that copy it speak them.
+"""Anthropic's Messages API (https://docs.claude.com/en/api/messages), for Anthropic and compatible gateways and servers.
 
-It differs from OpenAI's chat in this: the system prompt is a key of its own, `max_tokens` must be there, the key goes into `x-api-key`, the
-version into `anthropic-version`, a reply is a list of blocks, and there are no log-probabilities, so that labels are read of words.
+Differences from OpenAI's chat: the system prompt is a separate field, `max_tokens` is required, the key goes into `x-api-key` and the
+version into `anthropic-version`, a reply is a list of blocks, and there are no log-probabilities, so labels are read from words.
 """
 
 from typing import Any
@@ -13,12 +13,12 @@ from refinery.llms.served.wire import token_count, whole_text
 _HOST = "api.anthropic.com"
 _VERSION = "2023-06-01"
 _FINISH_REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "model_context_window_exceeded": "length"}
-# What was read of a cache or written to it was in the prompt too.
+# Tokens read from a cache or written to it are part of the prompt too.
 _PROMPT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 def _address(config: EndpointConfig, base_url: str | None) -> Address:
-    """Anthropic's own client is given addresses without the /v1 that all routes have, and OpenAI's with it: both are understood."""
+    """Accepts addresses with /v1, as for OpenAI's client, and without it, as for Anthropic's."""
     base = (base_url or f"https://{_HOST}").rstrip("/").removesuffix("/v1")
     key = {"x-api-key": key} if (key := api_key(config)) else {}
     return Address(f"{base}/v1", headers={"anthropic-version": _VERSION, **key})
@@ -26,7 +26,7 @@ def _address(config: EndpointConfig, base_url: str | None) -> Address:
 
 def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
     system = "\n\n".join(content for role, content in chat.messages if role == "system")
-    # A turn without text is refused, and so is a stop text of white space; the reply is cut at the latter when it is read.
+    # Anthropic refuses turns without text and stop texts of white space; the latter cut the reply when it is read.
     turns = [{"role": role, "content": content} for role, content in chat.messages if role != "system" and content.strip()]
     stop = [text for text in chat.stop if text.strip()]
     body: dict[str, Any] = {
@@ -47,7 +47,7 @@ def _parse(message: Any) -> Reply:
     reason = whole_text(str(message.get("stop_reason") or "end_turn"))
     return Reply(
         text=_texts(blocks, "text"),
-        finish_reason=_FINISH_REASONS.get(reason, reason),  # `refusal` is called so here too
+        finish_reason=_FINISH_REASONS.get(reason, reason),  # `refusal` has the same name here
         request_id=whole_text(str(message.get("id", ""))),
         num_prompt_tokens=sum(token_count(usage.get(name)) for name in _PROMPT_TOKENS),
         num_completion_tokens=token_count(usage.get("output_tokens")),
@@ -57,7 +57,7 @@ def _parse(message: Any) -> Reply:
 
 
 def _texts(blocks: list[Any], kind: str) -> str:
-    """What the blocks of a kind say; each keeps it under the kind's own name."""
+    """The text of the blocks of one kind, which is the name of the field that holds it."""
     found = [block.get(kind) for block in blocks if isinstance(block, dict) and block.get("type") == kind]
     return whole_text("".join(text for text in found if isinstance(text, str)))
 

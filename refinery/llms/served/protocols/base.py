@@ -1,6 +1,7 @@
-"""What a chat protocol declares, and how it is found by its name.
+"""What a chat protocol declares, and how it is found by name.
 
-A protocol is one file with a `PROTOCOL`; `protocol: my_lab.gemini` in a recipe's teacher or endpoint finds it outside this project too:
+A protocol is one file with a `PROTOCOL`. It may be outside this project: a recipe's teacher or endpoint names it, as in
+`protocol: my_lab.gemini`.
 
     def address(config, base_url):
         return Address(base_url or "https://generativelanguage.googleapis.com/v1", headers={"x-goog-api-key": api_key(config)})
@@ -13,7 +14,7 @@ A protocol is one file with a `PROTOCOL`; `protocol: my_lab.gemini` in a recipe'
 
     PROTOCOL = ChatProtocol("/interactions", address, body, parse)
 
-Tries, limits, outages, money and the reply store are the same for every protocol, and so are errors: a status and, in the JSON, an `error`.
+Tries, limits, outages, costs and the reply store are the same for every protocol, and so are errors: a status and an `error` in the JSON.
 """
 
 import os
@@ -26,24 +27,24 @@ from refinery.llms.served.endpoint import EndpointConfig, Reply
 from refinery.runtime import plugins
 from refinery.runtime.plugins import PluginKind
 
-FirstLogprobs = tuple[tuple[str, float], ...]  # what a reply's first token could have been, with the log-probability of each
+FirstLogprobs = tuple[tuple[str, float], ...]  # the alternatives of a reply's first token with their log-probabilities
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """What a model is asked, in no API's words. `json_schema` is set only where the protocol takes one apart from the messages."""
+    """A request to a model, independent of any API. `json_schema` is set only if the protocol sends one separately from the messages."""
 
     messages: tuple[tuple[str, str], ...]  # (role, content); a role is system, user or assistant
     max_tokens: int
     temperature: float
     stop: tuple[str, ...] = ()
     json_schema: dict[str, Any] | None = None
-    first_logprobs: bool = False  # whether the first token's alternatives are asked for
+    first_logprobs: bool = False  # whether the first token's alternatives are requested
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an endpoint's requests go: `base`, then the route's path, then `query`; the headers carry the key."""
+    """Where an endpoint's requests go: `base`, then the route's path, then `query`. The headers contain the key."""
 
     base: str
     query: str = ""
@@ -52,14 +53,14 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ChatProtocol:
-    """How a server is asked by chat.
+    """How to send chats to a server.
 
-    `address(config, base_url)` is where it is, or where the provider is for the base_url None. `body(chat, config)` is the JSON that is
-    posted to `path`. `parse(json)` is the reply; it raises RefusedRequest where the JSON holds none.
+    `address(config, base_url)` is the server's address, or the provider's if base_url is None. `body(chat, config)` is the JSON to post
+    to `path`. `parse(json)` is the reply; it raises RefusedRequest when the JSON contains none.
 
-    `provider` and its `host` are for prices, and for the keys of stored replies. `takes_schemas`: the body has a place for the reply's JSON
-    schema, which is otherwise put into the prompt. `first_logprobs(json)` reads what the first token could have been. `openai_routes`: its
-    servers may have OpenAI's other routes as well, for completions, Batch jobs and Azure.
+    `provider` and its `host` are for prices and for the keys of stored replies. `takes_schemas`: the body has a field for the reply's JSON
+    schema, which is otherwise written into the prompt. `first_logprobs(json)` reads the first token's alternatives. `openai_routes`: its
+    servers may also have OpenAI's other routes, for completions, Batch jobs and Azure.
     """
 
     path: str
@@ -77,7 +78,7 @@ PROTOCOLS = PluginKind("protocol", "refinery.llms.served.protocols", ChatProtoco
 
 
 def protocol_of(config: EndpointConfig) -> ChatProtocol:
-    """How the configured endpoint is asked. Raises PluginError for an unknown protocol, or a wrong one."""
+    """The configured endpoint's protocol. Raises PluginError for an unknown or invalid one."""
     with config.at("protocol"):
         return _find_protocol(config.protocol)
 
@@ -88,13 +89,15 @@ def _find_protocol(name: str) -> ChatProtocol:
 
 
 def check_protocol(config: EndpointConfig) -> None:
-    """Raises PluginError for a protocol that is not found, RecipeError for a key that it has no use for."""
+    """Check an endpoint's configuration. Raises PluginError for an unknown protocol, RecipeError for a key that it does not support."""
     protocol = protocol_of(config)
     for key in ("tokenizer", "azure_api_version"):
         if getattr(config, key, None) and not protocol.openai_routes:
-            raise config.fault(key, f"has no use with protocol '{config.protocol}', which has none of OpenAI's other routes. Leave it out.")
+            raise config.fault(
+                key, f"is not supported by protocol '{config.protocol}', which has none of OpenAI's other routes. Leave it out."
+            )
 
 
 def api_key(config: EndpointConfig) -> str:
-    """The key, from the environment; empty where it is not set."""
+    """The key from the environment, or an empty text if it is not set."""
     return os.environ.get(config.api_key_env, "").strip()

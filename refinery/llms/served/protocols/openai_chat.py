@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, as OpenAI, Azure, vLLM, SGLang, llama.cpp and most gateways speak them. Replies are read leniently."""
+"""OpenAI's Chat Completions, for OpenAI, Azure, vLLM, SGLang, llama.cpp and most gateways. Replies are read leniently."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, Fir
 from refinery.llms.served.wire import content_text, first_choice, token_count, whole_text
 from refinery.llms.thinking import split_thinking
 
-_TOP_LOGPROBS = 20  # OpenAI's most
+_TOP_LOGPROBS = 20  # OpenAI's maximum
 
 
 def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: int = 0) -> Any:
-    """The official client for one address: it knows keys, organisations and Azure."""
+    """The official client for one address, which handles keys, organizations and Azure."""
     from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient
 
     key = api_key(config) or "none"
@@ -79,7 +79,7 @@ def _parse(completion: Any) -> Reply:
 
 
 def _first_logprobs(completion: Any) -> FirstLogprobs | None:
-    """What the format says of the first token; None for anything else, which many servers send."""
+    """The first token's alternatives in OpenAI's format, or None for any other format, which many servers send."""
     try:
         first = (first_choice(completion) or {})["logprobs"]["content"][0]
         return tuple((str(token["token"]), float(token["logprob"])) for token in first["top_logprobs"]) or None

@@ -87,8 +87,8 @@ def test_needs_are_named_in_the_words_of_the_refusal():
 @pytest.mark.parametrize(
     ("faults", "message"),
     [
-        ({}, "serves no adapter 'judge'. Load it by that name (vLLM: --enable-lora --lora-modules judge=PATH)."),
-        ({"any_model": True}, "answers to any model name, so it serves no adapters by name."),
+        ({}, "serves no adapter 'judge'. Load it under that name (vLLM: --enable-lora --lora-modules judge=PATH)."),
+        ({"any_model": True}, "accepts any model name, so it cannot serve adapters by name."),
     ],
 )
 def test_an_adapter_that_is_not_served_is_named(find, faults, message):
@@ -106,5 +106,5 @@ def test_a_server_that_is_not_there_says_where(control_tokenizer):
 def test_servers_that_differ_are_not_mixed(tiny_model, control_tokenizer):
     with CompletionsServer(tiny_model, control_tokenizer) as one, CompletionsServer(tiny_model, control_tokenizer, text_only=True) as other:
         config = ServedModelConfig(base_url=[one.base_url, other.base_url], model="tiny", tokenizer="tiny")
-        with pytest.raises(LLMError, match="differ in what they can do"):
+        with pytest.raises(LLMError, match="differ in their capabilities"):
             asyncio.run(probe(config, control_tokenizer))

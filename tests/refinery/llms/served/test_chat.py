@@ -136,9 +136,9 @@ def test_an_endpoint_that_fails_every_try_ends_the_run(chat):
 )
 def test_what_a_chat_cannot_give_names_the_model_that_can(use, what):
     needed = (
-        "This decoder needs a causal model on this machine, named by `llm` in place of `endpoint`,"
-        " or behind a completions server (vLLM): then name its `tokenizer` in `endpoint`."
+        "This decoder needs a causal model on this machine, named in `llm` instead of `endpoint`,"
+        " or one behind a completions server (vLLM): then name its `tokenizer` in `endpoint`."
     )
     with pytest.raises(LLMError) as raised:
         use(ChatLLM(EndpointConfig(base_url="http://127.0.0.1:9/v1", model="scripted")))
-    assert str(raised.value) == f"endpoint model 'scripted' is asked by chat, which has no {what}. {needed}"
+    assert str(raised.value) == f"endpoint model 'scripted' is used by chat, which has no {what}. {needed}"

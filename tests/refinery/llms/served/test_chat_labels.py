@@ -101,8 +101,8 @@ def test_a_label_may_be_the_share_of_samples():
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"label_samples": 3}, "greedy replies are all alike"),
-        ({"label_samples": 3, "temperature": 0.7, "tokenizer": "t"}, "leave one of the two out"),
+        ({"label_samples": 3}, "greedy replies are all the same"),
+        ({"label_samples": 3, "temperature": 0.7, "tokenizer": "t"}, "leave out one of the two"),
         ({"chat_template": "none"}, "applies its model's own template"),
     ],
 )

@@ -155,7 +155,7 @@ def test_what_a_model_wrote_is_never_put_into_text_again(ask):
         first = await llm.context(PROMPT).generate(max_new_tokens=4)
         return await first.context.extend(plain("more")).generate(max_new_tokens=4)
 
-    with pytest.raises(LLMError, match="takes text only, and what a model wrote is not put into text again"):
+    with pytest.raises(LLMError, match="accepts text only, and what a model wrote must not be re-encoded from text"):
         ask(go_on, **TEXT_ONLY)
 
 
@@ -172,7 +172,7 @@ def test_a_need_that_is_not_met_is_refused_in_one_line(control_tokenizer):
         llm.require("rq_rag", frozenset({"token_ids", "logprobs", "scores"}))
     assert str(raised.value) == (
         "endpoint http://127.0.0.1:9/v1 (model 'tiny') gives no log-probabilities, no log-probabilities of given text, which decoder"
-        " 'rq_rag' needs. Serve the model with vLLM, or name it by `llm` in the recipe, in place of `endpoint`."
+        " 'rq_rag' needs. Serve the model with vLLM, or name it in `llm` instead of `endpoint` in the recipe."
     )
 
 
@@ -187,7 +187,7 @@ def test_a_need_that_is_not_met_is_refused_in_one_line(control_tokenizer):
     ],
 )
 def test_a_reply_that_is_no_completion_is_refused(reply):
-    with pytest.raises(RefusedRequest, match="the reply is no completion"):
+    with pytest.raises(RefusedRequest, match="the reply is not a completion"):
         CompletionRequest("tiny", [1], 1, 0.0, {}).parse(reply, EndpointConfig(model="tiny"))
 
 
@@ -197,5 +197,5 @@ def test_a_text_with_log_probabilities_left_out_is_an_error_and_never_a_score(co
     reply = CompletionRequest("tiny", [1], 2, 0.0, {}).parse(body, EndpointConfig(model="tiny"))
     config = ServedModelConfig(base_url="http://127.0.0.1:9/v1", model="tiny", tokenizer="tiny")
     context = CompletionsLLM(config, control_tokenizer, Capabilities(logprobs=True)).context("a")
-    with pytest.raises(LLMError, match=r"gave \d log-probabilities where 2 were asked for"):
+    with pytest.raises(LLMError, match=r"gave \d log-probabilities instead of 2"):
         context._generation(reply, [], ())

@@ -145,7 +145,7 @@ def test_a_spent_budget_stops_at_once(status, said):
         fault = ask(server.base_url, deadline_seconds=3)
         assert len(server.bodies) == 1
     assert isinstance(fault, UnusableEndpoint)
-    assert "The account can pay for no more requests" in str(fault)
+    assert "The account cannot pay for more requests" in str(fault)
 
 
 def test_the_error_names_the_variable_that_the_protocol_reads(monkeypatch):

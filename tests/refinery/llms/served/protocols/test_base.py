@@ -78,8 +78,8 @@ def test_another_object_is_told_what_it_should_be(my_lab):
     ("values", "fault"),
     [
         ({"protocol": "antropic_messages"}, "endpoint.protocol: no protocol 'antropic_messages'. Did you mean 'anthropic_messages'"),
-        ({"protocol": "anthropic_messages", "tokenizer": "t"}, "endpoint.tokenizer: has no use with protocol 'anthropic_messages'"),
-        ({"protocol": "anthropic_messages", "azure_api_version": "1"}, "endpoint.azure_api_version: has no use with protocol"),
+        ({"protocol": "anthropic_messages", "tokenizer": "t"}, "endpoint.tokenizer: is not supported by protocol 'anthropic_messages'"),
+        ({"protocol": "anthropic_messages", "azure_api_version": "1"}, "endpoint.azure_api_version: is not supported by protocol"),
     ],
 )
 def test_a_recipe_is_refused_before_anything_is_asked(values, fault):
