@@ -1,4 +1,4 @@
-"""What does not work, why, and what to use instead: one list, checked when a recipe is read and again when a run starts.
+"""The combinations that do not work, with the reason and an alternative, checked when a recipe is read and when a run starts.
 
 The table in accelerate_configs/README.md is printed from it by `support_table`.
 """
@@ -18,7 +18,7 @@ Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp2"]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A combination that is refused: `applies(recipe)` and, where processes matter, only under one of these launches."""
+    """A combination that is refused: `applies(recipe)` is true and, if `under` is not empty, the launch has one of these traits."""
 
     what: str
     why: str
@@ -30,7 +30,7 @@ class Refusal:
 REFUSALS = (
     Refusal(
         "`dtype: float16`",
-        "a float16 gradient cannot be unscaled for float16 weights, and T5 overflows to NaN in it",
+        "gradients of float16 weights cannot be unscaled, and T5 overflows to NaN in it",
         "`dtype: bfloat16`, or `float32` on hardware without it",
         lambda recipe: recipe.dtype == "float16",
     ),
@@ -48,20 +48,20 @@ REFUSALS = (
     ),
     Refusal(
         "`family: classifier` with a task that writes, such as `decomposition`, `refinement` or `traces`",
-        "an encoder tells labels apart and writes nothing",
+        "an encoder predicts labels and cannot write text",
         "`family: seq2seq` or `causal`",
         lambda recipe: recipe.family == "classifier" and isinstance(recipe.learned, Writer | TrajectoryTask),
     ),
     Refusal(
         "`strategy: alora` with `task: refinement`",
-        "the generator's control tokens are new rows of the embedding, which change what stands before any invocation",
+        "the generator's control tokens are new rows of the embedding, which change the text before any invocation",
         "`strategy: lora`, or `alora` for RA-ISF's judges",
         lambda recipe: recipe.strategy == "alora" and isinstance(recipe.learned, TrajectoryTask),
     ),
     Refusal(
         "`strategy: alora` with a task that writes, such as `decomposition` or `traces`",
-        "its reply is decoded token by token, and the inference engine acts on the pass that reads the invocation only",
-        "`strategy: lora`, and `alora` for the two judges, whose label is read from that pass",
+        "its reply is decoded token by token, and the inference engine uses such an adapter only in the pass that reads the invocation",
+        "`strategy: lora`, and `alora` only for the two judges, whose label is read from that pass",
         lambda recipe: recipe.strategy == "alora" and isinstance(recipe.learned, Writer),
     ),
     Refusal(
@@ -72,8 +72,8 @@ REFUSALS = (
     ),
     Refusal(
         "`strategy: alora` with `packing` or `padding_free`",
-        "an adapter is activated once a row, at its last invocation: of several rows joined into one, only the last would train",
-        "both false",
+        "an adapter is activated once per row, at the last invocation, so only the last of several joined rows would be trained",
+        "`packing: false` and `padding_free: false`",
         lambda recipe: recipe.strategy == "alora" and (recipe.packing or recipe.padding_free),
     ),
     Refusal(
@@ -84,8 +84,8 @@ REFUSALS = (
     ),
     Refusal(
         "`loss_weights` or `kernels` with `family: seq2seq` or `classifier`",
-        "their trainers count every target alike, and the fused kernels are those of decoders",
-        "neither",
+        "their trainers weight all targets equally, and the fused kernels are for decoders",
+        "neither of them",
         lambda recipe: bool(recipe.loss_weights or recipe.kernels) and recipe.family != "causal",
     ),
     Refusal(
@@ -95,14 +95,14 @@ REFUSALS = (
         lambda recipe: isinstance(recipe.learned, PairTask) and recipe.family != "causal",
     ),
     Refusal(
-        "`task: preference` with another strategy than `lora`",
+        "`task: preference` with a strategy other than `lora`",
         "DPO's reference is the model without its new adapter, and no other kind of adapter is tested there",
         "`strategy: lora`",
         lambda recipe: isinstance(recipe.learned, PairTask) and recipe.strategy != "lora",
     ),
     Refusal(
         "`task: preference` with `packing`, `padding_free`, `loss_weights`, `label_balance` or `kernels`",
-        "its loss is of whole pairs, side by side in a batch",
+        "its loss compares whole pairs, side by side in a batch",
         "none of them",
         lambda recipe: (
             isinstance(recipe.learned, PairTask)
@@ -111,7 +111,7 @@ REFUSALS = (
     ),
     Refusal(
         "`task: preference` under ZeRO-3, FSDP2 or context parallelism",
-        "the reference's pass through a split model, adapter switched off, is not tested",
+        "the reference's forward pass through a split model with the adapter turned off is not tested",
         "accelerate_configs/ddp.yaml or zero2.yaml",
         lambda recipe: isinstance(recipe.learned, PairTask),
         ("zero3", "fsdp2", "context_parallel"),
@@ -124,22 +124,22 @@ REFUSALS = (
     ),
     Refusal(
         "`strategy: qlora` under ZeRO-3 or FSDP2",
-        "4-bit weights are stored as bytes: sharded as numbers they train garbage without an error (accelerate #3983)",
+        "4-bit weights are stored as bytes; sharded as numbers, they train garbage without an error (accelerate #3983)",
         "accelerate_configs/ddp.yaml or zero2.yaml: a 7B base takes 4 GB on each GPU",
         lambda recipe: recipe.strategy == "qlora",
         ("zero3", "fsdp2"),
     ),
     Refusal(
         "`strategy: dora` under ZeRO-3 or FSDP2",
-        "DoRA's magnitudes need the norm of whole weight matrices, of which each process holds a part",
+        "DoRA's magnitudes need the norm of whole weight matrices, and each process has only a part of them",
         "accelerate_configs/ddp.yaml or zero2.yaml",
         lambda recipe: recipe.strategy == "dora",
         ("zero3", "fsdp2"),
     ),
     Refusal(
         "`packing` or `padding_free` under context parallelism",
-        "it cuts a sequence into ranges of positions, and rows joined in one sequence are told apart by theirs",
-        "both false, or a file without parallelism_config",
+        "it cuts a sequence into ranges of positions, and positions are what separates the rows joined in one sequence",
+        "`packing: false` and `padding_free: false`, or a file without parallelism_config",
         lambda recipe: recipe.packing or recipe.padding_free,
         ("context_parallel",),
     ),
@@ -152,8 +152,8 @@ REFUSALS = (
     ),
     Refusal(
         "`gradient_checkpointing: true` with `fsdp_activation_checkpointing: true`",
-        "activations would be recomputed twice, and each layer gathered once more",
-        "`gradient_checkpointing: false`, which leaves it to FSDP",
+        "activations would be recomputed twice, and each layer gathered once more than needed",
+        "`gradient_checkpointing: false`, which leaves recomputation to FSDP",
         lambda recipe: recipe.gradient_checkpointing,
         ("recomputes",),
     ),
@@ -163,15 +163,15 @@ REFUSALS = (
 def check_support(recipe: TrainSettings, *, launch: Collection[str] | None = None) -> None:
     """Raise RecipeError for a combination that is known not to work.
 
-    Without `launch` (when the recipe is read) those that hang on the recipe alone are looked for, with it those of the launch: how it
-    splits the model, and its traits.
+    Without `launch` (when the recipe is read), only the combinations that depend on the recipe alone are checked. With it, those that
+    depend on the launch are checked: how it splits the model, and its other traits.
     """
     method_of(recipe)
     for refusal in REFUSALS:
         at_stake = not refusal.under if launch is None else not set(launch).isdisjoint(refusal.under)
         if at_stake and refusal.applies(recipe):
             message = f"{refusal.what}: refused, because {refusal.why}. Use {refusal.instead}.".replace("`", "")
-            raise RecipeError(message if launch is None else f"{recipe.where}: {message}")  # whoever reads a recipe names its file
+            raise RecipeError(message if launch is None else f"{recipe.where}: {message}")  # the caller that reads a recipe names its file
 
 
 def support_table() -> str:

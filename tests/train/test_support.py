@@ -26,7 +26,7 @@ def values(**changes) -> dict:
         ({"strategy": "alora", "task": "decomposition"}, "decoded token by token"),
         ({"strategy": "alora", "task": "traces"}, "decoded token by token"),
         ({"strategy": "dora", "task": "relevance"}, "PEFT refuses DoRA adapters in a mixed batch. Use strategy: lora or alora"),
-        ({"strategy": "alora", "task": "relevance", "packing": True}, "activated once a row"),
+        ({"strategy": "alora", "task": "relevance", "packing": True}, "activated once per row"),
         ({"packing": True, "family": "seq2seq"}, "Use train_sampling_strategy: group_by_length"),
         ({"dtype": "float32", "attn_implementation": "flash_attention_2"}, "Use attn_implementation: sdpa"),
     ],
