@@ -59,7 +59,7 @@ def test_a_stage_command_runs_dry(command, checkout):
 @pytest.mark.parametrize("command", MERGES, ids=" ".join)
 def test_a_merge_command_asks_for_its_runs(command, checkout):
     done = run([sys.executable, "-m", "refinery.cli", *command[1:]], checkout)
-    assert "runs/shard_0: holds no run.json" in done.stderr
+    assert "runs/shard_0: has no run.json" in done.stderr
 
 
 @pytest.mark.parametrize("command", LAUNCHED, ids=" ".join)

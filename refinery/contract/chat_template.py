@@ -1,7 +1,7 @@
-"""A checkpoint's own chat template around what it is asked, the same in training and inference, token by token.
+"""Apply a checkpoint's own chat template to prompts, token by token the same in training and inference.
 
-A template's own words may be special tokens; what a message holds never is: the template is rendered around slots, its special tokens
-become ids, and messages are filled in afterwards as plain text. A tokenizer without a template leaves a prompt as it is, for a base model.
+A template's own text may contain special tokens, but a message never does: the template is rendered around slots, its special tokens
+become ids, and messages are filled in afterwards as plain text. Without a template, as for a base model, a prompt is unchanged.
 """
 
 import json
@@ -20,18 +20,18 @@ from refinery.runtime.fingerprint import text_fingerprint
 
 Role = Literal["system", "user", "assistant"]
 AUTO, NONE = "auto", "none"
-# Llama 3.2's template and others write the current day into the prompt, so that no two days' prompts would be equal. This is the day that
-# Llama 3.1's template names.
+# Llama 3.2's template and others write the current date into the prompt, so prompts would change from day to day. This is the date in
+# Llama 3.1's template.
 _TODAY = datetime(2024, 7, 26)
 _DAY = re.compile(r"""strftime_now\(\s*(["'])(?P<format>.*?)\1\s*\)""")
 
-_Piece = Segment | str | int  # one of the template's tokens, its plain text, or the number of the message that stands here
+_Piece = Segment | str | int  # one of the template's tokens, its plain text, or the number of the message in this place
 _frames: "WeakKeyDictionary[Any, dict[tuple[str, tuple[Role, ...]], tuple[_Piece, ...]]]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation: outside text, or segments where it holds control tokens."""
+    """One turn of a conversation: outside text, or segments if it contains control tokens."""
 
     role: Role
     content: str | Sequence[Segment]
@@ -43,7 +43,7 @@ def has_template(tokenizer: Tokenizer) -> bool:
 
 
 def use_template(tokenizer: Tokenizer, choice: str) -> None:
-    """Give the tokenizer the template that a recipe chooses: its own ("auto"), none, or that of a file; it is saved with what is trained.
+    """Set the template that a recipe chooses: the tokenizer's own ("auto"), none, or a file's. It is saved with the trained model.
 
     Raises CheckpointError when the file cannot be read or no prompt can be written with it.
     """
@@ -62,24 +62,24 @@ def use_template(tokenizer: Tokenizer, choice: str) -> None:
 
 
 def template_fingerprint(tokenizer: Tokenizer) -> str | None:
-    """What a trained checkpoint records of its template; None without one."""
+    """The fingerprint of the template that a trained checkpoint records, or None without a template."""
     return text_fingerprint([tokenizer.get_chat_template()]) if has_template(tokenizer) else None
 
 
 def user_turn(prompt: str, tokenizer: Tokenizer) -> list[Segment]:
-    """A prompt as a user's turn that the model replies to, or as plain text for a model without a template."""
+    """A prompt as a user turn for the model to reply to, or as plain text for a model without a template."""
     return chat_segments([Message("user", prompt)], tokenizer) if has_template(tokenizer) else [Segment(prompt, "prompt")]
 
 
 def reply_text(text: str, tokenizer: Tokenizer) -> str:
-    """What a model writes after `user_turn`: under a template it begins without the space or line break that sets it off."""
+    """The text that a model writes after `user_turn`. With a template, it has no leading space or line break."""
     return text.lstrip() if has_template(tokenizer) else text
 
 
 def chat_segments(messages: Sequence[Message], tokenizer: Tokenizer) -> list[Segment]:
-    """A conversation, up to where the assistant writes. The first segment is of kind `template`: the template writes BOS, or none.
+    """A conversation, up to where the assistant writes. The first segment is of kind `template`: BOS is left to the template.
 
-    A system message joins the user's first turn where the template takes none (Gemma, Mistral).
+    A system message becomes part of the first user turn if the template does not support it (Gemma, Mistral).
     Raises CheckpointError when the template cannot be rendered.
     """
     if messages[0].role == "system" and not _takes_system(tokenizer):
@@ -89,7 +89,7 @@ def chat_segments(messages: Sequence[Message], tokenizer: Tokenizer) -> list[Seg
 
 
 def next_turn(text: str, tokenizer: Tokenizer, *, after: Sequence[int]) -> list[Segment]:
-    """What follows a reply, so that the model is asked `text` next; `after` are the tokens so far, which may hold the reply's end."""
+    """The segments after a reply that ask the model `text` next. `after` holds the tokens so far, which may include the reply's end."""
     if not has_template(tokenizer):
         return [Segment(f"\n{text}\n", "prompt")]
     frame = _frame(("user", "assistant", "user"), tokenizer)
@@ -99,7 +99,7 @@ def next_turn(text: str, tokenizer: Tokenizer, *, after: Sequence[int]) -> list[
 
 
 def reply_end(tokenizer: Tokenizer) -> str:
-    """The special token that ends the assistant's turn: `<end_of_turn>` of Gemma, whose end of sequence is another one."""
+    """The special token that ends the assistant's turn, such as Gemma's `<end_of_turn>`, which is not its end of sequence."""
     if not has_template(tokenizer):
         return tokenizer.eos_token
     frame = _frame(("user", "assistant"), tokenizer)
@@ -114,14 +114,14 @@ def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
 
 
 def frame_tokens(tokenizer: Tokenizer) -> int:
-    """How many tokens stand around a prompt: the template's, or BOS."""
+    """The number of tokens added around a prompt: the template's, or BOS."""
     if has_template(tokenizer):
         return sum(len(encode_segment(segment, tokenizer)) for segment in user_turn("", tokenizer))
     return int(tokenizer.bos_token_id is not None)
 
 
 def _filled(frame: Sequence[_Piece], contents: Sequence[str | Sequence[Segment]]) -> list[Segment]:
-    """The pieces of a template with each message in its place; text that meets text is encoded as one."""
+    """The pieces of a template with each message in its place. Adjacent texts are encoded as one."""
     segments: list[Segment] = []
     text = ""
     for piece in frame:
@@ -149,19 +149,19 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def _frame(roles: tuple[Role, ...], tokenizer: Tokenizer) -> tuple[_Piece, ...]:
-    """What the template writes around messages of these roles, and where these stand in it."""
+    """The text that the template writes around messages of these roles, and the places of the messages in it."""
     known = _frames.setdefault(tokenizer, {})
     key = (tokenizer.get_chat_template(), roles)
     if key not in known:
         pieces = tuple(_pieces(_rendered(roles, tokenizer), len(roles), tokenizer))
         if lost := next((role for number, role in enumerate(roles) if role != "system" and number not in pieces), None):
-            raise _unusable(roles, f"the {lost}'s message is not in what it renders", tokenizer)
+            raise _unusable(roles, f"it leaves out the {lost}'s message", tokenizer)
         known[key] = pieces
     return known[key]
 
 
 def _rendered(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:
-    """The template around slots, without the thinking that some templates switch on (Qwen3)."""
+    """The template around slots, without the thinking mode that some templates turn on (Qwen3)."""
     from jinja2 import TemplateError
 
     try:
@@ -172,14 +172,18 @@ def _rendered(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:
             enable_thinking=False,
             chat_template=_on_one_day(tokenizer.get_chat_template()),
         )
-    except (TemplateError, TypeError, ValueError) as error:  # one that wants other messages than texts, or several without a default
+    except (
+        TemplateError,
+        TypeError,
+        ValueError,
+    ) as error:  # a template that needs messages that are not texts, or several templates without a default
         raise _unusable(roles, str(error).strip().split("\n")[0], tokenizer) from None
 
 
 def _unusable(roles: tuple[Role, ...], reason: str, tokenizer: Tokenizer) -> CheckpointError:
     return CheckpointError(
-        f"{tokenizer.name_or_path}: its chat template does not take a conversation of {', '.join(roles)} ({reason}). "
-        "Name another by chat_template: FILE, or set chat_template: none."
+        f"{tokenizer.name_or_path}: its chat template does not support a conversation of {', '.join(roles)} ({reason}). "
+        "Set chat_template to another FILE, or to none."
     )
 
 
@@ -188,7 +192,7 @@ def _on_one_day(template: str) -> str:
 
 
 def _pieces(rendered: str, slots: int, tokenizer: Tokenizer) -> list[_Piece]:
-    """The rendered template cut at its added tokens, as its tokenizer finds them, and at its slots."""
+    """The rendered template, split at its added tokens, as its tokenizer finds them, and at its slots."""
     encoded = tokenizer(rendered, add_special_tokens=False, split_special_tokens=False, return_offsets_mapping=True)
     pieces: list[_Piece] = []
     done = 0
@@ -209,5 +213,5 @@ def _cut_at_slots(text: str, slots: int) -> list[_Piece]:
 
 
 def _slot(number: int) -> str:
-    """A word that no template has, and that none would trim."""
+    """A word that no template contains or would trim."""
     return f"REFINERY{number}SLOT"

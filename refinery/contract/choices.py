@@ -1,4 +1,4 @@
-"""A multiple-choice question as RQ-RAG's students read it, in training and at evaluation."""
+"""A multiple-choice question as RQ-RAG's students read it, in training and in evaluation."""
 
 from string import ascii_uppercase
 
@@ -6,12 +6,12 @@ from refinery.contract.records import Question
 
 
 def choice_letters(question: Question) -> list[str]:
-    """The letters that an answer may be, A for the first choice."""
+    """The letters of the choices, with A for the first."""
     return list(ascii_uppercase[: len(question.choices or [])])
 
 
 def choice_question(question: Question) -> str:
-    """The question with its choices, one a line (RQ-RAG retrieval_lm/utils.py; a missing question mark is added)."""
+    """The question with its choices, one per line (RQ-RAG retrieval_lm/utils.py). A missing question mark is added."""
     asked = question.text if question.text.endswith("?") else f"{question.text}?"
     listed = [f"{letter}: {choice}" for letter, choice in zip(choice_letters(question), question.choices or [], strict=True)]
     return "\n".join([asked, "Please choose from following options:", *listed])

@@ -1,7 +1,7 @@
-"""The control-token manifest: which tokens a model writes or reads, what they mean, and how a checkpoint proves it agrees.
+"""The control-token manifest: the tokens that a model writes or reads, their meanings, and the check that a checkpoint agrees.
 
-RQ-RAG's and Self-RAG's tokens are listed in their authors' order, so on a 32,000-piece Llama tokenizer they get the released checkpoints'
-ids. Ids are never written down: they come from the tokenizer, and the manifest saved beside a checkpoint records what they were.
+RQ-RAG's and Self-RAG's tokens are in their authors' order, so on a 32,000-piece Llama tokenizer they get the released checkpoints'
+ids. Ids are never hard-coded: they come from the tokenizer, and the manifest saved with a checkpoint records them.
 """
 
 import json
@@ -21,7 +21,7 @@ MANIFEST_FILE = "control_tokens.json"
 
 @dataclass(frozen=True, slots=True)
 class ControlToken:
-    """One token: its role, who writes it (only what the model writes is trained) and the text that initialises its embedding."""
+    """One token: its role, its writer (only tokens that the model writes are trained) and the text that initializes its embedding."""
 
     token: str
     role: Role
@@ -39,7 +39,7 @@ RQ_RAG = (
     ControlToken("[S_Response]", "respond", "model", "the answer to a sub-question"),
     ControlToken("[EOS]", "end", "model", "end of the text"),
 )
-# Those that open a step, which the model writes from there to its end.
+# The tokens that open a step, which the model writes up to its end.
 OPENING = frozenset(token.token for token in RQ_RAG if token.writer == "model" and token.role != "end")
 
 
@@ -75,10 +75,10 @@ def write_manifest(
     base_rows: int | None = None,
     chat_template: str | None = None,
 ) -> None:
-    """Save the manifest beside a checkpoint: each token with the id this tokenizer gives it.
+    """Save the manifest with a checkpoint: each token with its id in this tokenizer.
 
-    `base_rows` is how many token embeddings the base of an adapter had before any was added, `chat_template` the fingerprint of the
-    template that its rows were written with.
+    `base_rows` is the number of token embeddings that an adapter's base had before any was added, `chat_template` the fingerprint of the
+    template that its training rows used.
     """
     rows = [
         {
@@ -96,7 +96,7 @@ def write_manifest(
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The manifest saved beside a checkpoint; empty for a checkpoint from elsewhere."""
+    """The manifest saved with a checkpoint. Empty for a checkpoint from elsewhere."""
     path = Path(folder) / MANIFEST_FILE
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 

@@ -1,9 +1,9 @@
-"""How a trajectory is written as one token sequence, and read back.
+"""Write a trajectory as one token sequence, and read it back.
 
-`official` writes what the RQ-RAG authors' scripts write: training blocks with their newlines (merge_intermediate.py) and, at
-inference, evidence glued to its marker (inference.py), so the two differ. `consistent` writes one sequence for both, with a space
-where the authors put a newline, so that words keep the tokens they have in running text. Parsing works on ids, where a control
-token cannot be confused with the same characters inside a passage.
+`official` writes what the RQ-RAG authors' scripts write: blocks separated by newlines in training (merge_intermediate.py), but
+evidence directly after its marker at inference (inference.py), so the two differ. `consistent` writes the same sequence for both,
+with spaces instead of the authors' newlines, so that words have the same tokens as in running text. Parsing uses ids, because there
+a control token cannot be confused with the same characters in a passage.
 """
 
 import re
@@ -29,9 +29,9 @@ _MARKERS = (token_for("evidence_start").token, token_for("evidence_end").token)
 
 
 def prompt_segments(question: str, system_prompt: str, tokenizer: Tokenizer, *, format: FormatName) -> list[Segment]:
-    """The conversation up to where the model starts to write: in the checkpoint's own chat template, else in RQ-RAG's.
+    """The conversation up to where the model starts to write, in the checkpoint's own chat template or else in RQ-RAG's.
 
-    `official` is RQ-RAG's whatever the checkpoint (finetune.py; the markers are plain text, `</s>` is the real token).
+    `official` always uses RQ-RAG's (finetune.py; the markers are plain text, but `</s>` is the real token).
     """
     if _templated(tokenizer, format):
         return chat_segments(_opening(system_prompt, question), tokenizer)
@@ -51,18 +51,18 @@ def action_segment(action: str) -> Segment:
 
 
 def evidence_text(passages: Sequence[Passage]) -> str:
-    """`Title:` and `Text:` lines; line breaks inside a passage become spaces, so that it cannot forge another passage."""
+    """`Title:` and `Text:` lines. Line breaks in a passage become spaces, so that it cannot fake another passage."""
     return "".join(f"Title: {one_line(p.title)}\nText: {one_line(p.text)}\n" for p in passages)
 
 
 def evidence_segments(passages: Sequence[Passage], *, format: FormatName) -> list[Segment]:
-    """What the environment inserts after a query at inference; nothing in it is trained."""
+    """The segments that the environment inserts after a query at inference. None of them is trained."""
     body = evidence_text(passages)
     return _evidence(body if format == "official" else f"\n{body}")
 
 
 def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: Tokenizer, *, format: FormatName) -> list[Segment]:
-    """A whole training row: the prompt, then every step; what the model writes is trained, what the environment inserts is not."""
+    """A whole training row: the prompt, then every step. What the model writes is trained; what the environment inserts is not."""
     history = trajectory.history or []
     first, *later = [*(turn.question for turn in history), trajectory.question]
     if _templated(tokenizer, format):
@@ -79,7 +79,7 @@ def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: T
 
 
 def train_evidence(segments: Sequence[Segment], evidence_loss: EvidenceLoss) -> list[Segment]:
-    """A row's segments with as much of each evidence block trained as the choice says.
+    """A row's segments, with the part of each evidence block trained that `evidence_loss` selects.
 
     `masked`: none of it, since the runtime inserts it. `inside_markers`: both markers, as RQ-RAG's finetune.py does with
     `--mask_retrieved_paragraph`. `all`: the markers and the text, as that script does by default.
@@ -94,7 +94,7 @@ def _evidence_part(segment: Segment) -> str:
 
 
 def steps_segments(steps: Sequence[Step], *, format: FormatName) -> list[Segment]:
-    """What the assistant's message holds: every step, with what was found after each search."""
+    """The assistant's message: every step, with the passages found after each search."""
     write = _official_step if format == "official" else _consistent_step
     # The authors put newlines between blocks for every class but multi-turn rewriting (merge_intermediate.py).
     spaced = any(step.action in ("decompose", "disambiguate") for step in steps)
@@ -102,7 +102,7 @@ def steps_segments(steps: Sequence[Step], *, format: FormatName) -> list[Segment
 
 
 def _turn_segments(turn: Turn, next_question: str, tokenizer: Tokenizer, *, format: FormatName) -> list[Segment]:
-    """An earlier reply, and the question after it."""
+    """An earlier reply and the question after it."""
     if isinstance(turn.reply, str):
         reply, trained = [Segment(turn.reply.strip(), "prompt")], False
     else:
@@ -173,13 +173,13 @@ def parse_steps(ids: Sequence[int], tokenizer: Tokenizer) -> list[Step]:
         elif role not in ("end", "evidence_end") and not open_role:
             open_role, start = role, position + 1
         else:
-            raise RecordError(f"token {position}: control token {tokenizer.convert_ids_to_tokens(token_id)!r} cannot stand here.")
+            raise RecordError(f"token {position}: control token {tokenizer.convert_ids_to_tokens(token_id)!r} is not allowed here.")
     if open_role:
         raise RecordError(f"token {start - 1}: the step opened here is not closed.")
     return steps
 
 
 def parse_evidence(text: str) -> list[Passage]:
-    """The passages of an evidence text, in order; a text may run over several lines, as in the authors' released rows."""
+    """The passages of an evidence text, in order. A passage may span several lines, as in the authors' released rows."""
     found = re.findall(r"^Title:(.*)\nText:(.*(?:\n(?!Title:.*\nText:).*)*)", text, flags=re.MULTILINE)
     return [Passage(id=str(number), title=title.strip(), text=body.strip()) for number, (title, body) in enumerate(found, 1)]

@@ -1,4 +1,4 @@
-"""The records that pass between the stages, and how they are read and written as JSON Lines."""
+"""The records that the stages exchange, read and written as JSON Lines."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
 
 
 class Record(BaseModel):
-    """Base of every record: immutable, and an unknown field is an error."""
+    """Base of every record. Records are immutable, and unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,9 +29,9 @@ class Passage(Record):
 
 
 class SubQuestion(Record):
-    """One step of a gold decomposition; `#1` in the text stands for the first sub-question's answer (as MuSiQue writes it).
+    """One step of a gold decomposition. `#1` in the text means the first sub-question's answer (MuSiQue's notation).
 
-    `supporting` holds ids of the passages that answer this step: None where nobody annotated them, empty where it needs none.
+    `supporting` holds ids of the passages that answer this step. It is None if they are not annotated, and empty if none is needed.
     """
 
     text: str
@@ -40,17 +40,17 @@ class SubQuestion(Record):
 
 
 class Disambiguation(Record):
-    """One reading of an ambiguous question, with its short answers where the dataset has them (ASQA's `qa_pairs`)."""
+    """One reading of an ambiguous question, with its short answers if the dataset has them (ASQA's `qa_pairs`)."""
 
     text: str
     answers: list[str] = Field(default_factory=list)
 
 
 class Question(Record):
-    """What the user asked, with whatever the dataset knows about it.
+    """The user's question, with everything that the dataset provides about it.
 
-    `supporting` holds ids of the passages that answer it, `passages` its own candidate passages where the dataset gives them. With
-    `choices`, `answers` holds the letter of the right one. `history` is the dialogue so far: the user's turn, the assistant's, and so on.
+    `supporting` holds ids of the passages that answer it, `passages` its own candidate passages if the dataset has them. With `choices`,
+    `answers` holds the letter of the right one. `history` is the dialogue so far, beginning with the user, in alternating turns.
     `supporting_hash` is the corpus hash of the supporting passages of a question that was written from them.
     """
 
@@ -84,7 +84,7 @@ class Question(Record):
 
 
 class Provenance(Record):
-    """Where a distilled row comes from: enough to find, price or repeat the requests that made it."""
+    """The origin of a distilled row: enough to find, price or repeat the requests that made it."""
 
     task: str
     recipe_hash: str
@@ -98,19 +98,19 @@ class Provenance(Record):
 
 
 class JudgeLabel(Record):
-    """Base of what judges learn: a question, what is judged of it, and the field `label`, whose type names both labels."""
+    """Base of the records that judges learn from: a question, what is judged about it, and `label`, whose type lists both labels."""
 
     question_id: str
     question: str
-    if TYPE_CHECKING:  # a subclass has it as a field, in its own place among those that are written, and of two strings
+    if TYPE_CHECKING:  # a subclass declares it as a field, at its place in the written order, and of two strings
         label: Any
 
 
 class KnowledgeLabel(JudgeLabel):
     """Self-knowledge (RA-ISF App. A.1): whether the target model answers the question closed-book.
 
-    `share` is the mean score of its `replies` (with exact match the share of right ones); a teacher that says what it knows (App. D)
-    leaves them empty.
+    `share` is the mean score of its `replies` (with exact match, the fraction of right ones). When a teacher says what it knows (App. D),
+    both are empty.
     """
 
     label: Literal["know", "unknow"]
@@ -122,7 +122,7 @@ class KnowledgeLabel(JudgeLabel):
 class RelevanceLabel(JudgeLabel):
     """Passage relevance (RA-ISF App. A.2, D): whether the passage is relevant and sufficient to answer the question.
 
-    `order_agrees` says whether a teacher that judged the passages in both orders gave this one the same label twice.
+    `order_agrees` says whether a teacher that judged the passages in both orders gave this passage the same label twice.
     """
 
     passage: Passage
@@ -132,7 +132,7 @@ class RelevanceLabel(JudgeLabel):
 
 
 class Decomposition(Record):
-    """Sub-questions of a question (RA-ISF App. A.3); a later one may refer to an earlier answer as `#1`."""
+    """The sub-questions of a question (RA-ISF App. A.3). A later one may refer to an earlier answer as `#1`."""
 
     question_id: str
     question: str
@@ -141,7 +141,7 @@ class Decomposition(Record):
 
 
 class Step(Record):
-    """One step of a trajectory: what the model wrote, and for a search the passages that came back."""
+    """One step of a trajectory: what the model wrote and, for a search, the passages that it found."""
 
     action: Action
     text: str
@@ -151,10 +151,10 @@ class Step(Record):
 
 
 class Reading(Record):
-    """What of a path RQ-RAG's own scripts score besides what the model wrote (`fidelity: official`).
+    """Extra data that RQ-RAG's own scripts use to score a path, besides what the model wrote (`fidelity: official`).
 
-    `num_tokens` and `logprob` (their sum) are of the prompt and all that was inserted; `closed` says of each step whether it ends in
-    `[EOS]`, `blank_tokens` how many tokens of white space open the answer.
+    `num_tokens` counts the tokens of the prompt and of all inserted text, and `logprob` is the sum of their log-probabilities. `closed`
+    says for each step whether it ends with `[EOS]`. `blank_tokens` counts the white-space tokens at the beginning of the answer.
     """
 
     num_tokens: int
@@ -164,7 +164,7 @@ class Reading(Record):
 
 
 class Turn(Record):
-    """An earlier turn of a dialogue. A plain reply is read and never trained; one made of steps is trained like the last."""
+    """An earlier turn of a dialogue. A plain reply is never trained; a reply made of steps is trained like the last turn."""
 
     question: str
     reply: str | list[Step]
@@ -173,9 +173,9 @@ class Turn(Record):
 class Trajectory(Record):
     """Steps from a question to its answer: a teacher's trace, a training row, or one path of a decoder's tree.
 
-    `system_prompt` is the one of its kind of question, `answer_by` says whose words the answer is where rows of both sorts are mixed,
-    `reading` is kept of a tree's path that is selected as RQ-RAG's scripts select, `right_probability` is what a trained selector gives the
-    path of ending in a right answer.
+    `system_prompt` names the prompt for this kind of question. `answer_by` says who wrote the answer, for data that mixes both kinds.
+    `reading` is present for a tree's path when selection follows RQ-RAG's scripts. `right_probability` is a trained selector's probability
+    that the path ends in a right answer.
     """
 
     question_id: str
@@ -190,13 +190,13 @@ class Trajectory(Record):
 
     @property
     def answer(self) -> str | None:
-        """The text of the closing answer step, or None while the trajectory is unfinished."""
+        """The text of the final answer step, or None while the trajectory is unfinished."""
         last = self.steps[-1] if self.steps else None
         return last.text if last is not None and last.action == "answer" else None
 
 
 class SelectionLabel(JudgeLabel):
-    """Whether a path of an RQ-RAG tree ends in a right answer: what a selector learns to choose by (the open problem of Sec. 4.3)."""
+    """Whether a path of an RQ-RAG tree ends in a right answer, which a selector learns to predict (the open problem of Sec. 4.3)."""
 
     path: Trajectory
     label: Literal["right", "wrong"]
@@ -204,7 +204,7 @@ class SelectionLabel(JudgeLabel):
 
 
 class Preference(Record):
-    """Two paths of one tree, the first of which ends in a right answer and the second does not (for DPO)."""
+    """Two paths of one tree, for DPO: `chosen` ends in a right answer, and `rejected` does not."""
 
     question_id: str
     question: str
@@ -214,7 +214,7 @@ class Preference(Record):
 
 
 class PromptCompletion(Record):
-    """One call of a prompt-only method, as a student learns it: the prompt that it will read and the reply that it should write."""
+    """One call of a prompt-only method for a student to learn: the prompt that it will read and the reply that it should write."""
 
     question_id: str
     question: str
@@ -228,7 +228,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read_records(path: str | Path, record: type[R]) -> list[R]:
-    """Read a JSON Lines file of one record type. Raises RecordError naming file, line and what is wrong."""
+    """Read a JSON Lines file of one record type. Raises RecordError naming the file, the line and what is wrong."""
     rows = list(iter_records(path, record))
     if not rows:
         raise RecordError(f"{path}: has no rows. It should hold one {record.__name__} per line.")
@@ -236,7 +236,7 @@ def read_records(path: str | Path, record: type[R]) -> list[R]:
 
 
 def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
-    """The rows of a JSON Lines file, read as they are asked for. Raises as `read_records`, but takes an empty file."""
+    """The rows of a JSON Lines file, read lazily. Raises the same errors as `read_records`, but accepts an empty file."""
     path = str(path)
     with _readable(path) as file:
         for number, line in enumerate(file, 1):  # bytes split at newlines only; text would also split at U+2028
@@ -262,7 +262,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_record(line: bytes, record: type[R], *, where: str) -> R:
-    """One JSON line to a record; `where` opens the error message."""
+    """One JSON line as a record. Error messages start with `where`."""
     try:
         return record.model_validate_json(line)
     except ValidationError as error:
@@ -275,7 +275,7 @@ def parse_record(line: bytes, record: type[R], *, where: str) -> R:
 
 def _json_fault(line: bytes, where: str) -> str:
     if line.strip() == b"[" or line.lstrip().startswith(b"[{"):
-        return f"{where}: begins a JSON array. Write one object a line, without brackets and commas around them."
+        return f"{where}: begins a JSON array. Write one object per line, without brackets and commas around them."
     try:
         json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -286,7 +286,7 @@ def _json_fault(line: bytes, where: str) -> str:
 
 
 def write_records(path: str | Path, rows: Iterable[Record]) -> int:
-    """Write rows as JSON Lines through a temporary file, so a half-written file never has the final name. Returns the count."""
+    """Write rows as JSON Lines through a temporary file, so that the final name never holds a partial file. Returns the count."""
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
     count = 0

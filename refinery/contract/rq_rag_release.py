@@ -1,9 +1,9 @@
-"""Trajectories in the layout of RQ-RAG's released dataset: `{"id", "dataset", "messages"}`, one chat message a turn.
+"""Trajectories in the layout of RQ-RAG's released dataset: `{"id", "dataset", "messages"}`, one chat message per turn.
 
-There, control tokens and evidence stand inside the assistant's text (`official` format). Any other text that looks like a control
-token or a chat marker is written with a backslash after its first character, so that neither our reader nor somebody else's
-tokenizer takes it for one; reading removes it. A row from elsewhere that holds such text unescaped is read as its markers stand:
-inside a query or an answer only `[EOS]` ends the text, inside evidence only `[/R_Evidences]`.
+In that layout, control tokens and evidence are part of the assistant's text (`official` format). Any other text that looks like a
+control token or a chat marker is written with a backslash after its first character, so that neither our reader nor another tokenizer
+mistakes it for one. Reading removes the backslash. Rows from elsewhere may contain such text unescaped: only `[EOS]` ends a query or
+an answer, and only `[/R_Evidences]` ends evidence.
 """
 
 import json
@@ -21,7 +21,7 @@ from refinery.errors import RecordError
 
 CHAT_MARKERS = ("<s>", "</s>", "<unk>", "<pad>", "<|system|>", "<|user|>", "<|assistant|>")
 _SPECIAL = [*(token.token for token in RQ_RAG), *CHAT_MARKERS]
-# No special text holds a backslash or, past its first character, another's first; so escaping can be undone exactly.
+# Special texts contain no backslash and, after the first character, none of each other's first characters, so escaping is reversible.
 _ESCAPABLE = re.compile("|".join(rf"{re.escape(text[0])}\\*{re.escape(text[1:])}" for text in _SPECIAL))
 _ACTION_OF: dict[str, Action] = {token_for(action).token: action for action in ACTIONS}
 _OPENING = re.compile("|".join(map(re.escape, _ACTION_OF)))
@@ -46,7 +46,7 @@ class ReleaseRow(Record):
 
 
 def release_row(trajectory: Trajectory, dataset: str) -> dict[str, Any]:
-    """A trajectory in the released layout; passage ids and provenance have no place in it. A system message only if it has a prompt."""
+    """A trajectory in the released layout, which drops passage ids and provenance. With a system message if it has a system prompt."""
     messages = [Message(role="system", content=escape(trajectory.system_prompt))] if trajectory.system_prompt is not None else []
     for turn in [*(trajectory.history or []), Turn(question=trajectory.question, reply=trajectory.steps)]:
         reply = escape(turn.reply) if isinstance(turn.reply, str) else _write_steps(turn.reply)
@@ -55,23 +55,23 @@ def release_row(trajectory: Trajectory, dataset: str) -> dict[str, Any]:
 
 
 def read_trajectories(path: Path) -> list[Trajectory]:
-    """A file of trajectories, or of rows in the released layout. Raises RecordError naming file and row."""
+    """The trajectories of a file of trajectories or of rows in the released layout. Raises RecordError naming the file and row."""
     if not _holds_messages(path):
         return read_records(path, Trajectory)
     return [parse_release_row(row, where=f"{path}: row {number}") for number, row in enumerate(read_records(path, ReleaseRow), 1)]
 
 
 def parse_release_row(row: ReleaseRow, *, where: str) -> Trajectory:
-    """Read a released row back; passages get their 1-based position as id. Raises RecordError for messages that are no dialogue."""
+    """Read a released row. Passages get their 1-based position as id. Raises RecordError for messages that are not a dialogue."""
     system = row.messages[0].content if row.messages[0].role == "system" else None
     turns = row.messages[1:] if system is not None else row.messages
     if not turns or [message.role for message in turns] != ["user", "assistant"] * (len(turns) // 2):
-        raise RecordError(f"{where}: its messages are not user and assistant in turn. Leave the row out.")
+        raise RecordError(f"{where}: its messages do not alternate between user and assistant. Leave the row out.")
     exchanges = zip(turns[::2], turns[1::2], strict=True)
     history = [Turn(question=unescape(asked.content), reply=_reply(said.content, where)) for asked, said in exchanges]
     last = history.pop()
     if isinstance(last.reply, str):
-        raise RecordError(f"{where}: the last message opens with no control token, so it trains no search. Leave the row out.")
+        raise RecordError(f"{where}: the last message does not start with a control token, so it trains no search. Leave the row out.")
     return Trajectory(
         question_id=row.id,
         question=last.question,
@@ -82,12 +82,12 @@ def parse_release_row(row: ReleaseRow, *, where: str) -> Trajectory:
 
 
 def escape(text: str) -> str:
-    """Text in which nothing is a control token or a chat marker; `unescape` gives back what it was."""
+    """Text without control tokens or chat markers. `unescape` restores the original."""
     return _ESCAPABLE.sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
 
 
 def unescape(text: str) -> str:
-    """What `escape` was given. Text that was never escaped stays as it is."""
+    """The text that `escape` was given. Text that was never escaped is unchanged."""
     return _ESCAPABLE.sub(lambda found: found[0][0] + found[0][1:].removeprefix("\\"), text)
 
 
@@ -105,7 +105,7 @@ def _read_steps(content: str, where: str) -> list[Step]:
     while content:
         opening = _OPENING.match(content)
         if opening is None:
-            raise RecordError(f"{where}: {content[:40]!r} stands where a step must open. Leave the row out.")
+            raise RecordError(f"{where}: expected the start of a step, found {content[:40]!r}. Leave the row out.")
         action = _ACTION_OF[opening[0]]
         text, content = _until(_END, content[opening.end() :], where)
         step = Step(action=action, text=text)
@@ -117,7 +117,7 @@ def _read_steps(content: str, where: str) -> list[Step]:
 
 
 def _until(token: str, content: str, where: str) -> tuple[str, str]:
-    """The text before a token, unescaped, and what comes after it."""
+    """The unescaped text before a token, and the rest after the token."""
     text, closed, rest = content.partition(token)
     if not closed:
         raise RecordError(f"{where}: no {token} closes {text.strip()[:40]!r}. Leave the row out.")
@@ -125,7 +125,7 @@ def _until(token: str, content: str, where: str) -> tuple[str, str]:
 
 
 def _holds_messages(path: Path) -> bool:
-    """Whether the first row is in the released layout; a file that cannot be read is for `read_records` to explain."""
+    """Whether the first row is in the released layout. Errors in reading the file are left to `read_records`."""
     try:
         with path.open(encoding="utf-8") as file:
             first = json.loads(file.readline())

@@ -1,8 +1,8 @@
-"""A training row or a prompt as segments, and their encoding to ids and labels.
+"""Training rows and prompts as segments, and their encoding to ids and labels.
 
-A segment is text with a kind and whether it is trained. Control segments are single tokens looked up in the tokenizer; every other
-segment is encoded with control-token parsing off, so `[A_Response]` inside a passage stays plain text. A prompt and the row it
-opens are encoded segment by segment by the same function, which makes training and inference agree token for token.
+A segment is text with a kind and a flag that says whether it is trained. Control segments are single tokens from the tokenizer. Every
+other segment is encoded with control-token parsing off, so `[A_Response]` in a passage stays plain text. The same function encodes
+prompts and training rows segment by segment, so training and inference agree token for token.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ SegmentKind = Literal["template", "control_token", "prompt", "evidence", "query"
 class Segment:
     """A piece of a row. A `control_token` segment is exactly one token of the tokenizer; all other text is plain.
 
-    What a model wrote keeps its `token_ids`, since its text need not encode to them again; so does a chat template's special token, of
+    Text that a model wrote keeps its `token_ids`, because encoding it again may give others. So does a chat template's special token, of
     kind `template`.
     """
 
@@ -33,9 +33,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRow:
-    """Token ids, labels (-100 where not trained) and the kind of each token; all three have the same length.
+    """Token ids, labels (-100 if not trained) and the kind of each token. All three have the same length.
 
-    A training row also says which question it is about.
+    A training row also has the id of its question.
     """
 
     input_ids: list[int]
@@ -45,9 +45,9 @@ class EncodedRow:
 
 
 def encode(segments: Sequence[Segment], tokenizer: Tokenizer) -> EncodedRow:
-    """Encode a row, BOS first unless a chat template opens it, and check it by decoding what is trained.
+    """Encode a row, with BOS first unless a chat template begins it, and check it by decoding the trained text.
 
-    Raises CheckpointError when a control token is not one token of this tokenizer, UnwritableError as `check_writable`.
+    Raises CheckpointError when a control token is not a single token of this tokenizer, and UnwritableError as `check_writable` does.
     """
     ids = bos_ids(segments, tokenizer)
     labels = [IGNORED_LABEL] * len(ids)
@@ -62,7 +62,7 @@ def encode(segments: Sequence[Segment], tokenizer: Tokenizer) -> EncodedRow:
 
 
 def bos_ids(segments: Sequence[Segment], tokenizer: Tokenizer) -> list[int]:
-    """BOS, where the tokenizer has one and no chat template, which writes its own, opens the row."""
+    """BOS if the tokenizer has one, unless the row begins with a chat template, which writes its own."""
     templated = bool(segments) and segments[0].kind == "template"
     return [] if templated or tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
 
@@ -77,7 +77,7 @@ def encode_segment(segment: Segment, tokenizer: Tokenizer) -> list[int]:
 
 
 def control_token_id(token: str, tokenizer: Tokenizer) -> int:
-    """The id of a control token, always from the tokenizer. Raises CheckpointError when the tokenizer has no such token."""
+    """The id of a control token in the tokenizer. Raises CheckpointError when the tokenizer has no such token."""
     token_id = tokenizer.convert_tokens_to_ids(token)
     if token_id is None or token_id == tokenizer.unk_token_id:
         raise CheckpointError(
@@ -87,9 +87,9 @@ def control_token_id(token: str, tokenizer: Tokenizer) -> int:
 
 
 def check_writable(segments: Sequence[Segment], tokenizer: Tokenizer) -> None:
-    """Raise UnwritableError for trained text that its tokens do not decode to, but for white space and the tokenizer's normalization.
+    """Raise UnwritableError for trained text that its tokens do not decode to, apart from white space and normalization.
 
-    A model trained on such a row would learn to write something else: `<unk>`, or nothing where a letter was.
+    A model trained on such a row would learn to write something else, such as `<unk>` or a missing letter.
     """
     for segment in segments:
         if not segment.trained or segment.kind == "control_token":
@@ -98,7 +98,7 @@ def check_writable(segments: Sequence[Segment], tokenizer: Tokenizer) -> None:
         wanted = _comparable(_normalized(segment.text, tokenizer))
         if wanted not in (_comparable(decoded), _comparable(_normalized(decoded, tokenizer))):
             raise UnwritableError(
-                f"tokenizer {tokenizer.name_or_path!r} does not decode the trained text {segment.text!r}; it gives {decoded!r}."
+                f"tokenizer {tokenizer.name_or_path!r} does not reproduce the trained text {segment.text!r}; it decodes to {decoded!r}."
             )
 
 
@@ -108,5 +108,5 @@ def _normalized(text: str, tokenizer: Tokenizer) -> str:
 
 
 def _comparable(text: str) -> str:
-    """Without white space, which SentencePiece writes as `▁`."""
+    """The text without white space, which SentencePiece writes as `▁`."""
     return "".join(text.replace("▁", " ").split())

@@ -1,4 +1,4 @@
-"""What the project asks of a tokenizer. transformers' tokenizers have all of it under looser types, so a loaded one is cast once."""
+"""The tokenizer interface that the project needs. transformers' tokenizers have it with looser types, so a loaded one is cast once."""
 
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class Tokenizer(Protocol):
-    """A checkpoint's tokenizer. Every one that writes has an end of sequence, and every one that is trained on padding."""
+    """A checkpoint's tokenizer. Every generator's has an end of sequence, and every trained model's has a padding token."""
 
     name_or_path: str
     bos_token: str | None

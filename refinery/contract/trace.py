@@ -1,4 +1,4 @@
-"""What a decoder leaves behind: one trace schema for all methods, and the prediction that holds it."""
+"""What a decoder returns: one trace schema for all methods, and the prediction that contains it."""
 
 from typing import Any
 
@@ -8,24 +8,24 @@ PREDICTIONS_FILE = "predictions.jsonl"  # of a finished infer run, in the order 
 
 
 class ScoredPassage(Passage):
-    """A passage as a search returned it."""
+    """A passage that a search returned."""
 
     retrieval_score: float
 
 
 class FilledPrompt(Record):
-    """A file of refinery/prompts and what was filled into it."""
+    """A file of refinery/prompts and the values that were filled in."""
 
     name: str
     values: dict[str, Any]
 
 
 class TraceStep(Record):
-    """One thing that happened: `name` says what, `depth` how deep in the recursion or tree, `question` what it was about.
+    """One event: `name` says what happened, `depth` is the depth in the recursion or tree, `question` is what it was about.
 
-    `text` is a reply up to where it went on in the prompt's format, and `cut` is what it went on with; `token_ids` are those of both,
-    and of the `reasoning` that a reasoning model wrote first.
-    `shortened` counts the passages that were cut to fit the model's context; `prompt` is kept where the recipe asks for it.
+    `text` is the reply. `cut` is what the model wrote after its reply by continuing in the prompt's format. `token_ids` covers both, and
+    the `reasoning` that a reasoning model wrote first. `shortened` counts the passages that were cut to fit the model's context. `prompt`
+    is recorded if the recipe says so.
     """
 
     name: str
@@ -43,7 +43,7 @@ class TraceStep(Record):
 
 
 class Cost(Record):
-    """What one question cost."""
+    """The cost of one question."""
 
     calls: int
     retrievals: int
@@ -52,9 +52,9 @@ class Cost(Record):
 
 
 class Prediction(Record):
-    """What became of one question. `paths` are the finished trajectories of a tree decoder, `selected` its answer by each strategy.
+    """The result for one question. `paths` are a tree decoder's finished trajectories, `selected` its answer by each strategy.
 
-    `failed` says why it has no answer, or, where a search could not be made, why the answer there is does not count as final.
+    `failed` says why there is no answer or, after a failed search, why the answer is not final.
     """
 
     question_id: str
@@ -68,5 +68,5 @@ class Prediction(Record):
 
     @property
     def has_answer(self) -> bool:
-        """Whether the decoder came to its end."""
+        """Whether the decoder finished."""
         return self.failed is None or bool(self.answer)

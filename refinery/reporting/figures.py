@@ -1,6 +1,6 @@
-"""Draw panels as one figure, PNG or SVG. Which panels a run has stands in its stage's `plot.py`; how they all look stands here.
+"""Draw panels as one figure, PNG or SVG. Each stage's `plot.py` defines the panels of a run; this module defines their style.
 
-matplotlib comes with the extra `plots` and is imported when something is drawn.
+matplotlib comes with the extra `plots` and is imported only when something is drawn.
 """
 
 import math
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = (".png", ".svg")
-# Okabe and Ito's colours, which colour-blind readers tell apart, without the yellow that white paper swallows.
+# Okabe and Ito's colors, which color-blind readers can distinguish, without the yellow that is hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
@@ -30,14 +30,14 @@ _STYLE: dict[Any, Any] = {
     "axes.labelcolor": "#3c434b",
     "font.size": 9.5,
     "legend.frameon": False,
-    "svg.fonttype": "none",  # text stays text, to be found and edited
+    "svg.fonttype": "none",  # text stays text, so that it can be searched and edited
     "svg.hashsalt": "refinery",  # equal figures are equal files
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One set of axes: what it is chosen by, its title, and what draws it."""
+    """One set of axes: its name, its title, and the function that draws it."""
 
     name: str
     title: str
@@ -45,9 +45,9 @@ class Panel:
 
 
 def save_figure(panels: Sequence[Panel], output: Path, *, only: Sequence[str] = ()) -> list[str]:
-    """Draw the panels, or `only` those named, side by side. Returns the names drawn.
+    """Draw the panels, or `only` the named ones, side by side. Returns the names of the drawn panels.
 
-    Raises RunDirError for a panel that these runs do not have, a format other than PNG and SVG, and where matplotlib is missing.
+    Raises RunDirError for a panel that these runs do not have, for a format other than PNG and SVG, and when matplotlib is missing.
     """
     if output.suffix not in FORMATS:
         raise RunDirError(f"{output}: ends in {output.suffix!r}. A figure is written as {' or '.join(FORMATS)}.")
@@ -95,7 +95,7 @@ def draw_bars(axes: "Axes", groups: dict[str, dict[str, tuple[float, float, floa
 
 
 def draw_shares(axes: "Axes", groups: dict[str, dict[str, float]], *, label: str) -> None:
-    """Stacked bars of what adds up to one, a bar a group."""
+    """One stacked bar per group, of parts that add up to one."""
     series = list(dict.fromkeys(name for values in groups.values() for name in values))
     bottoms = [0.0] * len(groups)
     for number, name in enumerate(series):
@@ -114,7 +114,7 @@ def draw_shares(axes: "Axes", groups: dict[str, dict[str, float]], *, label: str
 
 
 def draw_lines(axes: "Axes", lines: dict[str, list[tuple[float, float]]], *, across: str, label: str) -> None:
-    """Lines by name through points (x, y), with a mark at each where they are few."""
+    """One line per name through its points (x, y), with a marker at each point if there are few."""
     for number, (name, points) in enumerate(lines.items()):
         marker = "o" if len(points) <= 30 else None
         axes.plot(*zip(*points, strict=True), label=_plain(name), color=COLOURS[number % len(COLOURS)], marker=marker, markersize=4)
@@ -125,7 +125,7 @@ def draw_lines(axes: "Axes", lines: dict[str, list[tuple[float, float]]], *, acr
 
 
 def draw_points(axes: "Axes", points: dict[str, tuple[float, tuple[float, float, float]]], *, across: str, label: str) -> None:
-    """A labelled point (x, (mean, low, high)) a name; a logarithmic axis where costs are far apart."""
+    """One labeled point (x, (mean, low, high)) per name. The axis is logarithmic if costs are far apart."""
     for number, (name, (x, (mean, low, high))) in enumerate(points.items()):
         colour = COLOURS[number % len(COLOURS)]
         axes.errorbar(x, mean, yerr=[[mean - low], [high - mean]], fmt="o", color=colour, capsize=2)
@@ -144,5 +144,5 @@ def _name_groups(axes: "Axes", groups: dict[str, Any]) -> None:
 
 
 def _plain(text: str) -> str:
-    """Names come from files; a dollar would open a formula."""
+    """Escape names from files, in which a dollar sign would start a formula."""
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Markdown: the tables of every command, and the pieces that both cards are written with."""
+"""Markdown: the tables of every command, and the building blocks of both cards."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-# Licences that the hub knows by name, of those that questions, passages and models are under; any other goes by `license_name`.
+# The licenses of common questions, passages and models that the hub knows by name. Any other is given as `license_name`.
 _HUB_LICENCES = {
     *("apache-2.0", "mit", "bsd-3-clause", "cc0-1.0", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0"),
     *("cc-by-nc-4.0", "cc-by-nc-sa-4.0", "gfdl", "odc-by", "odbl", "pddl", "unknown", "llama2", "llama3", "llama3.1", "llama3.2", "gemma"),
@@ -15,29 +15,29 @@ _HUB_LICENCES = {
 
 
 def front_matter(values: dict[str, Any]) -> list[str]:
-    """What the hub itself reads of a card."""
+    """The front matter of a card, which the hub itself reads."""
     return ["---", yaml.safe_dump(values, sort_keys=False, allow_unicode=True).rstrip(), "---"]
 
 
 def licence_values(licence: str | None) -> dict[str, str]:
-    """A licence as the hub names it."""
+    """A license under the hub's name."""
     name = re.sub(r"[^a-z0-9.]+", "-", (licence or "unknown").lower()).strip("-")
     return {"license": name} if name in _HUB_LICENCES else {"license": "other", "license_name": name}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, numbers: bool = False) -> list[str]:
-    """The lines of a table whose cells are Markdown; `numbers` aligns all columns but the first to the right."""
+    """The lines of a table whose cells are Markdown. `numbers` aligns all columns except the first to the right."""
     rule = ["---:" if numbers and column else "---" for column in range(len(head))]
     return [_row(head), f"|{'|'.join(rule)}|", *map(_row, rows)]
 
 
 def table_block(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """A table and an empty line; nothing where there are no rows."""
+    """A table and an empty line, or nothing if there are no rows."""
     return [*table(head, rows), ""] if rows else []
 
 
 def plain(text: str) -> str:
-    """Text that Markdown shows as it is: no tags, no escapes."""
+    """Text that Markdown shows literally, without tags or escapes."""
     return text.replace("\\", "\\\\").replace("<", "&lt;")
 
 
@@ -58,7 +58,7 @@ def share(part: int, whole: int) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """The text with no user, password or query in any address: each may be a key."""
+    """The text without users, passwords and queries in addresses, because each may be a key."""
     return re.sub(r"(https?://)[^/\s\"'@]*@", r"\1", re.sub(r"(https?://[^\s\"'?]*)\?[^\s\"']*", r"\1", text))
 
 

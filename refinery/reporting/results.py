@@ -1,4 +1,4 @@
-"""Results and traces as a person reads them in a terminal."""
+"""Print results and traces in a terminal."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from refinery.text import printable
 
 
 def results_table(results: dict[str, Any], *, title: str) -> Table:
-    """Systems against question groups: the metrics of the datasets, and what a question cost. `metrics.json` has every metric and group."""
+    """A table of systems and question groups, with the datasets' metrics and the cost per question. `metrics.json` has all metrics."""
     first = next(iter(results.values()))
     groups = [group for group in ("all", "single_hop", "multi_hop") if group in first]
     metrics = first["default_metrics"]
@@ -42,7 +42,7 @@ def results_table(results: dict[str, Any], *, title: str) -> Table:
 
 
 def _caption(results: dict[str, Any]) -> str:
-    """What the columns of costs are, and what went wrong: a line for each system with faults."""
+    """Explains the cost columns, and lists the faults of each system that had any."""
     unit = next(iter(results.values()))["knowledge_unit"]
     lines = [f"Costs are per question; read: {unit} of passages that the model was shown."]
     for system, scores in results.items():
@@ -56,7 +56,7 @@ def _mean(scores: dict[str, Any], metric: str) -> str:
 
 
 def print_trace(prediction: Prediction, console: Console) -> None:
-    """One question step by step. Model and passage text is printed as plain text, never as markup."""
+    """Print one question step by step. Model and passage text is printed as plain text, never as markup."""
     console.print(_text(prediction.question, style="bold"))
     for step in prediction.trace:
         if not prediction.paths or step.depth == 0:
@@ -92,5 +92,5 @@ def _print_path(number: int, path: Trajectory, console: Console) -> None:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """Plain text from outside, never markup, and nothing that a terminal obeys."""
+    """Outside text as plain text, without markup or terminal control characters."""
     return Text(printable(text), style=style)

@@ -1,4 +1,4 @@
-"""Look at a run: its results, and the traces of its questions."""
+"""Show a run: its results, and the traces of its questions."""
 
 from pathlib import Path
 
@@ -25,6 +25,6 @@ def print_run(run: Path, *, question: str | None, limit: int) -> None:
     predictions = read_records(run / PREDICTIONS_FILE, Prediction)
     chosen = [p for p in predictions if p.question_id == question] if question else predictions[:limit]
     if not chosen:
-        raise RunDirError(f"{run}: has no question '{question}'. Ids stand in {PREDICTIONS_FILE}.")
+        raise RunDirError(f"{run}: has no question '{question}'. IDs are listed in {PREDICTIONS_FILE}.")
     for prediction in chosen:
         print_trace(prediction, console)

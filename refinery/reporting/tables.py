@@ -15,7 +15,7 @@ from refinery.text import printable
 TableFormat = Literal["terminal", "markdown", "csv", "latex"]
 TABLE_FORMATS: tuple[str, ...] = get_args(TableFormat)
 
-_PIPE_WIDTH = 160  # a pipe has none of its own
+_PIPE_WIDTH = 160  # because a pipe has no width
 _LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -28,7 +28,7 @@ _LATEX = str.maketrans(
 
 
 def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], table_format: TableFormat) -> str:
-    """The table as text; cells are plain text and never markup."""
+    """The table as text. Cells are plain text, never markup."""
     header, rows = [printable(name) for name in header], [[printable(cell) for cell in row] for row in rows]
     if table_format == "csv":
         return _csv(header, rows)
@@ -52,7 +52,7 @@ def _latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    # Braces keep a cell that opens with `[` from being read as the option of the row's end before it.
+    # Without braces, LaTeX would read a cell that starts with `[` as an option of the previous row's end.
     return " & ".join(f"{{{cell.translate(_LATEX)}}}" if cell.startswith("[") else cell.translate(_LATEX) for cell in cells) + r" \\"
 
 

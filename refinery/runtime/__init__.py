@@ -1,1 +1,1 @@
-"""What every stage runs on: recipes, plugins, run directories, the command line, progress, batching."""
+"""Infrastructure of every stage: recipes, plugins, run directories, the command line, progress, and batching."""

@@ -1,4 +1,4 @@
-"""Coroutines run from code that is not async, also where an event loop runs already, as in a notebook."""
+"""Run coroutines from synchronous code, even when an event loop is already running, as in a notebook."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ _THREAD = "refinery"
 
 
 def run_anywhere(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result, as `asyncio.run` gives it; where an event loop runs in this thread, by one on another thread."""
+    """The coroutine's result, as from `asyncio.run`. If this thread already has a running event loop, another thread runs it."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -26,14 +26,14 @@ def run_anywhere(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result, from the one event loop that this process keeps for it: connections last from call to call.
+    """The coroutine's result from the process's background event loop, so that connections stay open between calls.
 
-    An interrupt cancels the coroutine and waits until it has cleaned up. Raises RefineryError for a call from that loop, which would wait
-    for itself.
+    An interrupt cancels the coroutine and waits until it has cleaned up. Raises RefineryError when called from that loop, which would
+    deadlock.
     """
     if threading.current_thread().name == _THREAD:
         coroutine.close()
-        raise RefineryError("the sync form was called by a part that Refinery itself is running. Await its async twin there.")
+        raise RefineryError("the sync form was called from code that Refinery itself is running. Await its async twin there.")
     ended = threading.Event()
     future = _started(coroutine, ended)
     try:
@@ -45,7 +45,7 @@ def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def await_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The same for a caller on another event loop; to cancel the wait cancels the coroutine."""
+    """The same for a caller on another event loop. Cancelling the wait cancels the coroutine."""
     return await asyncio.wrap_future(_started(coroutine, threading.Event()))
 
 
@@ -67,4 +67,4 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-os.register_at_fork(after_in_child=_loop.cache_clear)  # the child has the loop and not its thread
+os.register_at_fork(after_in_child=_loop.cache_clear)  # the child has the loop but not its thread

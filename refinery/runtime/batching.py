@@ -1,4 +1,4 @@
-"""Requests that are made one by one and served together: what is asked for while one batch is served makes up the next."""
+"""Serve separate requests in batches: requests that arrive while one batch is served form the next."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,17 +14,17 @@ _SETTLE_TURNS = 3
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """In place of a result: the item belongs to the next batch, before new items, and after those postponed to a lower `place`."""
+    """Returned instead of a result: the item joins the next batch, before new items and after those postponed with a lower `place`."""
 
     place: int
 
 
 class Batcher(Generic[Item, Result]):
-    """Calls `run` with the items that wait, one batch of at most `max_batch` at a time, and gives each its result, or raises
-    the error that is there in its place.
+    """Calls `run` with the waiting items, one batch of at most `max_batch` at a time, and returns each item's result, or raises the error
+    that `run` returned for it.
 
-    A batch begins when `settle_turns` turns of the event loop have brought no further item: those who ask at once are served at once.
-    An item whose caller has given up by then is left out.
+    A batch starts when `settle_turns` turns of the event loop have brought no new item, so that simultaneous requests share a batch.
+    Items whose callers have given up by then are left out.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Batcher(Generic[Item, Result]):
         self._server: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Item) -> Result:
-        """The result for one item. Raises what `run` raised for the batch it was in."""
+        """The result for one item. Raises what `run` raised for its batch."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((item, future))
@@ -57,14 +57,14 @@ class Batcher(Generic[Item, Result]):
                 self._waiting = await self._served(batch) + self._waiting
 
     async def _served(self, batch: Sequence[tuple[Item, asyncio.Future[Result]]]) -> list[tuple[Item, asyncio.Future[Result]]]:
-        """Run one batch, and tell those who wait. Returns what is postponed."""
+        """Run one batch and deliver its results. Returns the postponed items."""
         try:
             results: Sequence[Result | Exception | Postponed] = await self._run([item for item, _ in batch])
         except Exception as error:
             results = [error] * len(batch)
         postponed: list[tuple[int, tuple[Item, asyncio.Future[Result]]]] = []
         for (item, future), result in zip(batch, results, strict=True):
-            if future.done():  # one that gave up has cancelled its own
+            if future.done():  # a caller that gave up has cancelled its future
                 continue
             if isinstance(result, Postponed):
                 postponed.append((result.place, (item, future)))
@@ -83,7 +83,7 @@ class Batcher(Generic[Item, Result]):
 
 
 def in_thread(run: Callable[[Sequence[Item]], Sequence[Result]]) -> Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]:
-    """`run` on a thread of its own, so that the event loop goes on; one thread, since torch and faiss keep one pool per calling thread."""
+    """`run` on one separate thread, to not block the event loop. Only one, because torch and faiss keep a pool per calling thread."""
     thread = ThreadPoolExecutor(max_workers=1)
 
     async def run_in_thread(items: Sequence[Item]) -> Sequence[Result]:
@@ -93,7 +93,7 @@ def in_thread(run: Callable[[Sequence[Item]], Sequence[Result]]) -> Callable[[Se
 
 
 def chunks(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Positions of the rows, shortest first, in groups whose padded size fits the budget; one row always fits."""
+    """Positions of the rows, shortest first, in groups whose padded size fits the budget. A single row always fits."""
     groups: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
         if groups and (len(groups[-1]) + 1) * lengths[i] <= token_budget:

@@ -1,6 +1,6 @@
-"""Every hash of the project: names for content that change when it does, and keys of what is stored.
+"""Every hash of the project: fingerprints of content, and keys of stored data.
 
-Many lie in files that a later run reads (stores, indexes, `run.json`, cards), so that none of them may change.
+Many are in files that later runs read (stores, indexes, `run.json`, cards), so none of these functions may change.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ def file_fingerprint(*paths: Path) -> str:
 
 
 def text_fingerprint(texts: Iterable[str]) -> str:
-    """16 hex digits of texts, in this order; where one ends and the next begins counts too."""
+    """16 hex digits of texts, in this order. The boundaries between the texts matter too."""
     digest = running_fingerprint()
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass")
@@ -27,22 +27,22 @@ def text_fingerprint(texts: Iterable[str]) -> str:
 
 
 def running_fingerprint(content: bytes = b"") -> "hashlib.blake2b":
-    """For content that comes piece by piece: `update` it with bytes; its `hexdigest` has 16 digits."""
+    """A hash of content that arrives in pieces: call `update` with bytes. Its `hexdigest` has 16 digits."""
     return hashlib.blake2b(content, digest_size=8)
 
 
 def store_key(content: bytes) -> bytes:
-    """16 bytes that name what a store holds by everything it depends on."""
+    """A 16-byte key of a stored value, from everything that the value depends on."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def checksum(content: bytes) -> bytes:
-    """8 bytes that tell whether a disk has changed the content."""
+    """An 8-byte checksum, which shows whether a disk has damaged the content."""
     return running_fingerprint(content).digest()
 
 
 def id_number(text: str) -> int:
-    """An id as a number below 2**64: for shards, and to find ids that are used twice without keeping them."""
+    """An id as a number below 2**64, to assign shards and to find repeated ids without storing them."""
     return int.from_bytes(checksum(text.encode()), "big")
 
 
@@ -55,5 +55,5 @@ def sha256(content: bytes | Path) -> bytes:
 
 
 def short_sha256(content: bytes) -> str:
-    """The first 12 hex digits of the SHA-256: how recipes and prompts are named in what they made."""
+    """The first 12 hex digits of the SHA-256, which identify recipes and prompts in their outputs."""
     return sha256(content).hex()[:12]

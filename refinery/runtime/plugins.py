@@ -1,12 +1,12 @@
-"""Parts that are found by name: a file that ships, an installed entry point, or a module of the user's own.
+"""Find plugins by name: a shipped file, an installed entry point, or the user's own module.
 
     find(RETRIEVERS, "bm25")                  what refinery/retrievers/bm25.py declares
     find(RETRIEVERS, "colbert")               an entry point of the group `refinery.retrievers`
     find(RETRIEVERS, "my_lab.colbert")        what my_lab/colbert.py declares: its RETRIEVER, or else its function `build`
     find(RETRIEVERS, "my_lab.colbert:build")  that very object
 
-Finding a part imports its module, which runs it. So the name comes from the user's recipe or command line only. Where it comes from
-anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds what ships or is installed, and nothing else.
+Finding a plugin imports its module, which runs code. So `find` is only for names from the user's recipe or command line. For names from
+anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds only plugins that ship or are installed.
 """
 
 import difflib
@@ -29,46 +29,46 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PluginKind(Generic[T]):
-    """What a kind of part declares itself as, and where such parts are found."""
+    """A kind of plugin: how a module declares one, and where to find them."""
 
     noun: str  # in messages: "retriever"
-    package: str  # its files are the parts that ship; also the group of the entry points
+    package: str  # its files are the shipped plugins; also the entry point group
     declared: type[T]
     attribute: str  # a module's declared object: "RETRIEVER"
-    function: str = ""  # the function that is enough to declare a part, "build", if there is one
-    parameters: tuple[str, ...] = ()  # what that function is called with
+    function: str = ""  # a function that suffices to declare a plugin, such as "build"
+    parameters: tuple[str, ...] = ()  # that function's arguments
     of_function: Callable[[Callable[..., Any]], T] | None = None
-    table: Mapping[str, T] | None = None  # the parts that ship, where a file holds several
+    table: Mapping[str, T] | None = None  # the shipped plugins, if one file has several
 
     def shipped(self) -> list[str]:
-        """Names of the parts that ship."""
+        """The names of the shipped plugins."""
         return available(self.package) if self.table is None else list(self.table)
 
     def names(self) -> list[str]:
-        """Names of the parts that ship, and of those that installed packages declare."""
+        """The names of the shipped plugins and of those that installed packages declare."""
         return sorted({*self.shipped(), *_entry_points(self.package)})
 
 
 def find(kind: PluginKind[T], name: str) -> T:
-    """The part of a name that the user wrote. Raises PluginError that says what is missing, and where."""
+    """The plugin with a name that the user wrote. Raises PluginError that says what is missing, and where."""
     if not _is_outside(name) or name in kind.shipped() or name in _entry_points(kind.package):
         return find_installed(kind, name)
     return _declared(kind, name, _outside(kind.noun, name, kind.shipped()))
 
 
 def find_installed(kind: PluginKind[T], name: str) -> T:
-    """The part of a name that a file says: one that ships or that an installed package declares. Raises PluginError for any other."""
+    """The plugin with a name from a file. It must ship or be declared by an installed package, else PluginError is raised."""
     if name in kind.shipped():
         return kind.table[name] if kind.table else _declared(kind, name, importlib.import_module(f"{kind.package}.{name}"))
     if point := _entry_points(kind.package).get(name):
         return _declared(kind, name, _outside(kind.noun, _target(point)))
     if _is_outside(name):
-        raise PluginError(f"{kind.noun} '{name}' is not installed, and a file cannot name a module to run. Name it in a recipe.")
+        raise PluginError(f"{kind.noun} '{name}' is not installed, and a file must not name a module to run. Name it in a recipe.")
     raise PluginError(_unknown(kind.noun, name, kind.names()))
 
 
 def checked(found: object, protocol: type[T], where: str) -> T:
-    """The object, once it has every member of a protocol. Raises PluginError that opens with `where` and names those it lacks."""
+    """The object, after a check that it has every member of a protocol. Raises PluginError that starts with `where` and names the rest."""
     members = {*vars(protocol), *inspect.get_annotations(protocol)}
     missing = sorted(name for name in members if not name.startswith("_") and not hasattr(found, name))
     if missing:
@@ -79,13 +79,13 @@ def checked(found: object, protocol: type[T], where: str) -> T:
 
 
 def available(package: str) -> list[str]:
-    """Names of the plugins in a package: its modules, less `base`, `fake` and the packages in it, which hold what plugins share."""
+    """The names of the plugins in a package: its modules except `base`, `fake` and subpackages, which contain shared code."""
     module: ModuleType = importlib.import_module(package)
     return sorted(found.name for found in pkgutil.iter_modules(module.__path__) if found.name not in ("base", "fake") and not found.ispkg)
 
 
 def _declared(kind: PluginKind[T], name: str, found: object) -> T:
-    """What was found, as its kind declares it: the object itself, a module's, or one made of a function."""
+    """The declared object: the found object itself, its module's declaration, or one made from a function."""
     if isinstance(found, ModuleType):
         inner = getattr(found, kind.attribute, None) or getattr(found, kind.function, None)
         if inner is None:
@@ -108,7 +108,7 @@ def _check_call(kind: PluginKind[Any], name: str, function: Callable[..., Any]) 
     except TypeError as error:
         raise PluginError(f"{kind.noun} '{name}': cannot be called as {_call(kind)} ({error}).") from None
     except ValueError:
-        return  # a builtin that shows no signature
+        return  # a builtin without a signature
 
 
 def _call(kind: PluginKind[Any]) -> str:
@@ -116,10 +116,10 @@ def _call(kind: PluginKind[Any]) -> str:
 
 
 def _outside(noun: str, name: str, names: Sequence[str] = ()) -> Any:
-    """The module, or the attribute of one, that a name leads to; `names` are those that the user may have meant."""
+    """The module or attribute that a name refers to. `names` are suggestions for a misspelled name."""
     module_name, colon, attribute = name.partition(":")
     if not module_name or (colon and not attribute):
-        raise PluginError(f"{noun} '{name}': is neither a module's name nor module:attribute.")
+        raise PluginError(f"{noun} '{name}': is neither a module name nor module:attribute.")
     module = _import(noun, name, module_name, names)
     if not colon:
         return module
@@ -129,9 +129,9 @@ def _outside(noun: str, name: str, names: Sequence[str] = ()) -> Any:
 
 
 def _import(noun: str, name: str, module_name: str, names: Sequence[str]) -> ModuleType:
-    """The module, which may lie in the working directory. What its own code raises is told with its line, not blamed on the name."""
+    """The module, which may be in the working directory. Errors that its own code raises are reported with their line."""
     if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # last, so that nothing in the folder hides what is installed
+        sys.path.append(here)  # last, so that nothing in the folder shadows installed packages
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -139,7 +139,7 @@ def _import(noun: str, name: str, module_name: str, names: Sequence[str]) -> Mod
             raise _broken(noun, name, error) from error
         missing = f"There is no module '{error.name}', neither in {here} nor installed."
         raise PluginError(f"{noun} '{name}': {missing}" if ":" in name else f"{_unknown(noun, name, names)} {missing}") from None
-    except Exception as error:  # whatever the user's own code raises
+    except Exception as error:  # the user's own code may raise anything
         raise _broken(noun, name, error) from error
 
 

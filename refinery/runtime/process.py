@@ -1,4 +1,4 @@
-"""Which of a launcher's processes this one is, from the environment that torchrun and accelerate set; the only one where there is none."""
+"""The rank of this process, from the environment that torchrun and accelerate set. Without a launcher there is only one process."""
 
 import os
 
@@ -9,12 +9,12 @@ def process_rank() -> int:
 
 
 def local_process_rank() -> int:
-    """The number of this process among those on this machine, from 0."""
+    """The number of this process among the processes on this machine, from 0."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def num_processes() -> int:
-    """How many processes the launcher has started in all."""
+    """The number of processes that the launcher has started in all."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 

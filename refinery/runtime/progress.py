@@ -1,4 +1,4 @@
-"""One progress bar per stage on stderr, of the first process; without a terminal, a plain line now and then."""
+"""One progress bar per stage on stderr, from the first process. Without a terminal, a plain line is printed from time to time."""
 
 import math
 import sys
@@ -19,7 +19,7 @@ _DRAWN_EVERY_SECONDS = 0.25
 
 
 class Progress:
-    """Counts rows of `total`; what `beside` returns stands next to the count. It is asked only when something is drawn."""
+    """Counts rows of `total`. The text from `beside` is shown next to the count; it is called only when something is drawn."""
 
     def __init__(self, title: str, *, total: int, beside: Callable[[], str] = lambda: "") -> None:
         self.title, self.total, self.done = printable(title), total, 0
@@ -43,7 +43,7 @@ class Progress:
         return self
 
     def advance(self, rows: int = 1) -> None:
-        """Count one row, or several."""
+        """Count one or more rows."""
         self.done += rows
         if time.monotonic() - self._drawn > self._every:
             self._draw()

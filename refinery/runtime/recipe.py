@@ -17,7 +17,7 @@ from refinery.runtime.fingerprint import short_sha256
 from refinery.runtime.secret_shapes import secrets_in, without_secret
 from refinery.runtime.shipped import found, with_found_paths
 
-# Names that other toolkits, or older versions of the libraries below, use for our keys.
+# Names for our keys in other toolkits, or in older versions of our libraries.
 OLD_NAMES = {
     "warmup_ratio": "warmup_steps",
     "torch_dtype": "dtype",
@@ -35,23 +35,23 @@ OLD_NAMES = {
 
 
 class Recipe(BaseModel):
-    """Base of every recipe and of every part of one: immutable, and an unknown key is an error."""
+    """Base of every recipe and every part of a recipe. Recipes are immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
     _source: str = PrivateAttr("recipe")
     _key: str = PrivateAttr("")
 
     def __eq__(self, other: object) -> bool:
-        """Parts with the same values are equal wherever they were read."""
+        """Parts with the same values are equal, even when they were read from different files."""
         return isinstance(other, Recipe) and type(self) is type(other) and self.__dict__ == other.__dict__
 
     @property
     def where(self) -> str:
-        """What opens a message about this recipe: the path of its file, where it was read from one."""
+        """How messages about this recipe start: the path of its file, if it was read from one."""
         return self._source
 
     def read_from(self, where: str, key: str = "") -> Self:
-        """This recipe, or the part of one that `key` holds, with what opens messages about it and about each part of it."""
+        """This recipe, or the part at `key`, with its origin, so that messages about it and its parts can name file and key."""
         self._source, self._key = where, key
         for name in type(self).model_fields:
             _tell_parts(getattr(self, name), where, _join(key, name))
@@ -62,12 +62,12 @@ class Recipe(BaseModel):
         return _join(self._key, name)
 
     def fault(self, name: str, message: str) -> RecipeError:
-        """The error for what is wrong with the value of key `name`: it says the recipe's file and the whole key."""
+        """The error for a wrong value of key `name`. It names the recipe's file and the whole key."""
         return RecipeError(f"{self.where}: {self.key_of(name)}: {message}")
 
     @contextmanager
     def at(self, name: str) -> Generator[None]:
-        """Within it a PluginError says the recipe's file and the key that names the plugin."""
+        """A context in which a PluginError names the recipe's file and the key of the plugin."""
         try:
             yield
         except PluginError as error:
@@ -81,43 +81,43 @@ class Recipe(BaseModel):
         return values
 
     def check(self, where: str) -> None:
-        """Raise RecipeError for what only the recipe's plugins can judge; `where` opens the message."""
+        """Raise RecipeError for faults that only the recipe's plugins can find. Messages start with `where`."""
 
 
 class NoOptions(Recipe):
-    """The options of a part that has none."""
+    """The options of a plugin without options."""
 
 
 T = TypeVar("T", bound=Recipe)
 
 
 def secret_error(fault: str, path: str = "") -> PydanticCustomError:
-    """The error for a value that no message may repeat; `path` is the value's key below what is validated."""
+    """The error for a value that no message may repeat. `path` is the value's key, relative to the validated part."""
     return PydanticCustomError("secret", "{path} {fault}", {"path": path, "fault": fault})
 
 
 def load_recipe(path: str | Path, recipe: type[T], overrides: Sequence[str] = ()) -> T:
-    """Read a recipe file and apply `key=value` overrides (dots reach into parts). Raises RecipeError with one line per fault."""
+    """Read a recipe file and apply `key=value` overrides (dots separate nested keys). Raises RecipeError with one line per fault."""
     return build_recipe(read_values(path, overrides), recipe, where=str(path))
 
 
 def read_values(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """A recipe file's values with the overrides put in.
+    """A recipe file's values with the overrides applied.
 
-    Paths in it are relative to the working directory, and to what ships where they name a shipped file that is not there.
+    Paths in it are relative to the working directory. A shipped file is used when the working directory has no such file.
     """
     return with_found_paths(apply_overrides(read_yaml(path), overrides, where=str(path)))
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
-    """`values` with each `key=value` put in. Raises RecipeError for one that is not of this form."""
+    """`values` with each `key=value` applied. Raises RecipeError for an override that is not of this form."""
     for override in overrides:
         _apply_override(values, override, where=where)
     return values
 
 
 def changed_values(values: Mapping[str, Any], changes: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """A copy of `values` with each of `changes` put in under its key (dots reach into parts), paths as `read_values` finds them."""
+    """A copy of `values` with each of `changes` at its key (dots separate nested keys), and paths found as by `read_values`."""
     changed = copy.deepcopy(dict(values))
     for key, value in changes.items():
         _put(changed, key, value, shown=f"{where}: {key}")
@@ -125,7 +125,7 @@ def changed_values(values: Mapping[str, Any], changes: Mapping[str, Any], *, whe
 
 
 def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: str = "") -> T:
-    """Validate `values` as a recipe, or as the `part` of one that this key holds; `where` opens each error message."""
+    """Validate `values` as a recipe, or as the part of a recipe at the key `part`. Error messages start with `where`."""
     try:
         return recipe.model_validate(values).read_from(where, part)
     except ValidationError as error:
@@ -133,15 +133,15 @@ def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: s
 
 
 def options_type(function: Callable[..., Any]) -> type[Recipe]:
-    """The Recipe that a plugin's function takes as `options`, by its annotation; NoOptions where it has none.
+    """The Recipe that a plugin's function takes as `options`, from its annotation, or NoOptions without an annotation.
 
-    Raises PluginError for another annotation, or for one that cannot be resolved.
+    Raises PluginError for any other annotation, or one that cannot be resolved.
     """
     where = f"{function.__module__}:{function.__qualname__}"
     try:
         hint = get_type_hints(function.__init__ if isinstance(function, type) else function).get("options", NoOptions)
     except NameError as error:
-        raise PluginError(f"{where}: its annotations cannot be resolved ({error}). Import what they name at the module's top.") from None
+        raise PluginError(f"{where}: its annotations cannot be resolved ({error}). Import the names at the top of the module.") from None
     if isinstance(hint, type) and issubclass(hint, Recipe):
         return hint
     raise PluginError(f"{where}: `options` is annotated {hint}, which is not a Recipe. Annotate it with a subclass of Recipe.")
@@ -153,14 +153,14 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(found(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror}). `refinery recipes` lists those that ship.") from None
+        raise RecipeError(f"{path}: cannot be read ({error.strerror}). `refinery recipes` lists the shipped ones.") from None
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise RecipeError(f"{path}:{mark.line + 1 if mark else 1}: not valid YAML ({getattr(error, 'problem', error)}).") from None
     if not isinstance(values, dict):
-        raise RecipeError(f"{path}: holds no keys. A recipe is a YAML mapping, one `key: value` per line.")
+        raise RecipeError(f"{path}: has no keys. A recipe is a YAML mapping, one `key: value` per line.")
     return values
 
 
@@ -187,13 +187,13 @@ def _put(values: dict[str, Any], key: str, value: Any, *, shown: str) -> None:
     for parent in parents:
         inner: dict[str, Any] | list[Any] | str | None = part.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise RecipeError(f"{shown}: '{parent}' is a value, not a part with keys of its own.")
+            raise RecipeError(f"{shown}: '{parent}' is a value, not a part with keys.")
         part = inner
     part[last] = value
 
 
 def _tell_parts(value: Any, where: str, key: str) -> None:
-    """Tell every part in a recipe's value where it was read, and under which key."""
+    """Record in every part of a recipe's value its file and key."""
     if isinstance(value, Recipe):
         value.read_from(where, key)
     elif isinstance(value, dict):
@@ -214,16 +214,16 @@ def _explain(fault: Any, recipe: type[Recipe], part: str) -> str:
     if fault["type"] == "extra_forbidden":
         return unknown_key(key, _known_keys(recipe, location[:-1]))
     if fault["type"] == "missing":
-        return f"{key}: is missing, and has no default."
+        return f"{key}: is missing and has no default."
     if fault["type"] == "secret":
         return f"{_join(key, fault['ctx']['path'])}: {fault['ctx']['fault']}"
-    if fault["type"] == "value_error" and not location:  # of the recipe or part as a whole: the message says which keys
+    if fault["type"] == "value_error" and not location:  # a fault of a whole recipe or part, whose message names the keys
         return ": ".join(filter(None, (part, str(fault["ctx"]["error"]))))
     return f"{key}: {fault['msg'].removeprefix('Value error, ')} (got {fault['input']!r})."
 
 
 def unknown_key(key: str, known: Sequence[str]) -> str:
-    """The message for an unknown key: its present name, or the nearest known one, or all of them."""
+    """The message for an unknown key, with its current name, or the nearest known key, or all known keys."""
     name = key.rsplit(".", 1)[-1]
     if OLD_NAMES.get(name) in known:
         return f"{key}: unknown key. It is called '{OLD_NAMES[name]}' here."
@@ -233,7 +233,7 @@ def unknown_key(key: str, known: Sequence[str]) -> str:
 
 
 def _known_keys(recipe: type[BaseModel], location: list[str]) -> list[str]:
-    """The keys allowed at a location, found by walking the annotations of nested parts."""
+    """The keys allowed at a location, from the annotations of nested parts."""
     for part in location:
         if part not in recipe.model_fields:
             continue

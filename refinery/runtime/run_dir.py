@@ -1,7 +1,7 @@
 """A run's directory: `run.json` (what ran), `metrics.json` (what came out), `failures.jsonl` (rows that failed), and its lifecycle.
 
-A run begins, and stands in the way of another, once it has something worth keeping: `run.json` gets its name then. It is whole only when
-`metrics.json` exists, which is written last and through a temporary file. One process at a time works in the directory.
+A run starts to block other runs once it has something worth keeping; at that point `run.json` gets its name. It is complete only when
+`metrics.json` exists, which is written last and through a temporary file. Only one process at a time works in the directory.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ from refinery.version import __version__
 
 logger = logging.getLogger(__name__)
 
-# What the results depend on besides the recipe, by name: a fingerprint of its content, or None where nobody can know it.
+# Inputs that the results depend on besides the recipe, by name, each with a fingerprint of its content, or None if it is unknown.
 Fingerprints = Mapping[str, str | None]
 
 _METRICS, _LOCK, _PENDING = "metrics.json", "run.lock", "run.json.pending"
@@ -33,7 +33,7 @@ _LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", 
 
 
 class RunDir:
-    """One run's directory; `path / name` is where its files go."""
+    """One run's directory. Its files are at `path / name`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,16 +43,16 @@ class RunDir:
 
     @property
     def finished(self) -> bool:
-        """Whether an earlier run here came to its end."""
+        """Whether an earlier run here has finished."""
         return (self / _METRICS).exists()
 
     def begin(self) -> None:
-        """Give `run.json` its name: from here on there is something worth keeping, and a second start needs --resume. May be repeated."""
+        """Give `run.json` its final name. From now on a second start needs --resume. May be called repeatedly."""
         with suppress(FileNotFoundError):
             (self / _PENDING).replace(self / "run.json")
 
     def write_metrics(self, metrics: dict[str, Any]) -> None:
-        """Write `metrics.json`, which marks the run as whole."""
+        """Write `metrics.json`, which marks the run as complete."""
         self.begin()
         write_json(self / _METRICS, metrics)
 
@@ -64,17 +64,17 @@ class RunDir:
 
 @contextmanager
 def locked_run(output_dir: Path) -> Generator[None]:
-    """Keep other processes out of the directory, which is made for it and removed again when nothing was written to it.
+    """Lock the directory against other processes. It is created if needed, and removed again if nothing was written to it.
 
-    Raises RunDirError when another process holds it, or it cannot be made.
+    Raises RunDirError when another process holds the lock, or the directory cannot be created.
     """
     is_new = not output_dir.exists()
     lock = _take_lock(output_dir)
     try:
         yield
     finally:
-        (output_dir / _PENDING).unlink(missing_ok=True)  # of a run that came to nothing
-        (output_dir / _LOCK).unlink(missing_ok=True)  # before it is let go: who waits for this file finds out that it is gone
+        (output_dir / _PENDING).unlink(missing_ok=True)  # of a run that wrote nothing
+        (output_dir / _LOCK).unlink(missing_ok=True)  # before unlocking, so that processes waiting for this file notice that it is gone
         os.close(lock)
         if is_new:
             with suppress(OSError):
@@ -88,7 +88,7 @@ def _take_lock(output_dir: Path) -> int:
             output_dir.mkdir(parents=True, exist_ok=True)
             lock = os.open(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise RunDirError(f"{output_dir}: cannot be made a run directory ({error.strerror}). Choose another output_dir.") from None
+            raise RunDirError(f"{output_dir}: cannot be used as a run directory ({error.strerror}). Choose another output_dir.") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -102,35 +102,35 @@ def _take_lock(output_dir: Path) -> int:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), path.stat()):
                 return lock
-        os.close(lock)  # of a process that ended just now and took the file away
+        os.close(lock)  # of a process that has just ended and removed the file
 
 
 def check_run(
     recipe: Recipe, output_dir: Path, *, resume: bool, same_recipe: bool = True, fingerprints: Fingerprints | None = None
 ) -> dict[str, Any] | None:
-    """The metrics of an equal run that came to its end, or None where there is work to do.
+    """The metrics of a finished equal run, or None if there is work to do.
 
-    Called before anything is loaded. Raises RunDirError when a run is in the way: `resume` is off, or it was begun with another recipe,
-    or with other content behind the same recipe, and the stage cannot take over what that made (`same_recipe`).
+    Called before anything is loaded. Raises RunDirError when an earlier run is in the way: `resume` is off, or the run was started with
+    another recipe, or with other content for the same recipe, and the stage cannot reuse its results (`same_recipe`).
     """
     run = RunDir(output_dir)
     if not (run / "run.json").exists():
         return None
     if not resume:
-        raise RunDirError(f"{output_dir}: already holds a run. Pass --resume to go on with it, or output_dir=... to start another.")
+        raise RunDirError(f"{output_dir}: already contains a run. Pass --resume to continue it, or output_dir=... to start another.")
     record, resolved = read_run(output_dir), recipe.model_dump(mode="json")
     earlier = _completed(record["recipe"], type(recipe))
     changed = sorted(key for key in resolved if resolved[key] != earlier.get(key))
     if changed and not same_recipe:
         return None
     if changed:
-        raise RunDirError(f"{output_dir}: was begun with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
+        raise RunDirError(f"{output_dir}: was started with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
     check_fingerprints(output_dir, record.get("fingerprints", {}), fingerprints or {})
     return read_metrics(output_dir) if run.finished else None
 
 
 def _completed(values: dict[str, Any], recipe: type[Recipe]) -> dict[str, Any]:
-    """An earlier run's recipe with the defaults of the keys that its version did not know; as it is where it no longer is a recipe."""
+    """An earlier run's recipe with defaults for keys that its version did not have, or unchanged if it is not valid any more."""
     try:
         return recipe.model_validate(values).model_dump(mode="json")
     except ValidationError:
@@ -138,27 +138,27 @@ def _completed(values: dict[str, Any], recipe: type[Recipe]) -> dict[str, Any]:
 
 
 def check_fingerprints(output_dir: Path, earlier: Fingerprints, now: Fingerprints) -> None:
-    """Raise RunDirError, naming what has another content than when the run was begun."""
+    """Raise RunDirError naming the inputs whose content has changed since the run was started."""
     changed = [name for name, known in earlier.items() if known is not None and now.get(name) not in (None, known)]
     if changed:
         raise RunDirError(
-            f"{output_dir}: was begun with the same recipe over other content (changed: {', '.join(changed)}). "
-            "Put back what it was begun with, or choose another output_dir."
+            f"{output_dir}: was started with the same recipe over other content (changed: {', '.join(changed)}). "
+            "Restore the original content, or choose another output_dir."
         )
 
 
 def open_run(
     recipe: Recipe, output_dir: Path, *, stage: str, resume: bool, same_recipe: bool = True, fingerprints: Fingerprints | None = None
 ) -> RunDir:
-    """Create the directory and note what runs, once everything that the recipe names is known to load. Raises as `check_run`."""
+    """Create the directory and record the run, after everything in the recipe has loaded. Raises the same errors as `check_run`."""
     check_run(recipe, output_dir, resume=resume, same_recipe=same_recipe, fingerprints=fingerprints)
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunDirError(f"{output_dir}: cannot be made a run directory ({error.strerror}). Choose another output_dir.") from None
+        raise RunDirError(f"{output_dir}: cannot be used as a run directory ({error.strerror}). Choose another output_dir.") from None
     run = RunDir(output_dir)
     if not same_recipe:
-        (run / _METRICS).unlink(missing_ok=True)  # of a run with another recipe or other rows, which this one goes over
+        (run / _METRICS).unlink(missing_ok=True)  # of a run with another recipe or other rows, which this run replaces
     is_begun = (run / "run.json").exists()
     earlier: Fingerprints = read_run(output_dir).get("fingerprints", {}) if is_begun and same_recipe else {}
     known = {name: found for name, found in (fingerprints or {}).items() if found is not None}
@@ -173,12 +173,12 @@ def read_run(output_dir: str | Path) -> dict[str, Any]:
     """The `run.json` of a run. Raises RunDirError when there is none."""
     path = Path(output_dir) / "run.json"
     if not path.exists():
-        raise RunDirError(f"{output_dir}: holds no run.json. Name the output_dir of a run.")
+        raise RunDirError(f"{output_dir}: has no run.json. Name the output_dir of a run.")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_metrics(output_dir: str | Path) -> dict[str, Any]:
-    """The `metrics.json` of a run that has come to its end. Raises RunDirError for one that has not."""
+    """The `metrics.json` of a finished run. Raises RunDirError for an unfinished one."""
     path = Path(output_dir) / _METRICS
     if not path.exists():
         raise RunDirError(f"{output_dir}: is unfinished. Resume it with --resume.")
@@ -186,7 +186,7 @@ def read_metrics(output_dir: str | Path) -> dict[str, Any]:
 
 
 def stage_of_runs(folders: Sequence[Path]) -> str:
-    """The one stage that made the runs; a demo counts as its infer runs. Raises RunDirError where they are of several."""
+    """The one stage of the runs. A demo counts as its infer runs. Raises RunDirError for runs of several stages."""
     stages = {folder: read_run(folder)["stage"] for folder in folders}
     shown = {"infer" if stage == "demo" else stage for stage in stages.values()}
     if len(shown) > 1:
@@ -196,7 +196,7 @@ def stage_of_runs(folders: Sequence[Path]) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and commit; found without importing the libraries."""
+    """Versions and commit, found without importing the libraries."""
     versions = {"refinery": __version__, "python": sys.version.split()[0]}
     for library in _LIBRARIES:
         try:
@@ -215,7 +215,7 @@ def _git_commit() -> str | None:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Write JSON through a temporary file, so that a half-written file never has the final name."""
+    """Write JSON through a temporary file, so that the final name never holds a partial file."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(json.dumps(values, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     partial.replace(path)

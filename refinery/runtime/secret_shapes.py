@@ -1,6 +1,6 @@
-"""What looks like a secret in a recipe: a key where the name of a variable belongs, a password in a URL.
+"""Find values in a recipe that look like secrets: a key instead of the name of a variable, or a password in a URL.
 
-A recipe is written into every run's record and card, so what is secret never gets so far, and no message repeats it.
+A recipe is written into every run's record and card, so secrets are refused first, and no message repeats them.
 """
 
 import re
@@ -16,7 +16,7 @@ _QUERY_KEY = re.compile(r"://\S*[?&](api[-_]?key|key|token|access[-_]token|sig|s
 
 
 def secrets_in(values: Mapping[Any, Any] | Sequence[Any] | float | None, path: str = "") -> Iterator[tuple[str, str]]:
-    """The key of each value that looks secret, and what is wrong and to do; never the value."""
+    """The key of each value that looks like a secret, with what is wrong and what to do, but never the value itself."""
     if isinstance(values, Mapping):
         for name, value in values.items():
             yield from secrets_in(value, f"{path}.{name}" if path else str(name))
@@ -28,7 +28,7 @@ def secrets_in(values: Mapping[Any, Any] | Sequence[Any] | float | None, path: s
 
 
 def secret_fault(path: str, value: Any) -> str:
-    """Why the value of a key looks secret, or nothing."""
+    """Why a key's value looks like a secret, or an empty text."""
     if "api_key_env" in path.split("."):
         if value is None or (isinstance(value, str) and _VARIABLE.fullmatch(value) and not _is_key(value)):
             return ""
@@ -36,12 +36,12 @@ def secret_fault(path: str, value: Any) -> str:
     if not isinstance(value, str):
         return ""
     if _USER_INFORMATION.search(value) or _QUERY_KEY.search(value):
-        return "holds a URL with a user name, password or key in it. Leave it out: a run's record and card show every value."
-    return "holds what looks like a key. Leave it out: keys are read from the environment." if _KEY.fullmatch(value.strip()) else ""
+        return "contains a URL with a user name, password or key in it. Leave it out: a run's record and card show every value."
+    return "contains what looks like a key. Leave it out: keys are read from the environment." if _KEY.fullmatch(value.strip()) else ""
 
 
 def without_secret(override: str) -> str:
-    """An override as a message may show it."""
+    """An override in a form that is safe to show in a message."""
     key, _, value = override.partition("=")
     if _KEY.search(key) or secret_fault("", key):
         return "..."

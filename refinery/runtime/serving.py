@@ -1,4 +1,4 @@
-"""What both servers, of decoders and of retrievers, ask of a request and of the place they are bound to. No web framework in it."""
+"""Checks of requests and addresses that the decoder server and the retriever server share, without a web framework."""
 
 import asyncio
 import hmac
@@ -24,21 +24,21 @@ class RequestFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Who may ask. `hosts` are the names that the server may be called by, so that a web page elsewhere cannot pose as one of them."""
+    """Which clients may connect. `hosts` are the server's allowed names, so that a web page elsewhere cannot reach it by another name."""
 
     api_key: str | None = None
     hosts: tuple[str, ...] | None = None
 
     @classmethod
     def of_server(cls, host: str, api_key_env: str | None) -> "Guard":
-        """For a server bound to `host`. Raises RecipeError for one that others reach without a key, and for a variable that is not set."""
+        """The access of a server bound to `host`. Raises RecipeError for a reachable host without a key, and for an unset variable."""
         api_key = _read_key(api_key_env)
         if host not in LOOPBACK and api_key is None:
-            raise RecipeError(f"--host {host}: others can reach this. Name the variable that holds a key with --api-key-env.")
+            raise RecipeError(f"--host {host}: others can reach this address. Name the variable that holds a key with --api-key-env.")
         return cls(api_key, None if api_key else (host, *LOOPBACK))
 
     def check(self, headers: Mapping[str, str]) -> None:
-        """Raises RequestFault for a request with these headers (of lower-case names, or a mapping that ignores case)."""
+        """Raise RequestFault unless a request with these headers is allowed (lower-case names, or a case-insensitive mapping)."""
         if self.hosts is not None and _name(headers.get("host", "")) not in self.hosts:
             raise RequestFault(400, "the Host header names another server")
         given = headers.get("authorization", "")
@@ -47,9 +47,9 @@ class Guard:
 
 
 async def read_json_body(headers: Mapping[str, str], parts: AsyncIterator[bytes], *, most_bytes: int) -> bytes:
-    """The bytes of a request. Raises RequestFault where it does not say that it is JSON, is too large, or does not arrive.
+    """The bytes of a request. Raises RequestFault when it is not declared as JSON, is too large, or does not arrive in time.
 
-    A web page of another site can send no JSON without asking first.
+    Requiring JSON protects against other sites' web pages, which cannot send it without a preflight request.
     """
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RequestFault(415, "send JSON, with Content-Type: application/json")
@@ -61,21 +61,21 @@ async def read_json_body(headers: Mapping[str, str], parts: AsyncIterator[bytes]
                 if len(body) > most_bytes:
                     raise RequestFault(413, f"the request is larger than {most_bytes:,} bytes")
     except TimeoutError:
-        raise RequestFault(408, f"the request was not whole after {BODY_SECONDS:g} seconds") from None
+        raise RequestFault(408, f"the request was not complete after {BODY_SECONDS:g} seconds") from None
     return bytes(body)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; port 0 takes a free one. Raises RecipeError for an address that cannot be had."""
+    """A socket bound to the address. Port 0 takes a free one. Raises RecipeError for an address that cannot be bound."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RecipeError(f"{host}:{port}: cannot be listened on ({reason}). Choose another --port or --host.") from None
+        raise RecipeError(f"{host}:{port}: cannot bind to this address ({reason}). Choose another --port or --host.") from None
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where clients reach a socket of `listen`."""
+    """The URL of a socket from `listen`."""
     address, port = listener.getsockname()[:2]
     return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
@@ -92,5 +92,5 @@ def _read_key(name: str | None) -> str | None:
         raise RecipeError(f"--api-key-env: {fault}")
     key = os.environ.get(name)
     if not key:
-        raise RecipeError(f"--api-key-env {name}: this variable is not set. Set it to the key that clients have to send.")
+        raise RecipeError(f"--api-key-env {name}: this variable is not set. Set it to the key that clients must send.")
     return key

@@ -1,7 +1,7 @@
-"""The files that ship beside the code: recipes with their data, accelerate files, and the demo's checkpoint.
+"""The files that ship with the code: recipes with their data, accelerate files, and the demo's checkpoint.
 
-A checkout has `recipes/` and `accelerate_configs/` at its top, an installed package has them inside `refinery`. They are called the same
-in both: `recipes/demo/infer/rq_rag.yaml`.
+A checkout has `recipes/` and `accelerate_configs/` at its top, an installed package has them inside `refinery`. Their names are the
+same in both, such as `recipes/demo/infer/rq_rag.yaml`.
 """
 
 import logging
@@ -18,20 +18,20 @@ _log = logging.getLogger(__name__)
 
 
 def shipped(name: str | PurePath) -> Path:
-    """Where the shipped file or folder `name` lies, such as `recipes/retrieval/bm25.yaml`; one that does not ship does not exist."""
+    """The path of the shipped file or folder `name`, such as `recipes/retrieval/bm25.yaml`. It may not exist."""
     packaged = _PACKAGE / name
     return packaged if packaged.exists() else _PACKAGE.parent / name
 
 
 def shipped_files() -> list[PurePath]:
-    """Every recipe with its data and README, and every accelerate file, by the names that `shipped` takes, sorted."""
+    """Every recipe with its data and README, and every accelerate file, as sorted names for `shipped`."""
     folders = (shipped(name) for name in (RECIPES, ACCELERATE_CONFIGS))
     files = (file.relative_to(folder.parent) for folder in folders for file in folder.rglob("*") if file.is_file())
     return sorted(PurePath(file) for file in files if file.parent.name != "__pycache__")
 
 
 def found(path: str | PurePath) -> Path:
-    """`path`, or the shipped file of that name where the working directory has none; the log says so."""
+    """`path`, or the shipped file of that name if the working directory has none, which is logged."""
     path = Path(path)
     names_shipped = any(path.parts[: len(prefix)] == prefix for prefix in _SHIPPED) and ".." not in path.parts
     if not names_shipped or path.exists() or not shipped(path).exists():
@@ -41,7 +41,7 @@ def found(path: str | PurePath) -> Path:
 
 
 def with_found_paths(values: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's values, each path in them as `found` finds it, in text."""
+    """A recipe's values, with each path as text and resolved by `found`."""
     return {key: _with_found_path(value) for key, value in values.items()}
 
 
@@ -57,4 +57,4 @@ def _with_found_path(value: Any) -> Any:
 
 @cache
 def _say_once(path: Path) -> None:
-    _log.info("%s is not in the working directory: using the one that ships, %s", path, shipped(path))
+    _log.info("%s is not in the working directory: using the shipped file, %s", path, shipped(path))

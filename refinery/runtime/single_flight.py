@@ -1,4 +1,4 @@
-"""Equal work that is asked for at the same time is done once: a search, a teacher's reply, a greedy completion."""
+"""Do equal concurrent work once: a search, a teacher's reply, a greedy completion."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -10,20 +10,20 @@ Result = TypeVar("Result")
 
 
 class SingleFlight(Generic[Key, Result]):
-    """Runs one piece of work per key at a time. Who asks for a key that is under way waits for its result, or for its error.
+    """Runs one piece of work per key at a time. Callers with a key in progress wait for its result or its error.
 
-    The first to ask does the work in its own task, so nothing is scheduled: work that needs no waiting is done when the call returns. If
-    that task is cancelled, the next that waits does the work.
+    The first caller does the work in its own task, so nothing is scheduled, and work that never waits is done when the call returns. If
+    that task is cancelled, the next waiting caller does the work.
     """
 
     def __init__(self) -> None:
         self._under_way: dict[Key, asyncio.Future[Result]] = {}
 
     async def __call__(self, key: Key, work: Callable[[], Awaitable[Result]]) -> Result:
-        """The result of `work`, or of the equal work that is under way. Raises what that raises."""
+        """The result of `work`, or of equal work in progress. Raises what the work raises."""
         while (under_way := self._under_way.get(key)) is not None:
             with suppress(_Abandoned):
-                return await asyncio.shield(under_way)  # because others wait for the same
+                return await asyncio.shield(under_way)  # because others wait for the same future
         return await self._lead(key, work)
 
     async def _lead(self, key: Key, work: Callable[[], Awaitable[Result]]) -> Result:
@@ -34,7 +34,7 @@ class SingleFlight(Generic[Key, Result]):
             return result
         except BaseException as error:
             future.set_exception(error if isinstance(error, Exception) else _Abandoned())
-            future.exception()  # marked as seen, whether or not another waits for it
+            future.exception()  # mark the error as retrieved, even if no other caller waits for it
             raise
         finally:
             del self._under_way[key]

@@ -1,4 +1,4 @@
-"""How the project opens its SQLite files: the store of a teacher's replies and the cache of searches."""
+"""Open the project's SQLite files: the store of a teacher's replies and the cache of searches."""
 
 import sqlite3
 from pathlib import Path
@@ -8,10 +8,10 @@ _LOCKED_SECONDS = 30
 
 
 def open_database(path: Path, **options: Any) -> sqlite3.Connection:
-    """The file, made where there is none, in WAL mode; `options` are those of `sqlite3.connect`.
+    """The file in WAL mode, created if it does not exist. `options` are passed to `sqlite3.connect`.
 
-    What is committed survives kill -9; a power cut may lose the last commits, which are then paid or searched for again. Raises
-    sqlite3.Error and OSError.
+    Committed rows survive kill -9. A power failure may lose the last commits, which are then requested again. Raises sqlite3.Error and
+    OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(path, timeout=_LOCKED_SECONDS, **options)

@@ -1,4 +1,4 @@
-"""What `python -m distill|train|infer RECIPE` have in common: arguments, logging, and errors as one line."""
+"""The common part of `python -m distill|train|infer RECIPE`: arguments, logging, and errors as one line."""
 
 import argparse
 import logging
@@ -17,21 +17,21 @@ from refinery.text import PrintableFormatter, printable
 
 
 def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False) -> argparse.ArgumentParser:
-    """The arguments of a stage; one home for their help texts. `--preview` only where there are rows, a launch where one is planned."""
+    """Declare the arguments of a stage. `--preview` is only for stages with rows, launch options only for stages that plan a launch."""
     parser = argparse.ArgumentParser(prog=f"refinery {stage}", description=description)
-    parser.add_argument("recipe", metavar="RECIPE", help="a YAML recipe; `refinery recipes` lists those that ship")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the recipe; dots reach into parts")
-    parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the first examples, and stop")
+    parser.add_argument("recipe", metavar="RECIPE", help="a YAML recipe; `refinery recipes` lists the shipped ones")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the recipe; use dots for nested keys")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the first examples, then stop")
     if shows_rows:
-        parser.add_argument("--preview", type=int, metavar="N", help="print the first N rows token by token, trained or masked, and stop")
+        parser.add_argument("--preview", type=int, metavar="N", help="print the first N rows token by token, trained or masked, then stop")
     if plans:
         parser.add_argument(
-            "--config_file", metavar="FILE", help="with --dry-run: plan for a launch with this accelerate file, or its name"
+            "--config_file", metavar="FILE", help="with --dry-run: plan for a launch with this accelerate file (path or name)"
         )
         parser.add_argument(
-            "--num_processes", type=int, metavar="N", help="with --dry-run: processes in all, where the file is to be overruled"
+            "--num_processes", type=int, metavar="N", help="with --dry-run: total number of processes, overriding the file's"
         )
-    parser.add_argument("--resume", action="store_true", help="go on with the run in output_dir")
+    parser.add_argument("--resume", action="store_true", help="continue the run in output_dir")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     return parser
 
@@ -76,15 +76,15 @@ def run_stage(
 
 
 def _check_stage(stage: str, path: str) -> None:
-    """Raise RecipeError for a recipe of another stage, which would have all its keys unknown to this one."""
+    """Raise RecipeError for a recipe of another stage, because otherwise all its keys would be reported as unknown."""
     keys = read_yaml(path).keys()
     others = [name for name, other in stages().items() if name != stage and other.recipe_keys <= keys]
     if others and not stages()[stage].recipe_keys <= keys:
-        raise RecipeError(f"{path}: is a recipe of another stage. Run it by: refinery {others[0]} {path}")
+        raise RecipeError(f"{path}: is a recipe of another stage. Run it with: refinery {others[0]} {path}")
 
 
 def guarded(action: Callable[[], None], *, traceback: bool) -> int:
-    """Run `action`; an error that a user can mend becomes one line and exit code 2, a stop that was asked for one line and 143."""
+    """Run `action`. An error that the user can fix becomes one line and exit code 2, a requested stop one line and exit code 143."""
     try:
         action()
     except Stopped as stopped:
@@ -97,13 +97,13 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("stopped. What is done so far is kept; --resume goes on from it.", file=sys.stderr)
+        print("stopped. The work so far is saved; --resume continues from it.", file=sys.stderr)
         return 130
     return 0
 
 
 def configure_logging(*, tracebacks: bool = False) -> None:
-    """Logs to stderr, from the first process only; libraries speak from warnings up. With `tracebacks` also of errors that became data."""
+    """Log to stderr, from the first process only, libraries only from warnings up. With `tracebacks`, also for errors kept as data."""
     level = logging.INFO if is_main_process() else logging.ERROR
     level = logging.DEBUG if tracebacks else level
     handler = logging.StreamHandler(sys.stderr)

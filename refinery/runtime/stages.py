@@ -1,4 +1,4 @@
-"""The stages, as the installed package declares them (entry points `refinery.stages`): nothing here imports one by its name."""
+"""The stages, as the installed package declares them (entry points `refinery.stages`). This module imports none of them by name."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ GROUP = "refinery.stages"
 
 
 class Stage(ABC):
-    """What a stage brings to the `refinery` command. Each declares one instance, `STAGE` in its `stage.py`."""
+    """What a stage adds to the `refinery` command. Each stage declares one instance, `STAGE` in its `stage.py`."""
 
     name: str
     summary: str  # in `refinery --help`
@@ -26,25 +26,25 @@ class Stage(ABC):
         """Run `refinery NAME ...`; returns the exit code."""
 
     def commands(self) -> ModuleType | None:
-        """The package whose modules are further commands, as `refinery.commands` says what one has."""
+        """The package whose modules are the stage's commands; `refinery.commands` describes such a module."""
         return None
 
     @abstractmethod
     def panels(self, runs: Sequence[Path]) -> Any:
-        """What `refinery plot` can draw of finished runs (`refinery.reporting.figures.Panel`)."""
+        """The panels that `refinery plot` can draw for finished runs (`refinery.reporting.figures.Panel`)."""
 
     def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
-        """Write the page of finished runs; returns how many questions it shows."""
-        raise RunDirError(f"{runs[0]}: is a {self.name} run, which has no questions to look at. Plot its curves with `refinery plot`.")
+        """Write the page of finished runs, and return the number of questions that it shows."""
+        raise RunDirError(f"{runs[0]}: is a {self.name} run, which has no questions to show. Plot its curves with `refinery plot`.")
 
     @abstractmethod
     def measure(self) -> dict[str, Any]:
-        """The figures of `refinery bench NAME`."""
+        """The measurements of `refinery bench NAME`."""
 
 
 @cache
 def stages() -> dict[str, Stage]:
-    """Every declared stage by its name, in the order of the pipeline. Raises PluginError where one cannot be loaded."""
+    """Every declared stage by name, in the order of the pipeline. Raises PluginError when one cannot be loaded."""
     declared = entry_points(group=GROUP)
     if not declared:
         raise PluginError("no stages are declared: this checkout is not installed. Install it: pip install -e .")
@@ -62,7 +62,7 @@ def _load(point: EntryPoint) -> Stage:
 
 
 def _shadow(point: EntryPoint) -> str:
-    """Where what Python found in place of our package is: a user's own folder or file named `train` hides ours."""
+    """Says where Python found another package instead of ours, such as a user's own folder or file named `train`."""
     from importlib.util import find_spec
 
     spec = find_spec(point.module.partition(".")[0])

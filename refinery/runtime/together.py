@@ -1,4 +1,4 @@
-"""Coroutines that run together and end together."""
+"""Run coroutines together, and end them together."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results in order. The first error cancels the others and is raised once they have ended, alone rather than in a group."""
+    """The results in order. The first error cancels the others and is raised after they have ended, not as part of an error group."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in coroutines]

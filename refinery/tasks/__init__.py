@@ -1,1 +1,1 @@
-"""One file for each task that a model learns; `base` says what such a file declares."""
+"""One file per task that a model learns. `base` defines what such a file declares."""

@@ -1,12 +1,12 @@
-"""What a model learns: a task is one object, in one file, that holds all that training, inference and a model's card know of it.
+"""What a model learns. A task is one object in one file, with everything that training, inference and a model card know about it.
 
     from refinery.tasks.relevance import TASK
-    prompt, reply = TASK.prompt_and_reply(label)  # what is trained
-    TASK.labels                                   # what inference reads a probability for
+    prompt, reply = TASK.prompt_and_reply(label)  # the training example
+    TASK.labels                                   # the labels whose probabilities inference reads
 
-A task is of one of four kinds: a `Judge` gives one of two labels, a `Writer` writes a text, a `TrajectoryTask` teaches paths of steps, a
-`PairTask` which of two paths is better. A module outside the project declares one in the same way, as its TASK, and a recipe names it:
-`task: my_lab.difficulty`.
+There are four kinds of tasks: a `Judge` gives one of two labels, a `Writer` writes a text, a `TrajectoryTask` teaches paths of steps,
+and a `PairTask` teaches which of two paths is better. A module outside the project also declares its task as TASK, and a recipe names
+it, as in `task: my_lab.difficulty`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +25,10 @@ J = TypeVar("J", bound=JudgeLabel)
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A task's words on the card of a model: what the model is for, and how a stranger runs it; `{repository}` is where it was pushed to.
+    """A task's text on a model card: what the model is for, and how to run it. `{repository}` is where it was pushed to.
 
-    `program` is Python that reads the model alone, given it as `llm`. `loop` is the part of an infer recipe that names decoder and models,
-    under `loop_is`, with `passages` a search; `note` a sentence in its place.
+    `program` is Python that uses the model alone, as `llm`. `loop` is the part of an infer recipe that names decoder and models, introduced
+    by `loop_is`, with `passages` per search. `note` is a sentence for tasks without a loop.
     """
 
     purpose: str
@@ -49,11 +49,11 @@ def _no_passages(record: Any, edit: Callable[[Passage], Passage]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Generic[R]):
-    """What all tasks have; a file declares one of the kinds below.
+    """The fields that all tasks have. A file declares one of the kinds below.
 
-    `scores` are what a model is scored by on held-out rows. `card(recipe)` is given the values of the train recipe. `edit_passages` gives
-    a record with each of its passages edited; by it rows that are too long are shortened. `sub_model` says that the model plays a role
-    beside others that may be adapters of the same base.
+    `scores` are the metrics of a model on held-out rows. `card(recipe)` receives the values of the train recipe. `edit_passages` gives a
+    record with each of its passages edited, which is used to shorten rows that are too long. `sub_model` says that the model plays a role
+    next to other models, which may be adapters of the same base.
     """
 
     name: str
@@ -64,35 +64,35 @@ class Task(Generic[R]):
     edit_passages: Callable[[R, Callable[[Passage], Passage]], R] = _no_passages
     read_file: Callable[[Path, type[R]], list[R]] = _read_records
     sub_model: bool = False
-    method: str = "sft"  # a file of train/methods, where a recipe names none
+    method: str = "sft"  # a file of train/methods, the default for recipes
 
     def read(self, path: Path) -> list[R]:
-        """The records of a file. Raises RecordError naming file and line."""
+        """The records of a file. Raises RecordError naming the file and line."""
         return self.read_file(path, self.record)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptedTask(Task[R]):
-    """A task whose record is one prompt with one reply; `prompt` gives what the model reads."""
+    """A task whose record is one prompt with one reply. `prompt` gives the text that the model reads."""
 
     prompt: Callable[[R], Prompt | str]
     reply_kind: Literal["label", "answer", "query"]
 
     def reply(self, record: R) -> str:
-        """What the model should write, from the space or line break on that sets it off from the prompt; the end is not in it."""
+        """What the model should write, beginning with the space or line break after the prompt, without the end of sequence."""
         raise NotImplementedError
 
     def prompt_and_reply(self, record: R) -> tuple[str, str]:
-        """The prompt that inference will render, and the reply."""
+        """The prompt, as inference will render it, and the reply."""
         return self.prompt(record), self.reply(record)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judge(PromptedTask[J]):
-    """One of two labels, the positive one last, each with the space that sets it off from its prompt.
+    """A task with two labels, the positive one last, each with the space that separates it from its prompt.
 
-    An encoder reads the prompt's `pair`. `sample(text)` is any record whose prompt has `text` where its last free text is.
-    `threshold_option` names the decoders' option from which probability on the positive label counts.
+    An encoder reads the prompt's `pair`. `sample(text)` is a sample record whose prompt has `text` as its last free text.
+    `threshold_option` names the decoders' option for the probability at which the positive label is chosen.
     """
 
     labels: tuple[str, str]
@@ -109,7 +109,7 @@ class Judge(PromptedTask[J]):
 
 @dataclass(frozen=True, kw_only=True)
 class Writer(PromptedTask[R]):
-    """A text after a prompt; `score` compares what a model wrote with the records, by the names in `scores`, from 0 to 1."""
+    """A task to write a text after a prompt. `score` compares what a model wrote with the records, from 0 to 1, by names in `scores`."""
 
     write: Callable[[R], str]
     score: Callable[[Sequence[str], Sequence[R]], dict[str, float]]
@@ -122,7 +122,7 @@ class Writer(PromptedTask[R]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryTask(Task[Trajectory]):
-    """Paths of steps, written with control tokens by a generator that searches."""
+    """A task to write paths of steps with control tokens, for a generator that searches."""
 
     record: type[Trajectory] = Trajectory
     scores: tuple[str, ...] = ("action_validity", "stop_f1", "query_exact_match", "answer_exact_match")
@@ -130,14 +130,14 @@ class TrajectoryTask(Task[Trajectory]):
 
 @dataclass(frozen=True, kw_only=True)
 class PairTask(Task[R]):
-    """Two paths, `chosen` and `rejected`, of which a generator learns to find the first likelier."""
+    """A task with two paths, `chosen` and `rejected`. A generator learns to make the first more likely."""
 
     scores: tuple[str, ...] = ("accuracy",)
     method: str = "dpo"
 
 
 def edit_steps(path: Trajectory, edit: Callable[[Passage], Passage]) -> Trajectory:
-    """The path, of this turn and of earlier ones, with each passage that was found edited."""
+    """The path with each retrieved passage edited, in this turn and in earlier ones."""
 
     def edited(steps: Sequence[Step]) -> list[Step]:
         return [step.model_copy(update={"passages": [edit(passage) for passage in step.passages]}) for step in steps]
@@ -149,13 +149,13 @@ def edit_steps(path: Trajectory, edit: Callable[[Passage], Passage]) -> Trajecto
 
 
 def in_ra_isf(role: str, purpose: str, program: str) -> Callable[[Mapping[str, Any]], Card]:
-    """The card of one of RA-ISF's three sub-models: as an adapter it takes its role in the loop, beside the others' adapters."""
+    """The card of one of RA-ISF's three sub-models. As an adapter it plays its role in the loop, next to the other adapters."""
 
     def card(recipe: Mapping[str, Any]) -> Card:
         if recipe["strategy"] == "full" or recipe["family"] != "causal":
             return Card(purpose, program)
         loop = f"decoder: ra_isf\nllm:\n  base: {recipe['base']}\n  adapters:\n    {role}: {{repository}}"
-        loop_is = "In RA-ISF's loop. The base model plays the roles without an adapter; add yours beside this one:"
+        loop_is = "In RA-ISF's loop. The base model plays the roles without an adapter; add your adapters next to this one:"
         return Card(purpose, program, loop, loop_is, passages=5)
 
     return card
@@ -165,11 +165,11 @@ TASKS: PluginKind[Task[Any]] = PluginKind("task", "refinery.tasks", Task, "TASK"
 
 
 def load_task(name: str) -> Task[Any]:
-    """The task of a name in a recipe. Raises PluginError for one that is not there, or is none."""
+    """The task with the name in a recipe. Raises PluginError if there is no such task, or it is not a task."""
     return find(TASKS, name)
 
 
 def task_of(record: Record) -> Task[Any] | None:
-    """The task that ships whose rows these are."""
+    """The shipped task with rows of this type."""
     tasks = (find_installed(TASKS, name) for name in TASKS.shipped())
     return next((task for task in tasks if task.record is type(record)), None)

@@ -9,12 +9,12 @@ from refinery.tasks.base import Writer, in_ra_isf
 
 
 def decomposition_prompt(question: str) -> Prompt:
-    """What M_decom reads; it answers with the text of `render_sub_questions`."""
+    """The prompt of M_decom, which answers with the text of `render_sub_questions`."""
     return render_prompt("decomposition", question=question)
 
 
 def _score(written: Sequence[str], records: Sequence[Decomposition]) -> dict[str, float]:
-    """Accuracy is the share of lists that are equal; F1 is over the sub-questions of all lists."""
+    """Accuracy is the fraction of equal lists. F1 is over the sub-questions of all lists."""
     pairs = [(parse_sub_questions(text), record.sub_questions) for text, record in zip(written, records, strict=True)]
     shared = sum(len(set(predicted) & set(gold)) for predicted, gold in pairs)
     total = sum(len(set(predicted)) + len(set(gold)) for predicted, gold in pairs)

@@ -1,4 +1,4 @@
-"""RQ-RAG's generator tuned on pairs of its own paths (DPO, Rafailov et al. 2023): of two, the one that ends in a right answer is better."""
+"""RQ-RAG's generator, tuned on pairs of its own paths (DPO, Rafailov et al. 2023) to prefer the one that ends in a right answer."""
 
 from collections.abc import Callable
 
@@ -18,6 +18,6 @@ TASK = PairTask(
     control_tokens=RQ_RAG,
     edit_passages=_edited,
     card=lambda recipe: generator_card(
-        "Refines its own search queries by control tokens, searches and answers (RQ-RAG); tuned by DPO on its paths.", recipe
+        "Refines its own search queries with control tokens, searches and answers (RQ-RAG). Tuned with DPO on its own paths.", recipe
     ),
 )

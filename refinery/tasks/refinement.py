@@ -1,4 +1,4 @@
-"""RQ-RAG's generator: it refines its own queries by control tokens, searches and answers (Sec. 2.2)."""
+"""RQ-RAG's generator: it refines its own queries with control tokens, searches and answers (Sec. 2.2)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +11,12 @@ from refinery.tasks.base import Card, TrajectoryTask, edit_steps
 
 
 def _read(path: Path, record: type[Trajectory]) -> list[Trajectory]:
-    """Trajectories may be in the layout of RQ-RAG's release too."""
+    """Reads trajectories, which may also be in the layout of RQ-RAG's release."""
     return read_trajectories(path)
 
 
 def generator_card(purpose: str, recipe: Mapping[str, Any]) -> Card:
-    """The card of a generator, which is run in RQ-RAG's loop."""
+    """The card of a generator, which runs in RQ-RAG's loop."""
     options = f"{{max_depth: 2, format: {recipe['format']}, system_prompt: {recipe['system_prompt']}}}"
     return Card(purpose, loop=f"decoder: rq_rag\nllm: {{base: {{repository}}}}\noptions: {options}")
 
@@ -27,6 +27,6 @@ TASK = TrajectoryTask(
     edit_passages=edit_steps,
     read_file=_read,
     card=lambda recipe: generator_card(
-        "Refines its own search queries by control tokens (rewrite, decompose, disambiguate), searches, and answers (RQ-RAG).", recipe
+        "Refines its own search queries with control tokens (rewrite, decompose, disambiguate), searches and answers (RQ-RAG).", recipe
     ),
 )

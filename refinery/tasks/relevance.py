@@ -11,7 +11,7 @@ RELEVANT, IRRELEVANT = " relevant", " irrelevant"
 
 
 def relevance_prompt(question: str, passage: Passage) -> Prompt:
-    """What M_rel reads; it answers RELEVANT or IRRELEVANT."""
+    """The prompt of M_rel, which answers RELEVANT or IRRELEVANT."""
     return render_prompt("relevance", question=question, passage=passage).paired(_pair)
 
 

@@ -13,9 +13,9 @@ _GENERATOR = "zorowin123/rq_rag_llama2_7B"  # the authors' release
 
 
 def selection_prompt(path: Trajectory) -> Prompt:
-    """What a selector reads of a tree's path; it answers RIGHT or WRONG.
+    """The prompt of a selector for a tree's path. It answers RIGHT or WRONG.
 
-    Each query and the answer are one line, as the passages are, so that none of them can forge a search or another answer.
+    Each query, passage and answer is one line, so that none of them can fake a search or another answer.
     """
     *searches, answer = path.steps
     shown = [{"query": one_line(step.text), "evidence": evidence_text(step.passages)} for step in searches]
@@ -48,7 +48,7 @@ found = [Passage(id="p1", title="Lyon", text="Lyon is a city in France.")]
 steps = [Step(action="rewrite", text="country of Lyon", passages=found), Step(action="answer", text="France")]
 path = Trajectory(question_id="q1", question="Which country is Lyon in?", steps=steps)
 print(asyncio.run(llm.context(selection_prompt(path)).label_probs(TASK.labels)))""",
-        loop_is="In RQ-RAG's loop, beside a generator:",
+        loop_is="In RQ-RAG's loop, together with a generator:",
         loop=f"""\
 decoder: rq_rag
 llm: {{base: {_GENERATOR}}}

@@ -4,12 +4,12 @@ from refinery.contract.records import KnowledgeLabel
 from refinery.prompts.render import Prompt, render_prompt
 from refinery.tasks.base import Judge, in_ra_isf
 
-# Labels as the released data writes them (ra-isf README).
+# Labels as in the released data (ra-isf README).
 KNOW, UNKNOW = " know", " unknow"
 
 
 def knowledge_prompt(question: str) -> Prompt:
-    """What M_know reads; it answers KNOW or UNKNOW."""
+    """The prompt of M_know, which answers KNOW or UNKNOW."""
     return render_prompt("self_knowledge", question=question).paired(lambda values: (values["question"], ""))
 
 

@@ -1,4 +1,4 @@
-"""The calls of a prompt-only method (MIGRES, re-thinking or a baseline), as its student learns them from its teacher."""
+"""The calls of a prompt-only method (MIGRES, re-thinking or a baseline), which a student learns from a teacher."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from refinery.tasks.base import Card, Writer
 
 
 def _score(written: Sequence[str], records: Sequence[PromptCompletion]) -> dict[str, float]:
-    """Share of replies that are the teacher's, but for white space at their ends."""
+    """The fraction of replies that equal the teacher's, apart from white space at the ends."""
     right = [text.strip() == record.reply.strip() for text, record in zip(written, records, strict=True)]
     return {"accuracy": sum(right) / len(right)}
 
@@ -24,6 +24,6 @@ TASK = Writer(
         program="""\
 context = llm.context("Question: Which country is Lyon in?\\nAnswer:")  # in training, a prompt of the method that was distilled
 print(asyncio.run(context.generate(max_new_tokens=64)).text)""",
-        note="In its method's loop it takes the teacher's place: `llm: {base: {repository}}` beside the method's own `decoder`.",
+        note="In its method's loop it replaces the teacher: use `llm: {base: {repository}}` with the method's `decoder`.",
     ),
 )

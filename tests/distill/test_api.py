@@ -103,5 +103,5 @@ def test_a_wrong_argument_is_told_before_anything_is_asked(tmp_path, monkeypatch
 
 def test_a_folder_that_holds_a_run_is_refused(teacher, tmp_path):
     refinery.label(TEXTS[:1], task="decomposition", teacher=teacher, output_dir=tmp_path)
-    with pytest.raises(RefineryError, match="already holds a run. Pass --resume"):
+    with pytest.raises(RefineryError, match="already contains a run. Pass --resume"):
         refinery.label(TEXTS[:1], task="decomposition", teacher=teacher, output_dir=tmp_path)

@@ -68,7 +68,7 @@ def test_a_run_over_other_content_is_not_gone_on_with(recipe, tmp_path, server, 
     capsys.readouterr()
     assert main([str(path), "--resume"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"was begun with the same recipe over other content (changed: {changed})" in line
+    assert f"was started with the same recipe over other content (changed: {changed})" in line
 
 
 def test_another_checkpoint_under_the_same_name_is_not_gone_on_with(recipe, tmp_path, tiny_bases, capsys):

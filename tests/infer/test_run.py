@@ -153,7 +153,7 @@ def test_rq_rag_answers_with_a_checkpoint_that_has_them(recipe, tmp_path, tiny_m
 def test_a_run_in_the_way_is_refused(recipe, capsys):
     path = str(recipe(limit=1))
     assert (main([path]), main([path])) == (0, 2)
-    assert "already holds a run. Pass --resume to go on with it" in capsys.readouterr().err
+    assert "already contains a run. Pass --resume to continue it" in capsys.readouterr().err
 
 
 def test_a_dry_run_shows_every_option_and_loads_no_model(recipe, tmp_path, capsys):

@@ -142,10 +142,10 @@ def test_the_help_shows_commands_in_groups(refinery):
         (
             ["train", "recipes/demo/infer/rag.yaml"],
             2,
-            "is a recipe of another stage. Run it by: refinery infer recipes/demo/infer/rag.yaml",
+            "is a recipe of another stage. Run it with: refinery infer recipes/demo/infer/rag.yaml",
         ),
-        (["infer", "recipes/demo/train/relevance.yaml"], 2, "is a recipe of another stage. Run it by: refinery train"),
-        (["train", "recipes/demo/distill/relevance.yaml"], 2, "is a recipe of another stage. Run it by: refinery distill"),
+        (["infer", "recipes/demo/train/relevance.yaml"], 2, "is a recipe of another stage. Run it with: refinery train"),
+        (["train", "recipes/demo/distill/relevance.yaml"], 2, "is a recipe of another stage. Run it with: refinery distill"),
         (
             ["infer", "recipes/demo/infer/rq_rag.yaml", "options.max_dept=3"],
             2,
@@ -162,10 +162,10 @@ def test_the_help_shows_commands_in_groups(refinery):
         (["distill", "absent.yaml", "--dry-run"], 2, "error: absent.yaml: cannot be read"),
         (["infer", "recipes/demo/infer/rag.yaml", "decoder"], 2, "override 'decoder' is not of the form key=value."),
         (["infer", "recipes/demo/infer/rag.yaml", "decoder=rga", "--dry-run"], 2, "no decoder 'rga'. Did you mean 'rag'?"),
-        (["view", "absent"], 2, "error: absent: holds no run.json. Name the output_dir of a run."),
+        (["view", "absent"], 2, "error: absent: has no run.json. Name the output_dir of a run."),
         (["answer", "Who?", "--run", "absent"], 2, "error: absent: there is no such run, recipe or checkpoint."),
         (["answer", "Who?"], 2, "the following arguments are required: --run"),
-        (["push", "absent", "--to", "me/mine", "--dry-run"], 2, "error: absent: holds no run.json."),
+        (["push", "absent", "--to", "me/mine", "--dry-run"], 2, "error: absent: has no run.json."),
         (["push", "absent"], 2, "the following arguments are required: --to"),
     ],
 )

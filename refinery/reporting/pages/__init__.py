@@ -1,4 +1,4 @@
-"""The page of `refinery view --output`: what it holds (`content.py`), how it is written (`write.py`), and its template, style and scripts.
+"""The page of `refinery view --output`: its content (`content.py`), how it is written (`write.py`), its template, style and scripts.
 
-What fills it stands in each stage's `page.py`, since only a stage knows its rows.
+Each stage's `page.py` fills it, because only the stage knows its rows.
 """

@@ -1,7 +1,7 @@
-"""What a page holds, as the scripts in it read it. Every text may come from outside; the scripts show it as text and never as markup.
+"""The content of a page, in the form that its scripts read. Any text may come from outside, so the scripts never show it as markup.
 
-A row is a question. Each run has views of it (an infer run its selections, a distill run its labels), of which a table cell shows one,
-and a detail that is unpacked when the row is opened.
+A row is a question. Each run has several views of it (an infer run its selections, a distill run its labels), one of which is shown in
+a table cell, and a detail that is unpacked when the row is opened.
 """
 
 from collections.abc import Collection
@@ -12,9 +12,9 @@ from refinery.contract.records import Passage, Step
 
 
 class Node(TypedDict, total=False):
-    """Something that happened, and what came of it (`children`). `token` is the control token that opened it.
+    """An event and the events that followed from it (`children`). `token` is the control token that began it.
 
-    `hits` are numbers into the detail's passages with their retrieval score, `path` is the number of the finished path that ends here.
+    `hits` are indices into the detail's passages with their retrieval scores. `path` is the number of the finished path that ends here.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Node(TypedDict, total=False):
 
 
 class Selection(TypedDict):
-    """How one view chooses a path: the lowest or highest value, or the key whose values sum to the most."""
+    """How one view chooses a path: by the lowest or highest value, or by the key with the largest sum of values."""
 
     by: Literal["lowest", "highest", "sum"]
     values: list[float | None]
@@ -38,7 +38,7 @@ class Selection(TypedDict):
 
 
 class PromptCompletion(TypedDict, total=False):
-    """What was sent to a teacher and what it replied."""
+    """A request to a teacher and its reply."""
 
     prompt: list[tuple[str, str]]
     reply: str
@@ -46,7 +46,7 @@ class PromptCompletion(TypedDict, total=False):
 
 
 class Leaf(TypedDict):
-    """Where a path ends: its answer, the actions before it, and what the answer scores."""
+    """The end of a path: its answer, the actions before it, and the answer's score."""
 
     answer: str
     actions: list[str]
@@ -54,7 +54,7 @@ class Leaf(TypedDict):
 
 
 class RunDetail(TypedDict, total=False):
-    """What one run did with one question. `passages` are id, title, text and whether it is a gold one."""
+    """What one run did with one question. `passages` holds (id, title, text, whether it is a gold passage)."""
 
     facts: list[tuple[str, str]]
     nodes: list[Node]
@@ -65,21 +65,21 @@ class RunDetail(TypedDict, total=False):
 
 
 class Detail(TypedDict):
-    """One question; `runs` has None for a run that did not get to it."""
+    """One question. `runs` has None for a run that did not reach it."""
 
     facts: list[tuple[str, str]]
     runs: list[RunDetail | None]
 
 
 class Cell(TypedDict):
-    """What a table shows of one row in one view; a `score` from 0.5 on counts as right, None as not judged."""
+    """A table cell: one row in one view. A `score` of at least 0.5 counts as right, None as not judged."""
 
     text: str
     score: float | None
 
 
 class Row(TypedDict):
-    """One question: `cells` by run and view, None for a run without it."""
+    """One question. `cells` are by run and view, with None for a run without the question."""
 
     id: str
     text: str
@@ -88,7 +88,7 @@ class Row(TypedDict):
 
 
 class Run(TypedDict):
-    """A run: what it is called, its views, and the number of the one that it was made with."""
+    """A run: its name, its views, and the number of the view that it was made with."""
 
     name: str
     views: list[str]
@@ -96,14 +96,14 @@ class Run(TypedDict):
 
 
 class Passages:
-    """The passages of one detail, each once."""
+    """The passages of one detail, without repetitions."""
 
     def __init__(self, gold: Collection[str] = ()) -> None:
         self.rows: list[tuple[str, str, str, bool]] = []
         self._gold, self._numbers = gold, dict[tuple[str, str], int]()
 
     def number(self, passage: Passage) -> int:
-        """Where the passage stands in `rows`."""
+        """The index of the passage in `rows`."""
         key = (passage.id, passage.text)
         if key not in self._numbers:
             self._numbers[key] = len(self.rows)
@@ -112,7 +112,7 @@ class Passages:
 
 
 def step_node(step: Step, passages: Passages, *, scores: dict[str, float] | None = None) -> Node:
-    """A step of a trajectory; `scores` are the retrieval scores by passage id, where they are known."""
+    """A step of a trajectory. `scores` are the retrieval scores by passage id, if they are known."""
     node: Node = {"name": step.action, "token": token_for(step.action).token, "text": step.text}
     if step.passages:
         node["hits"] = [(passages.number(passage), (scores or {}).get(passage.id)) for passage in step.passages]

@@ -1,7 +1,7 @@
-"""Write a page: one HTML file that opens from disk, asks nothing of any server, and unpacks a question only when it is opened.
+"""Write a page: one HTML file that opens from disk, contacts no server, and unpacks a question only when it is opened.
 
-Rows are packed by the hundred as compressed JSON, so that ten thousand trees fit. The policy in the page allows its own style and
-script by their hashes and nothing else: what a passage or a teacher says cannot run, load or send anything.
+Rows are packed by the hundred as compressed JSON, so that ten thousand trees fit. The page's content security policy allows only its
+own style and script, by hash, so that text from a passage or a teacher cannot run, load or send anything.
 """
 
 import base64
@@ -23,9 +23,9 @@ _SCRIPTS = ("unpack.js", "state.js", "table.js", "tree.js", "detail.js", "main.j
 def write_page(
     path: Path, *, title: str, runs: Sequence[Run], rows: Iterable[tuple[Row, Detail]], total: int, words: dict[str, str], note: str
 ) -> int:
-    """Write the page of `rows`, `total` of them, which are taken one by one. Returns how many there were.
+    """Write the page of `rows`, of which there are `total`, reading them one by one. Returns how many there were.
 
-    `words` are what the page calls a row that is `right`, one that is `wrong`, and a `view`; `note` says what these mean. Raises
+    `words` are the page's words for a `right` row, a `wrong` row and a `view`. `note` explains them. Raises
     RunDirError when the file cannot be written.
     """
     folder = files("refinery.reporting.pages")
@@ -65,12 +65,12 @@ def _template() -> Any:
 
 
 def _hash_of(text: str) -> str:
-    """As a content security policy names an inline style or script."""
+    """The name of an inline style or script in a content security policy."""
     return "sha256-" + base64.b64encode(sha256(text.encode())).decode()
 
 
 def _packed(name: str, value: Any) -> str:
-    """A data block: base64 has no character that could end it. What JSON has no number for (infinity) is null."""
+    """A data block in base64, which has no character that could end it. Numbers that JSON lacks, such as infinity, become null."""
     from pydantic_core import to_json
 
     packed = base64.b64encode(gzip.compress(to_json(value, inf_nan_mode="null"), compresslevel=6, mtime=0)).decode()

@@ -111,7 +111,7 @@ def test_only_finished_shards_of_one_recipe_are_merged(shards, label, tmp_path):
     (shards[1] / "metrics.json").unlink()
     assert "shard-1: is unfinished. Resume it with --resume." in refused(out, shards)
     shutil.rmtree(shards[1])
-    assert "shard-1: holds no run.json." in refused(out, shards)
+    assert "shard-1: has no run.json." in refused(out, shards)
     assert not out.exists()
 
 

@@ -129,9 +129,7 @@ def test_a_run_of_an_older_version_is_refused(runs):
         compare(runs)
 
 
-@pytest.mark.parametrize(
-    ("stage", "said"), [("train", "is a train run. Name the output_dir of an infer run."), (None, "holds no run.json")]
-)
+@pytest.mark.parametrize(("stage", "said"), [("train", "is a train run. Name the output_dir of an infer run."), (None, "has no run.json")])
 def test_what_is_no_infer_run_is_refused(tmp_path, stage, said):
     if stage:
         write_json(tmp_path / "run.json", {"stage": stage})

@@ -438,7 +438,7 @@ def test_sigterm_lets_a_question_in_flight_be_answered_and_ends_cleanly(process,
         (["--host", "0.0.0.0"], "others can reach this"),
         (["--api-key-env", "NOT_SET_ANYWHERE"], "this variable is not set"),
         (["--api-key-env", "sk-abcdefgh12345678"], "--api-key-env: is not the name of an environment variable"),
-        (["--port", "taken"], "cannot be listened on"),
+        (["--port", "taken"], "cannot bind to this address"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(tmp_path, capsys, arguments, message):

@@ -105,8 +105,8 @@ def test_a_recipe_may_choose_no_template_or_another(tmp_path):
         (None, "cannot be read"),
         ("{{ raise_exception('no users') }}", "no users"),
         ("{% if %}", "Expected"),
-        ("Hello.", "the user's message is not in what it renders"),
-        ("{{ messages[0]['content'] }}", "the assistant's message is not in what it renders"),
+        ("Hello.", "it leaves out the user's message"),
+        ("{{ messages[0]['content'] }}", "it leaves out the assistant's message"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_refused(tmp_path, text, told):

@@ -155,9 +155,9 @@ def test_an_official_inference_sequence_is_read_back(control_tokenizer):
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (["[EOS]"], r"token 0: control token '\[EOS\]' cannot stand here"),
-        (["[S_Rewritten_Query]", "[A_Response]"], r"token 1: control token '\[A_Response\]' cannot stand here"),
-        (["[R_Evidences]", "[/R_Evidences]"], r"token 1: control token '\[/R_Evidences\]' cannot stand here"),
+        (["[EOS]"], r"token 0: control token '\[EOS\]' is not allowed here"),
+        (["[S_Rewritten_Query]", "[A_Response]"], r"token 1: control token '\[A_Response\]' is not allowed here"),
+        (["[R_Evidences]", "[/R_Evidences]"], r"token 1: control token '\[/R_Evidences\]' is not allowed here"),
         (["[A_Response]", "[EOS]", "[S_Rewritten_Query]"], "token 2: the step opened here is not closed"),
     ],
 )

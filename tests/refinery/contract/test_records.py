@@ -68,7 +68,7 @@ def test_utf16_is_named(tmp_path, encoding):
 def test_a_json_array_is_named_whether_on_one_line_or_many(tmp_path, indent):
     path = tmp_path / "passages.jsonl"
     path.write_text(json.dumps([PASSAGE.model_dump()], indent=indent))
-    with pytest.raises(RecordError, match=r":1: begins a JSON array\. Write one object a line"):
+    with pytest.raises(RecordError, match=r":1: begins a JSON array\. Write one object per line"):
         read_records(path, Passage)
 
 

@@ -131,12 +131,12 @@ def test_unescaped_tokens_of_a_foreign_row_stay_text():
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        (("Q",), "row 1: its messages are not user and assistant in turn. Leave the row out."),
-        (("Q", "plain"), "row 1: the last message opens with no control token, so it trains no search."),
+        (("Q",), "row 1: its messages do not alternate between user and assistant. Leave the row out."),
+        (("Q", "plain"), "row 1: the last message does not start with a control token, so it trains no search."),
         (("Q", "[A_Response]\nLyon"), r"row 1: no \[EOS\] closes 'Lyon'."),
-        (("Q", "[A_Response]\nLyon\n[EOS] more"), "row 1: 'more' stands where a step must open."),
+        (("Q", "[A_Response]\nLyon\n[EOS] more"), "row 1: expected the start of a step, found 'more'."),
         (("Q", "[S_Rewritten_Query]\nq\n[EOS][R_Evidences]\nTitle: x"), r"row 1: no \[/R_Evidences\] closes 'Title: x'."),
-        (("Q", "[A_Response]\nLyon\n[EOS][R_Evidences]\n[/R_Evidences]"), "stands where a step must open."),
+        (("Q", "[A_Response]\nLyon\n[EOS][R_Evidences]\n[/R_Evidences]"), "expected the start of a step"),
     ],
 )
 def test_a_row_that_is_no_trajectory_says_why(contents, message):
@@ -156,7 +156,10 @@ def test_a_file_is_read_in_either_layout(tmp_path):
     [
         ("", "rows.jsonl: has no rows. It should hold one Trajectory per line."),
         ('{"id": "a", "dataset": "b", "messages": [{"role": "tool", "content": ""}]}', "rows.jsonl:1: field 'messages.0.role'"),
-        ('{"id": "a", "dataset": "b", "messages": [{"role": "user", "content": ""}]}', "rows.jsonl: row 1: its messages are not user"),
+        (
+            '{"id": "a", "dataset": "b", "messages": [{"role": "user", "content": ""}]}',
+            "rows.jsonl: row 1: its messages do not alternate between user",
+        ),
         ('{"question_id": "a"}', "rows.jsonl:1: field 'question': Field required. Expected a Trajectory row."),
     ],
 )

@@ -70,7 +70,7 @@ class ForgetfulTokenizer:
 
 
 def test_a_tokenizer_that_loses_trained_text_is_refused():
-    with pytest.raises(UnwritableError, match="does not decode the trained text 'Besançon'; it gives 'Besanon'"):
+    with pytest.raises(UnwritableError, match="does not reproduce the trained text 'Besançon'; it decodes to 'Besanon'"):
         encode([Segment("Besançon", "answer", trained=True)], ForgetfulTokenizer())
 
 

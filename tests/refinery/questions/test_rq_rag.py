@@ -23,4 +23,6 @@ def test_earlier_turns_are_the_history_without_their_searches(read_rows):
 
 
 def test_a_row_that_is_no_dialogue_is_named(fault):
-    assert fault("rq_rag", ROW, ROW | {"messages": [said("user", "Who?")]}).startswith("rows.jsonl: row 2: its messages are not user")
+    assert fault("rq_rag", ROW, ROW | {"messages": [said("user", "Who?")]}).startswith(
+        "rows.jsonl: row 2: its messages do not alternate between user"
+    )

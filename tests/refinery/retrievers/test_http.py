@@ -233,8 +233,8 @@ def test_a_server_keeps_its_searches_where_it_was_told_to(tmp_path, passages):
         (["--host", "0.0.0.0"], "others can reach this"),
         (["--api-key-env", "NOT_SET_ANYWHERE"], "this variable is not set"),
         (["--api-key-env", "sk-abcdefgh12345678"], "--api-key-env: is not the name of an environment variable"),
-        (["--port", "taken"], "cannot be listened on"),
-        (["--port", "99999"], "cannot be listened on"),
+        (["--port", "taken"], "cannot bind to this address"),
+        (["--port", "99999"], "cannot bind to this address"),
     ],
     ids=["host", "variable", "key", "taken port", "no port"],
 )

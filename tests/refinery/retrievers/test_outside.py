@@ -69,6 +69,6 @@ def test_an_index_folder_cannot_name_a_module_to_run(my_lab, passages, tmp_path)
     build_index(tmp_path / "passages.jsonl", tmp_path / "index", RetrieverConfig(name="bm25"))
     manifest = tmp_path / "index" / "index.json"
     manifest.write_text(manifest.read_text().replace('"bm25"', '"my_lab.colbert:build"'))
-    with pytest.raises(PluginError, match="a file cannot name a module to run"):
+    with pytest.raises(PluginError, match="a file must not name a module to run"):
         load_retriever_config(tmp_path / "index")
     assert not (tmp_path / "was_run").exists()

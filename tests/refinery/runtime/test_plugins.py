@@ -116,7 +116,7 @@ def test_a_fault_inside_the_module_is_told_with_its_line(lab, fault):
 
 @pytest.mark.parametrize("name", [":read", "json:"])
 def test_half_a_name_is_told_its_form(name):
-    with pytest.raises(PluginError, match="is neither a module's name nor module:attribute"):
+    with pytest.raises(PluginError, match="is neither a module name nor module:attribute"):
         plugins.find(GAUGES, name)
 
 

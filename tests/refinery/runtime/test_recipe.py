@@ -51,7 +51,7 @@ def test_a_recipe_is_read_with_its_defaults(recipe):
         (GOOD + "  nam: 5", "retriever.nam: unknown key. Did you mean 'name'? Known: name, passages_per_query."),
         (GOOD + "searches: [{nam: x}]", "searches.0.nam: unknown key. Did you mean 'name'?"),
         (GOOD + "zzz: 1", "zzz: unknown key. Known: "),
-        ("learning_rate: 1", "output_dir: is missing, and has no default."),
+        ("learning_rate: 1", "output_dir: is missing and has no default."),
         (GOOD + "learning_rate: fast", "learning_rate: Input should be a valid number"),
         (GOOD + "learning_rate: -1", "learning_rate: Input should be greater than 0 (got -1)."),
         ("output_dir: x\nretriever: bm25", "retriever: Input should be"),
@@ -99,7 +99,7 @@ def test_the_last_override_wins(recipe):
     [
         ("learning_rate", "override 'learning_rate' is not of the form key=value"),
         ("=3", "override '=3' is not of the form key=value"),
-        ("output_dir.name=3", "'output_dir' is a value, not a part with keys of its own"),
+        ("output_dir.name=3", "'output_dir' is a value, not a part with keys"),
         ("learning_rat=3", "learning_rat: unknown key. Did you mean 'learning_rate'?"),
         ("searches=[{name: dense", "override 'searches=[{name: dense'"),
     ],
@@ -117,7 +117,7 @@ def test_bad_yaml_is_named_by_line(recipe):
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "- a list\n", "a sentence"])
 def test_a_file_without_keys_is_refused(recipe, text):
-    with pytest.raises(RecipeError, match="holds no keys. A recipe is a YAML mapping"):
+    with pytest.raises(RecipeError, match="has no keys. A recipe is a YAML mapping"):
         recipe(text)
 
 

@@ -22,7 +22,7 @@ def test_a_new_run_records_its_recipe_and_versions(tmp_path):
 
 def test_a_run_in_the_way_is_refused(tmp_path):
     open_run(ExampleRecipe(), tmp_path, stage="train", resume=False).begin()
-    with pytest.raises(RunDirError, match="already holds a run. Pass --resume to go on with it, or output_dir="):
+    with pytest.raises(RunDirError, match="already contains a run. Pass --resume to continue it, or output_dir="):
         open_run(ExampleRecipe(), tmp_path, stage="train", resume=False)
 
 
@@ -42,7 +42,7 @@ def test_an_unfinished_run_has_no_metrics(tmp_path):
 
 def test_resuming_with_another_recipe_is_refused(tmp_path):
     open_run(ExampleRecipe(), tmp_path, stage="train", resume=False).write_metrics({})
-    with pytest.raises(RunDirError, match=r"was begun with another recipe \(changed: learning_rate\)"):
+    with pytest.raises(RunDirError, match=r"was started with another recipe \(changed: learning_rate\)"):
         open_run(ExampleRecipe(learning_rate=2.0), tmp_path, stage="train", resume=True)
 
 
@@ -65,7 +65,7 @@ def test_a_refused_run_leaves_the_earlier_record_alone(tmp_path):
 
 
 def test_a_directory_without_a_run_is_named(tmp_path):
-    with pytest.raises(RunDirError, match=r"holds no run\.json. Name the output_dir of a run"):
+    with pytest.raises(RunDirError, match=r"has no run\.json. Name the output_dir of a run"):
         read_run(tmp_path)
 
 

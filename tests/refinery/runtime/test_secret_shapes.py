@@ -16,14 +16,14 @@ SECRETS = [
     ("teacher.api_key_env", f"gsk_{HIDDEN}", "is not the name of an environment variable"),
     ("teacher.api_key_env", f"{HIDDEN}0123456789ab", "is not the name of an environment variable"),
     ("teacher.api_key_env", [HIDDEN], "is not the name of an environment variable"),
-    ("teacher.base_url", f"http://user:{HIDDEN}@127.0.0.1:9/v1", "holds a URL with a user name, password or key in it"),
-    ("teacher.base_url", ["http://127.0.0.1:9/v1", f"http://{HIDDEN}@127.0.0.1:9/v1"], "holds a URL with a user name, password or key"),
-    ("teacher.base_url", f"user:{HIDDEN}@127.0.0.1:9/v1", "holds a URL with a user name, password or key in it"),
+    ("teacher.base_url", f"http://user:{HIDDEN}@127.0.0.1:9/v1", "contains a URL with a user name, password or key in it"),
+    ("teacher.base_url", ["http://127.0.0.1:9/v1", f"http://{HIDDEN}@127.0.0.1:9/v1"], "contains a URL with a user name, password or key"),
+    ("teacher.base_url", f"user:{HIDDEN}@127.0.0.1:9/v1", "contains a URL with a user name, password or key in it"),
     ("teacher.base_url", f"http://127.0.0.1:9/v1?code={HIDDEN}", "contains user information or a query"),
-    ("teacher.model", f"sk-ant-{HIDDEN}", "holds what looks like a key"),
-    ("retriever.options.url", f"https://user:{HIDDEN}@127.0.0.1:9/retrieve", "holds a URL with a user name, password or key in it"),
-    ("retriever.options.url", f"https://127.0.0.1:9/retrieve?token={HIDDEN}", "holds a URL with a user name, password or key in it"),
-    ("student", f"https://user:{HIDDEN}@hub.example/model", "holds a URL with a user name, password or key in it"),
+    ("teacher.model", f"sk-ant-{HIDDEN}", "contains what looks like a key"),
+    ("retriever.options.url", f"https://user:{HIDDEN}@127.0.0.1:9/retrieve", "contains a URL with a user name, password or key in it"),
+    ("retriever.options.url", f"https://127.0.0.1:9/retrieve?token={HIDDEN}", "contains a URL with a user name, password or key in it"),
+    ("student", f"https://user:{HIDDEN}@hub.example/model", "contains a URL with a user name, password or key in it"),
 ]
 
 

@@ -53,7 +53,7 @@ def test_every_recipe_and_accelerate_file_ships():
 def test_a_recipe_that_is_not_here_is_the_one_that_ships_and_the_log_says_so_once(caplog):
     caplog.set_level(logging.INFO)
     assert read_yaml(BM25) == read_yaml(PROJECT / BM25)
-    assert caplog.messages == [f"{BM25} is not in the working directory: using the one that ships, {PROJECT / BM25}"]
+    assert caplog.messages == [f"{BM25} is not in the working directory: using the shipped file, {PROJECT / BM25}"]
 
 
 def test_a_file_of_that_name_that_is_here_comes_first():
