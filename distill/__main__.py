@@ -16,7 +16,7 @@ DESCRIPTION = "Label questions with a teacher: self-knowledge, relevance, decomp
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage from the command line; `merge OUT RUN...` joins the runs of shards."""
+    """Run the stage from the command line; `merge OUT RUN...` joins the runs of all shards."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["merge"]:
         return _merge(arguments[1:])
@@ -39,7 +39,7 @@ def _preview(recipe: DistillRecipe) -> None:
 
 def _merge(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="refinery distill merge", description="Join the runs of shards into one.")
-    parser.add_argument("out", type=Path, metavar="OUT", help="the joined run's folder")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder of the joined run")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of each shard")
     parsed = parser.parse_args(arguments)
 

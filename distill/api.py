@@ -1,4 +1,4 @@
-"""Labelling in the public Python API: `refinery.label(questions, task=..., teacher=...)`."""
+"""The part of the public Python API that labels: `refinery.label(questions, task=..., teacher=...)`."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,14 +15,15 @@ from refinery.runtime.background_loop import await_in_background, run_in_backgro
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.recipe import build_recipe, changed_values
 
-_WHERE = "label"  # what opens messages about its arguments
+_WHERE = "label"  # the prefix of messages about its arguments
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels, in the order of their questions, of which one may have several or none.
+    """The labels, in the order of their questions. A question may have several labels or none.
 
-    `rejected` says by question id why one got none, and `metrics` counts rows, labels, calls, tokens and cost as a run's metrics.json does.
+    `rejected` says, by question id, why a question got no label. `metrics` counts rows, labels, calls, tokens and cost, as a run's
+    metrics.json does.
     """
 
     rows: list[Record]
@@ -39,10 +40,10 @@ def label(
     resume: bool = False,
     **changes: Any,
 ) -> Labels:
-    """Label questions by a task of distill/tasks (or one of your own, `my_lab.difficulty`), such as `relevance` or `decomposition`.
+    """Label questions with a task from distill/tasks, such as `relevance` or `decomposition`, or with your own (`my_lab.difficulty`).
 
-    `questions` are a file, or texts, or Questions where the task needs their answers or passages. `teacher` is a model's name at OpenAI, or
-    an endpoint's values; `changes` are any other key of a distill recipe:
+    `questions` is a file, a list of texts, or a list of Questions if the task needs their answers or passages. `teacher` is the name of
+    an OpenAI model, or the values of an endpoint; `changes` may set any other key of a distill recipe:
 
         labels = refinery.label(["Where was Dune's director born?"], task="decomposition", teacher="gpt-4.1-mini")
         print(labels.rows[0].sub_questions, labels.metrics["teacher"]["cost_usd"])
@@ -50,10 +51,11 @@ def label(
         refinery.label("questions.jsonl", task="relevance", retriever={"passages": "passages.jsonl"}, options={"judge": "list"},
                        teacher={"base_url": "http://localhost:8000/v1", "model": "qwen3"}, output_dir="runs/labels", max_cost_usd=5)
 
-    With an `output_dir` the run stays, as `refinery distill` leaves it: labels to train on, and every reply, so that `resume=True` pays
-    only for what is new. Without one nothing is kept but what is returned. Raises RecipeError for a wrong key or a part that the task
-    needs, RecordError for the questions, RunDirError for a folder that holds a run already, and LLMError for an endpoint that takes no
-    requests, a `max_cost_usd` that is reached, or more rejected rows than `max_failure_share` allows (a fifth).
+    With an `output_dir` the run is stored as `refinery distill` would store it: labels to train on, and every reply, so that
+    `resume=True` pays only for new requests. Without one, only the returned values remain. Raises RecipeError for a wrong key or a
+    missing part that the task needs, RecordError for invalid questions, RunDirError for a folder that already contains a run, and
+    LLMError if the endpoint does not accept requests, `max_cost_usd` is reached, or more rows are rejected than `max_failure_share`
+    allows (20% by default).
     """
     return run_in_background(_label(questions, task, teacher, output_dir, resume, changes))
 
@@ -67,11 +69,11 @@ async def alabel(
     resume: bool = False,
     **changes: Any,
 ) -> Labels:
-    """`label`, for a caller on an event loop that must go on meanwhile. Raises what `label` raises.
+    """Label without blocking the caller's event loop. Raises the same errors as `label`.
 
         labels = await refinery.alabel(["Where was Dune's director born?"], task="decomposition", teacher="gpt-4.1-mini")
 
-    Cancelling it sends no further request.
+    Canceling it sends no further requests.
     """
     return await await_in_background(_label(questions, task, teacher, output_dir, resume, changes))
 
@@ -111,5 +113,5 @@ def _folder(output_dir: str | Path | None) -> Generator[Path]:
 
 
 def _name_of(questions: Sequence[Question]) -> str:
-    """The file, beside their labels, of questions given in memory: no other questions have its name."""
+    """The name of the file, next to the labels, for questions given in memory; it is unique to these questions."""
     return f"questions_{text_fingerprint(question.model_dump_json() for question in questions)}.jsonl"

@@ -1,6 +1,6 @@
-"""What may be wrong with a run's labels though every row is well formed; it is reported, and no row is dropped for it.
+"""Report what may be wrong with a run's labels even if every row is well formed. Guards never drop a row.
 
-Fed row by row, so that a run may stream: what is kept of a million questions is a hash each, and counters.
+They are fed row by row, so that a run can stream: for a million questions they store one hash each, and counters.
 """
 
 import random
@@ -23,15 +23,15 @@ from refinery.text import normalize_answer
 EXAMPLES = 5
 _LENGTHS_KEPT = 10_000
 _PERCENTILES = (50, 90, 99, 100)
-# Answers that say nothing where they turn up in a query.
+# Answers that mean nothing if they appear in a query.
 _NOT_TELLING = {"", "yes", "no", "true", "false"}
 
 
 class Guards:
     """The guards of one run.
 
-    `evaluation_sets` are files of `reader` whose questions must not be trained on; `tokenizer` (the student's) and `max_length` (what
-    training will allow) turn on the guard of length. `learned` is the task that a label task from outside brings for its records.
+    `evaluation_sets` are files in the schema of `reader` whose questions must not be trained on. The student's `tokenizer` and training's
+    `max_length` turn on the guard against long rows. `learned` is the task that a third-party label task declares for its records.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Guards:
         self._lengths = _Lengths(tokenizer, max_length, learned) if tokenizer is not None else None
 
     def add(self, question: Any, records: Sequence[Record]) -> None:
-        """One question (or one row of a task that writes questions) and what it was labelled with; a rejected one has no records."""
+        """Add one question (or one row of a task that writes questions) with its records; a rejected one has no records."""
         if not records:
             return
         for asked in [record for record in records if isinstance(record, Question)] or [question]:
@@ -68,7 +68,7 @@ class Guards:
                 self._lengths.add(record)
 
     def report(self) -> dict[str, Any]:
-        """Counts, which those of other shards can be added to; what was not asked for is not in it."""
+        """The counts, which can be added to those of other shards; guards that are turned off are left out."""
         report: dict[str, Any] = {
             "rows": self._rows,
             "label_balance": dict(self._labels),
@@ -80,14 +80,14 @@ class Guards:
 
 
 def _labels(record: Record) -> list[str]:
-    """What a model would be trained to choose: the label of a row, or the actions of a trajectory."""
+    """What a model would learn to choose: the label of a row, or the actions of a trajectory."""
     if isinstance(record, Trajectory):
         return [step.action for step in record.steps]
     return [record.label] if isinstance(record, JudgeLabel) else []
 
 
 class _Leaks:
-    """Trajectories whose search holds the gold answer before anything that the model had read did."""
+    """Trajectories with a query that contains the gold answer before the model has read it anywhere."""
 
     def __init__(self) -> None:
         self._trajectories, self._leaking = 0, 0
@@ -104,7 +104,7 @@ class _Leaks:
 
 
 def _leaks(question: Question, trajectory: Trajectory) -> bool:
-    if question.choices:  # each answer stands in the prompt
+    if question.choices:  # the prompt contains every answer
         return False
     read = _words(" ".join([*(question.history or []), question.text]))
     answers = [answer for answer in map(_words, question.answers) if answer.strip() not in _NOT_TELLING and answer not in read]
@@ -117,12 +117,12 @@ def _leaks(question: Question, trajectory: Trajectory) -> bool:
 
 
 def _words(text: str) -> str:
-    """Normalised words between spaces, so that `in` finds whole words."""
+    """Normalized words between spaces, so that `in` finds whole words."""
     return f" {normalize_answer(text)} "
 
 
 class Duplicates:
-    """How many questions were asked before, after normalisation."""
+    """How many questions equal an earlier one after normalization."""
 
     def __init__(self) -> None:
         self._hashes = array("q")
@@ -132,18 +132,18 @@ class Duplicates:
         self._hashes.append(hash(normalize_answer(text)))
 
     def report(self) -> dict[str, Any]:
-        """Questions, and those beyond the first of their kind."""
+        """The number of questions, and of those that repeat an earlier one."""
         import numpy as np
 
         hashes = np.frombuffer(self._hashes, dtype=np.int64) if self._hashes else np.empty(0)
-        hashes.sort()  # in place: a copy of a million is memory that a stream has no other use for
+        hashes.sort()  # in place, to save the memory of a copy
         return {"questions": len(self._hashes), "duplicates": int(np.count_nonzero(hashes[1:] == hashes[:-1]))}
 
 
 class _Overlap:
-    """Questions that are in an evaluation set: the same after normalisation, or nearly (Jaccard of their words >= 0.8).
+    """Questions that are also in an evaluation set: equal after normalization, or nearly so (Jaccard similarity of their words >= 0.8).
 
-    Candidates are found by prefix filtering: two sets that similar share one of their rarest words (Chaudhuri et al., ICDE 2006).
+    Candidates are found by prefix filtering: sets of this similarity share one of their rarest words (Chaudhuri et al., ICDE 2006).
     """
 
     def __init__(self, evaluation: Iterable[Question]) -> None:
@@ -169,7 +169,7 @@ class _Overlap:
             _keep(self._examples, question.id)
 
     def report(self) -> dict[str, Any]:
-        """Counts and a few ids."""
+        """The counts and a few ids."""
         return {"questions": self._questions, "same": self._same, "nearly_the_same": self._near, "examples": self._examples}
 
     def _has_near(self, words: frozenset[str]) -> bool:
@@ -183,7 +183,7 @@ class _Overlap:
 
 @dataclass
 class _Lengths:
-    """Tokens of a training row, of a random sample of them: a tokenizer is slower than a run that replays its store."""
+    """The number of tokens per training row, over a random sample, because tokenizing every row is slower than replaying a store."""
 
     tokenizer: Tokenizer
     max_length: int | None
@@ -194,7 +194,7 @@ class _Lengths:
 
     def add(self, record: Record) -> None:
         self.rows += 1
-        # Reservoir sampling: the place is drawn before the row is read, so most rows of a long run are never tokenised.
+        # Reservoir sampling: the position is drawn before the row is read, so most rows of a long run are never tokenized.
         place = len(self.lengths) if len(self.lengths) < _LENGTHS_KEPT else self.rng.randrange(self.rows)
         if place < _LENGTHS_KEPT:
             self.lengths[place : place + 1] = [num_tokens(record, self.tokenizer, self.learned)]
@@ -211,9 +211,9 @@ class _Lengths:
 
 
 def num_tokens(record: Record, tokenizer: Tokenizer, learned: Task[Any] | None = None) -> int:
-    """Tokens of a record as training writes it; a control token counts as one, whether or not the tokenizer has it yet.
+    """The number of tokens of a record in training. A control token counts as one, even if the tokenizer does not have it yet.
 
-    Raises RecordError for a record that no task learns.
+    Raises RecordError for a record from which no task learns.
     """
     if isinstance(record, Preference):
         return max(num_tokens(path, tokenizer) for path in (record.chosen, record.rejected))
@@ -225,12 +225,12 @@ def num_tokens(record: Record, tokenizer: Tokenizer, learned: Task[Any] | None =
 
 
 def _text(record: Record, learned: Task[Any] | None) -> str:
-    """What is read and written of a record that is no path; of a question, what is asked."""
+    """The text that is read and written for a record that is not a path; for a question, its text."""
     if isinstance(record, Question):
         return record.text
     task = learned if learned and learned.record is type(record) else task_of(record)
     if not isinstance(task, PromptedTask):
-        raise RecordError(f"student: no task learns a {type(record).__name__}, so its length in training is not known. Leave it out.")
+        raise RecordError(f"student: no task learns from a {type(record).__name__}, so its length is unknown. Leave out `student`.")
     return "".join(task.prompt_and_reply(record))
 
 

@@ -1,4 +1,4 @@
-"""What a labelling task works with: the teacher, the target model, the retriever, and the recipe."""
+"""What a labeling task works with: the teacher, the target model, the retriever, and the recipe."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from refinery.runtime.recipe import recipe_hash
 
 @dataclass
 class LabelContext:
-    """The parts that the recipe configured; a task's `needs` says which it uses, and `run` has checked that they are there.
+    """The parts that the recipe configures. A task's `needs` names the ones it uses, and `run` has checked that they exist.
 
     `target` is a local model, or a Teacher over `target_endpoint`.
     """
@@ -36,13 +36,13 @@ class LabelContext:
     _sources: dict[tuple[tuple[str, ...], bool], dict[str, Any]] = field(default_factory=dict)
 
     async def search(self, query: str, question: Question, *, k: int | None = None) -> list[Passage]:
-        """The `k` passages (the recipe's number by default) for a query, best first; kept in the store like a paid reply.
+        """The `k` passages (by default `passages_per_query`) for a query, best first; stored like a paid reply.
 
-        Raises RejectedRow when the search cannot be made.
+        Raises RejectedRow if the search fails.
         """
         assert self.retriever is not None
         k = k or self.recipe.passages_per_query
-        # A retriever without a revision searches what the question brings; nothing outside can change under it.
+        # A retriever without a revision searches the question's own passages, so there is nothing outside that could change.
         revision = self.retriever.revision if self.store else None
         if revision is None or self.store is None:
             return [hit.passage for hit in await self._hits(query, question, k)]
@@ -62,17 +62,17 @@ class LabelContext:
 
     @cached_property
     def predictions(self) -> Predictions:
-        """What the recipe's infer runs answered."""
+        """The predictions of the recipe's infer runs."""
         return Predictions(self.recipe.runs)
 
     def take_quota(self, group: str) -> bool:
-        """Whether a group of rows has fewer than the option `most_per_group` allows; then it has one more now."""
+        """Whether a group of rows may have one more, by the option `most_per_group`; it also counts the row."""
         most = self.options.most_per_group
         self._rows_of_group[group] += 1
         return most is None or self._rows_of_group[group] <= most
 
     def provenance(self, *prompts: str, asked: RequestLog | None = None, target: bool = False) -> Provenance:
-        """Where a row comes from: the prompts used, and what was asked of the teacher, or of the `target`."""
+        """The provenance of a row: its prompts, and its requests to the teacher or to the `target`."""
         source, asked = self._sources.get((prompts, target)), asked or RequestLog()
         if source is None:
             source = self._sources[prompts, target] = self._source(prompts, target)
@@ -85,7 +85,7 @@ class LabelContext:
         )
 
     def _source(self, prompts: tuple[str, ...], target: bool) -> dict[str, Any]:
-        """What the rows made with these prompts share."""
+        """The provenance that all rows made with these prompts share."""
         recipe = self.recipe
         endpoint = recipe.target_endpoint if target else recipe.teacher
         model = endpoint.model if endpoint and prompts else recipe.target.base if target and recipe.target else None

@@ -1,6 +1,6 @@
 """What a label task declares, and how it is found by its name.
 
-A task is one file with a `LABEL_TASK`; `task: my_lab.difficulty` in a recipe finds it outside this project too:
+A task is one file that declares `LABEL_TASK`. With `task: my_lab.difficulty`, a recipe can name one outside this project:
 
     class Options(Recipe):
         examples: Literal["zero", "few"] = "zero"
@@ -36,12 +36,12 @@ def _write_nothing(recipe: Any, folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LabelTask(Generic[OptionsT]):
-    """What a row is labelled with, and what that takes.
+    """How rows are labeled, and what that requires.
 
-    `label(row, context)` gives one row's records, from what a LabelContext holds; it raises RejectedRow for a row that cannot be labelled.
-    `needs(options)` names the keys of the recipe that must be there. A row is a question of the recipe, or what `rows(recipe)` draws from
-    elsewhere: an object with an `id` and a `split`. `write_inputs(recipe, folder)` adds to the run what its rows refer to. `learned` is
-    the task that a model learns from the records, where no task that ships does.
+    `label(row, context)` returns one row's records, using the parts in a LabelContext; it raises RejectedRow for a row that cannot be
+    labeled. `needs(options)` names the required recipe keys. A row is a question of the recipe, or an object with an `id` and a `split`
+    that `rows(recipe)` yields. `write_inputs(recipe, folder)` adds to the run what its rows refer to. `learned` is the task that a model
+    learns from the records, if no built-in task learns from them.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]

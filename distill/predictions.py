@@ -1,4 +1,4 @@
-"""What finished infer runs answered, looked up by question; of each prediction only its place in its file is kept in memory."""
+"""Look up the predictions of finished infer runs by question. Only the file offset of each prediction is kept in memory."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +19,11 @@ class Predictions:
         self._places: dict[str, list[tuple[Path, int]]] = {}
         for run in runs:
             if read_run(run)["stage"] != "infer" or not RunDir(run).finished:
-                raise RunDirError(f"{run}: is not a finished infer run. Name the output_dir of one that has come to its end.")
+                raise RunDirError(f"{run}: is not a finished infer run. Name the output_dir of a finished one.")
             self._index(run / PREDICTIONS_FILE)
 
     def of(self, question: Question) -> list[Prediction]:
-        """Each run's prediction, in the order of the runs. Raises RejectedRow where no run was asked the question."""
+        """Each run's prediction for a question, in the order of the runs. Raises RejectedRow if no run has one."""
         if question.id not in self._places:
             raise RejectedRow("not_decoded", f"no run has an answer to question {question.id}")
         return [_read(path, offset) for path, offset in self._places[question.id]]

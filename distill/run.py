@@ -1,7 +1,7 @@
-"""Run one labelling task over all questions: each is one coroutine straight through, every one is accounted for.
+"""Run one labeling task over all questions. Each question is one coroutine, and every one is accounted for.
 
-Rows stream in and out, so that a million of them take no more memory than ten thousand. Nothing of a run is kept but the effect store and
-the files: a rerun replays the store and writes the same files again.
+Rows stream in and out, so a million of them take no more memory than ten thousand. A run's only state is the reply store and its files: a
+rerun replays the store and writes the same files again.
 """
 
 import errno
@@ -18,13 +18,13 @@ from typing import Any
 from distill.guards import Guards
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
-from distill.labelling import label_all
+from distill.labeling import label_all
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.stores.base import ReplyStore
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
-from distill.teacher.teacher import RejectedRow, Teacher, keep_in
+from distill.teacher.teacher import RejectedRow, Teacher, persist_in
 from refinery.contract.records import Record
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RunDirError
@@ -40,29 +40,29 @@ from refinery.runtime.fingerprint import file_fingerprint, id_number
 from refinery.runtime.run_dir import check_run, locked_run, open_run, read_run, write_json
 from refinery.supporting import check_supporting
 
-# A full disk, a quota, a limit on files, a folder that takes none.
+# A full disk, a quota, a limit on file sizes, a folder that cannot be written to.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 _log = logging.getLogger(__name__)
-# Objects made, less those freed, between two collections of garbage; Python's own 700 pass within a few rows.
+# Allocations minus deallocations between two garbage collections; Python's default of 700 is reached within a few rows.
 _COLLECT_EVERY = 50_000
 
 
 def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
-    """`arun`, from code that is not async: an interrupt ends it as soon as the requests that are out are left."""
+    """Call `arun` from synchronous code. An interrupt ends it as soon as the open requests are abandoned."""
     return run_in_background(arun(recipe, resume=resume))
 
 
 async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], None] | None = None) -> dict[str, Any]:
-    """Label every question and write one `<split>.jsonl` (and Parquet) per question split. Returns what `metrics.json` holds.
+    """Label every question and write one `<split>.jsonl` (and Parquet) per question split. Returns the content of `metrics.json`.
 
-    Of a finished run, the rows that were rejected for a reason that may have passed are asked again. Raises UnusableEndpoint,
-    BudgetExhausted, or TooManyRejected: what was paid for stays in the store, and what was labelled until then is written, with
-    `stopped.json` in place of `metrics.json`. `take` is given each row as it is written; a finished run is then gone over for its rows.
+    In a finished run, rows that were rejected for a temporary reason are asked again. Raises UnusableEndpoint, BudgetExhausted or
+    TooManyRejected; everything paid for remains in the store, and the rows labeled so far are written, with `stopped.json` instead of
+    `metrics.json`. `take` is called with each row as it is written; with it, a finished run is replayed for its rows.
     """
     task = load_task(recipe)
     total = count_rows(task, recipe)
     inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in (*recipe.questions, *_corpus(recipe))}
-    # A run begun with another recipe or other rows is gone over: the store pays what is equal.
+    # A run that was started with a different recipe or different rows is redone; equal requests are answered from the store.
     finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False)
     if finished is not None and finished["inputs"] != inputs:
         finished = None
@@ -73,8 +73,8 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
         closing.enter_context(_written_in_one_line(recipe.output_dir))
         closing.enter_context(locked_run(recipe.output_dir))
         retriever = build_retriever(recipe.retriever) if recipe.retriever else None
-        _tell_moved_endpoints(recipe)
-        # What a finished run wrote stays until what is asked again is there too.
+        _warn_of_moved_endpoints(recipe)
+        # The files of a finished run remain until the rows that are asked again are done too.
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None)
         store = recipe.open_store(output.path)
         closing.callback(store.close)
@@ -95,30 +95,30 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
 
 @contextmanager
 def _written_in_one_line(output_dir: Path) -> Iterator[None]:
-    """A full disk, or a folder that takes no files, is the user's to mend."""
+    """Report a full disk, or a folder that cannot be written to, in one line, because the user can fix it."""
     try:
         yield
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
         where, why = error.filename or output_dir, error.strerror
-        raise RunDirError(f"{where}: cannot be written ({why}). Make room or choose another output_dir; nothing paid is lost.") from None
+        raise RunDirError(f"{where}: cannot be written ({why}). Free space or choose another output_dir. No paid reply is lost.") from None
 
 
-def _tell_moved_endpoints(recipe: DistillRecipe) -> None:
-    """Replies are kept under the model's name: say so where a run goes on with another address, which may serve another model."""
+def _warn_of_moved_endpoints(recipe: DistillRecipe) -> None:
+    """Warn if a resumed run has a new address, which may serve another model, because replies are stored under the model's name."""
     if not (recipe.output_dir / "run.json").exists():
         return
     earlier = read_run(recipe.output_dir)["recipe"]
     for name, config in (("teacher", recipe.teacher), ("target_endpoint", recipe.target_endpoint)):
         before, now = (earlier.get(name) or {}).get("base_url"), config.base_url if config else None
         if config and earlier.get(name) and before != now:
-            message = "%s.base_url was %s and is now %s: replies of '%s' from before are used. To ask it again, choose another output_dir."
+            message = "%s.base_url was %s and is now %s: earlier replies of '%s' are reused. To ask it again, choose another output_dir."
             _log.warning(message, name, before, now, config.model)
 
 
 def load_task(recipe: DistillRecipe) -> LabelTask[Any]:
-    """The recipe's task, once the recipe has every part that it needs. Raises PluginError or RecipeError."""
+    """The recipe's task. Raises PluginError for an unknown one, and RecipeError if the recipe lacks a part that it needs."""
     task = recipe.label_task
     needs = (*(() if task.rows else ("questions",)), *task.needs(recipe.task_options()))
     missing = [need for need in needs if getattr(recipe, need) in (None, []) and not (need == "target" and recipe.target_endpoint)]
@@ -128,7 +128,7 @@ def load_task(recipe: DistillRecipe) -> LabelTask[Any]:
 
 
 def iter_rows(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
-    """What the task labels, one by one: the recipe's questions, or what the task itself draws from; this shard's part of it."""
+    """The rows of this shard, one by one: the recipe's questions, or the rows that the task itself provides."""
     rows = task.rows(recipe) if task.rows else iter_questions(recipe.questions, reader=recipe.reader)
     rows = islice(rows, recipe.limit)
     number, count = recipe.shard_of
@@ -136,7 +136,7 @@ def iter_rows(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
 
 
 def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
-    """How many rows there are, every one of them read: nothing is paid before the last line is known to be good."""
+    """The number of rows. It reads every row, so that nothing is paid before the last line is known to be valid."""
     import numpy as np
 
     ids, written = array("Q"), []
@@ -157,8 +157,8 @@ def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: ReplySto
     """A teacher over the recipe's transport; `endpoint` is the recipe's key."""
     if recipe.transport == "live":
         budget = Budget(config, recipe.max_cost_usd, spending=spending, endpoint=endpoint)
-        return Teacher(config, store, EndpointClient(config, keep_in(store, budget.enter), budget.admit), budget)
-    # Of a job, any request may be a straggler; jobs that were sent are collected by the next attempt.
+        return Teacher(config, store, EndpointClient(config, persist_in(store, budget.enter), budget.admit), budget)
+    # Any request of a job may be a straggler; jobs that were already sent are collected by the next attempt.
     factor = recipe.batch.price_factor if recipe.batch.stragglers == "batch" else max(1.0, recipe.batch.price_factor)
     budget = Budget(config, recipe.max_cost_usd, factor=factor, spending=spending, endpoint=endpoint, lost_if_killed=0)
     return Teacher(config, store, BatchTransport(config, store, recipe.batch, budget.enter), budget)
@@ -173,7 +173,7 @@ async def _label(
     writer: LabelWriter,
     lasting: dict[str, RejectedRow],
 ) -> dict[str, Any]:
-    # A store of one run's own holds that run's costs wherever it is moved; one that runs share tells them apart by their folders.
+    # A store inside a run's folder holds only that run's costs, even if it is moved; a shared store keys costs by the run's folder.
     spending = Spending(store, str(recipe.output_dir.resolve()) if recipe.store else "")
     configs = {"teacher": recipe.teacher, "target_endpoint": recipe.target_endpoint}
     teachers = {name: build_teacher(config, recipe, store, spending, name) for name, config in configs.items() if config}
@@ -200,9 +200,9 @@ async def _label(
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Few collections of garbage, and none of what was there before. Rows hold each other in no cycles and are freed without them.
+    """Collect garbage rarely, and never objects from before. Rows have no reference cycles, so they are freed without a collection.
 
-    At the usual pace they took 40 % of the wall time and more at 256 calls in flight, on a busy machine.
+    At the default rate, collections took 40% of the wall time or more with 256 calls in flight on a busy machine.
     """
     usual = gc.get_threshold()
     gc.freeze()
@@ -226,7 +226,7 @@ def _build_target(recipe: DistillRecipe) -> LLM | None:
 
 
 def _tokenizer(recipe: DistillRecipe) -> Tokenizer | None:
-    """The student's tokenizer, for the guard of length."""
+    """The student's tokenizer, for the guard against long rows."""
     if recipe.student is None:
         return None
     from refinery.llms.weights.checkpoint import load_tokenizer

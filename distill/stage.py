@@ -25,19 +25,19 @@ class DistillStage(Stage):
         return main(argv)
 
     def panels(self, runs: Sequence[Path]) -> "list[Panel]":
-        """The balance of labels, and what rows cost."""
+        """The figures of distill runs: the balance of labels, and costs."""
         from distill.viewing.plot import panels
 
         return panels(runs)
 
     def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
-        """Labels beside what they were made from."""
+        """Write a page that shows labels with the prompts and replies they were made from."""
         from distill.viewing.page import write
 
         return write(runs, output, limit=limit)
 
     def measure(self) -> dict[str, Any]:
-        """The client beside a mock endpoint."""
+        """Measure the client against a mock endpoint."""
         from distill.benchmark.run import measure
 
         return measure()

@@ -20,18 +20,18 @@ def warn_of_another_models_labels(recipe: PipelineRecipe) -> None:
     """Log a warning if the self-knowledge judge was trained on labels of a different model than the one that answers here."""
     judge = recipe.sub_models.get(_ROLE)
     path = judge.base if isinstance(judge, ModelConfig) else recipe.llm.adapters.get(_ROLE) if recipe.llm and judge is None else None
-    labelled = _labelled_models(path) if path else set()
+    labeled = _labeled_models(path) if path else set()
     answering = _names_of_answering_model(recipe)
-    if labelled and not labelled & answering:
+    if labeled and not labeled & answering:
         logger.warning(
             "sub-model '%s' was trained on labels of what %s knows, but %s answers here. Label with the answering model as `target`.",
             path,
-            " and ".join(sorted(labelled)),
+            " and ".join(sorted(labeled)),
             min(answering),
         )
 
 
-def _labelled_models(path: str) -> set[str]:
+def _labeled_models(path: str) -> set[str]:
     """The models that answered the questions when the labels were made; none if the checkpoint does not describe its data."""
     file = Path(small_files(path)) / DATA_FILE
     data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

@@ -40,7 +40,7 @@ FAULTS = [
     ("distill", {"task": "relevance", "retriever": BM25 | {"options": {"b": 2}}}, "retriever.options.b: Input should be less"),
     ("distill", {"task": "questions", "retriever": {"name": "web"}}, "options.documents: task 'questions' needs passages to ask about."),
     ("distill", {"task": "selection", "options": {"metric": "em"}, "runs": ["traces"]}, "options.metric: no metric 'em'."),
-    ("distill", {"task": "traces", "runs": ["traces"]}, "runs: the traces hold no prompts."),
+    ("distill", {"task": "traces", "runs": ["traces"]}, "runs: the traces contain no prompts."),
     (
         "distill",
         {"task": "self_knowledge", "options": {"by": "student", "samples": 2}, "target_endpoint": TEACHER},

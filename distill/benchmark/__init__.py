@@ -1,1 +1,1 @@
-"""`refinery bench distill`: what the engine does beside a mock endpoint in a process of its own."""
+"""`refinery bench distill`: measure the engine against a mock endpoint in a separate process."""

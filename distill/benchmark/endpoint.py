@@ -1,6 +1,6 @@
-"""A mock OpenAI-compatible endpoint, cheap enough to measure a client beside it: `python -m distill.benchmark.endpoint SETTINGS`.
+"""A mock OpenAI-compatible endpoint, cheap enough to measure a client with it: `python -m distill.benchmark.endpoint SETTINGS`.
 
-It counts what is asked of it and tells at `/stats`. It also speaks the Batch API, with the faults that users of the real one report.
+It counts its requests and reports them at `/stats`. It also implements the Batch API, with faults that users of the real one report.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ class Settings:
 
     port: int = 0
     latency_seconds: float = 0.2
-    latency_sigma: float = 0.0  # of a log-normal latency with that mean
-    max_in_flight: int = 0  # above it: 429 with Retry-After 1
-    refused_share: float = 0.0  # of the prompts: 400, as a content filter answers
+    latency_sigma: float = 0.0  # sigma of a log-normal latency with that mean
+    max_in_flight: int = 0  # more requests get status 429 with Retry-After 1
+    refused_share: float = 0.0  # share of prompts that get status 400, as from a content filter
     takes_schemas: bool = True
-    model: str = ""  # answers under this name
+    model: str = ""  # the name in its replies
     no_schema_words: str = "response_format is not supported"
-    batch_omits_every: int = 0  # each n-th line of a batch gets no result, as after expiry
-    batch_fails_with: str = ""  # code of a batch that fails whole, the first time
-    batch_adds: tuple[str, ...] = ()  # lines that stand in each output file before the results
+    batch_omits_every: int = 0  # every n-th line of a batch gets no result, as after expiry
+    batch_fails_with: str = ""  # error code with which a whole batch fails the first time
+    batch_adds: tuple[str, ...] = ()  # lines in each output file before the results
 
 
 @dataclass(slots=True)
 class Stats:
-    """What was asked."""
+    """Counts of the requests."""
 
     requests: int = 0
     answered: int = 0
@@ -48,7 +48,7 @@ class Stats:
 
 
 class Endpoint:
-    """The app and what it remembers."""
+    """The app and its state."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.stats = settings, Stats()
@@ -68,7 +68,7 @@ class Endpoint:
         )
 
     async def tell(self, request: web.Request) -> web.Response:
-        """What was asked so far."""
+        """The counts so far."""
         return web.json_response(asdict(self.stats) | {"keys": sorted(self.stats.keys)})
 
     async def chat(self, request: web.Request) -> web.Response:
@@ -112,7 +112,7 @@ class Endpoint:
         }
 
     async def upload(self, request: web.Request) -> web.Response:
-        """Keep a file."""
+        """Store a file."""
         file = (await request.post())["file"]
         assert isinstance(file, web.FileField)
         return web.json_response(self._keep(file.file.read()))
@@ -135,7 +135,7 @@ class Endpoint:
         return web.Response(body=self._files[request.match_info["id"]])
 
     async def create_batch(self, request: web.Request) -> web.Response:
-        """Take a job; it ends when it is looked at after the latency."""
+        """Accept a job; it ends at the first poll after the latency."""
         body = json.loads(await request.read())
         self.stats.batches += 1
         job = {
@@ -151,7 +151,7 @@ class Endpoint:
         return web.json_response(job)
 
     async def get_batch(self, request: web.Request) -> web.Response:
-        """A job as it stands."""
+        """A job's current state."""
         job = self._batches[request.match_info["id"]]
         if job["status"] == "in_progress" and asyncio.get_running_loop().time() >= job["ends"]:
             job.update(self._end(job))
@@ -170,7 +170,7 @@ class Endpoint:
             status, reply = self._answer(asked["body"])
             result = {"custom_id": asked["custom_id"], "response": {"status_code": status, "body": reply}, "error": None}
             (good if status == 200 else bad).append(json.dumps(result))
-        files = {"output_file_id": good, "error_file_id": bad}  # no file where there is nothing to write
+        files = {"output_file_id": good, "error_file_id": bad}  # there is no file if there is nothing to write
         kept = {name: self._keep("\n".join(lines).encode())["id"] for name, lines in files.items() if lines}
         return {"status": "expired" if self.settings.batch_omits_every and job["id"] == "batch_1" else "completed", **kept}
 
@@ -180,7 +180,7 @@ def _error(message: str) -> dict[str, Any]:
 
 
 async def _serve(settings: Settings) -> None:
-    gc.freeze()  # its pauses would be measured as the client's
+    gc.freeze()  # its pauses would count as the client's
     gc.set_threshold(50_000)
     runner = web.AppRunner(Endpoint(settings).app, access_log=None)
     await runner.setup()

@@ -1,4 +1,4 @@
-"""What became of a teacher's replies, one line a run: rows labelled, rows rejected by reason, and how the replies were read.
+"""Summarize a teacher's replies, one line per run: rows labeled, rows rejected by reason, and how the replies were read.
 
 python -m distill.benchmark.replies runs/real/teacher/*/
 """
@@ -12,11 +12,11 @@ from refinery.reporting.markdown import table
 from refinery.runtime.run_dir import RunDir, read_metrics
 from refinery.runtime.stage import guarded
 
-_HEAD = ("task", "rows", "labelled", "rejected", "reasons", "calls", "replies read")
+_HEAD = ("task", "rows", "labeled", "rejected", "reasons", "calls", "replies read")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table of the runs named; returns the exit code."""
+    """Print the table of the given runs; returns the exit code."""
     runs = [Path(run) for run in (sys.argv[1:] if argv is None else argv) if RunDir(Path(run)).finished]
     return guarded(lambda: print("\n".join(table(_HEAD, [_line(run) for run in runs]))), traceback=False)
 
@@ -24,11 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _line(run: Path) -> list[Any]:
     metrics = read_metrics(run)
     teacher = metrics["teacher"]
-    labelled, rejected = metrics["questions_labelled"] + metrics["questions_without_rows"], metrics["questions_rejected"]
+    labeled, rejected = metrics["questions_labelled"] + metrics["questions_without_rows"], metrics["questions_rejected"]
     return [
         run.name,
         metrics["questions"],
-        labelled,
+        labeled,
         rejected,
         _counts(metrics["rejected_by_reason"]),
         teacher["calls"] + teacher["replies_from_store"],

@@ -1,6 +1,6 @@
 """The measurements of `refinery bench distill`, each on the real command path against a mock endpoint in its own process.
 
-Walls are given as ratios to the ideal of the same run: rows x latency over calls in flight. CPU time is this process's, all threads.
+Wall times are ratios to the ideal time of the same run: rows x latency / calls in flight. CPU time is that of all threads of this process.
 """
 
 import json
@@ -35,7 +35,7 @@ _WORDS = "the a of in was is film city born country director year first capital 
 
 
 async def _label(question: Question, context: LabelContext) -> list[Decomposition]:
-    """Ask three times, each time with the last reply."""
+    """Ask three times, each time with the previous reply."""
     assert context.teacher is not None
     text, asked, written = question.text, RequestLog(), [""]
     for step in range(3):
@@ -52,7 +52,7 @@ class _SubQuestions(BaseModel):
 
 
 def measure(rows: int = 2048, queued: tuple[int, int] = (10_000, 1_000_000)) -> dict[str, float]:
-    """Every measurement; `rows` of the live ones, `queued` of the two whose memory is compared."""
+    """Run every measurement: the live ones over `rows` rows, the two whose memory is compared over the numbers in `queued`."""
     with tempfile.TemporaryDirectory() as folder:
         context = _Bench(Path(folder))
         figures: dict[str, float] = {}
@@ -71,28 +71,28 @@ def measure(rows: int = 2048, queued: tuple[int, int] = (10_000, 1_000_000)) -> 
 
 
 class _Bench:
-    """Writes questions and recipes under one folder, and runs the stage as a user does."""
+    """Writes questions and recipes to one folder, and runs the stage as a user would."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def live(self, name: str, rows: int, *, calls: int, task: str = "decomposition", **settings: Any) -> tuple[float, float]:
-        """Wall seconds of labelling alone, and CPU seconds of it."""
+        """Wall seconds and CPU seconds of the labeling alone."""
         with endpoint(Settings(latency_seconds=_LATENCY, **settings)) as url:
             return self.timed(self.recipe(name, rows, url, calls=calls, task=task))
 
     def three_steps(self, rows: int) -> float:
-        """Wall over ideal of three dependent calls a row with log-normal latency."""
+        """Wall time over ideal time of three dependent calls per row with log-normal latency."""
         wall, _ = self.live("steps", rows, calls=64, task="distill.benchmark.run:THREE_STEPS", latency_sigma=0.5)
         return wall / (rows * 3 * _LATENCY / 64)
 
     def storm(self, rows: int) -> float:
-        """Wall over ideal at an endpoint that takes 16 calls at once, asked with 64."""
+        """Wall time over ideal time for 64 concurrent calls to an endpoint that accepts 16."""
         wall, _ = self.live("storm", rows, calls=64, max_in_flight=16)
         return wall / (rows * _LATENCY / 16)
 
     def killed(self, rows: int) -> tuple[float, float]:
-        """Calls paid beyond one a row when the run is killed after half and run again, and how many were open when it was killed."""
+        """Calls paid beyond one per row if a run is killed halfway and run again, and the calls that were open when it was killed."""
         with endpoint(Settings(latency_seconds=_LATENCY)) as url:
             recipe = self.recipe("kill", rows, url, calls=64)
             process = subprocess.Popen([sys.executable, "-m", "distill", str(recipe)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -112,7 +112,7 @@ class _Bench:
             return rows - metrics["questions_labelled"] - stats(url)["refused"]
 
     def replay(self, rows: int) -> float:
-        """Rows a second when the store answers everything."""
+        """Rows per second if the store answers everything."""
         with endpoint(Settings(latency_seconds=0.0)) as url:
             recipe = self.recipe("replay", rows, url, calls=256)
             self.timed(recipe)
@@ -120,7 +120,7 @@ class _Bench:
         return rows / wall
 
     def memory(self, rows: int) -> float:
-        """Peak resident megabytes of a run over so many rows that need no teacher."""
+        """Peak resident megabytes of a run over this many rows that do not need a teacher."""
         questions = self.folder / "queued.jsonl"
         _write_questions(questions, rows)
         recipe = self.folder / "queued.json"
@@ -137,7 +137,7 @@ class _Bench:
         return self.folder / f"{name}.yaml"
 
     def timed(self, recipe: Path, *overrides: str) -> tuple[float, float]:
-        """Wall and CPU seconds of one run in a process of its own, imports left out."""
+        """Wall and CPU seconds of one run in a separate process, without imports."""
         told = json.loads(_run([sys.executable, "-m", "distill.benchmark.run", str(recipe), *overrides]).splitlines()[-1])
         return told["wall"], told["cpu"]
 
@@ -147,7 +147,7 @@ def _run(command: list[str]) -> str:
 
 
 def _write_questions(path: Path, rows: int) -> None:
-    """Questions of about 150 words, no two equal."""
+    """Distinct questions of about 150 words."""
     rng = random.Random(0)
     padding = [" ".join(rng.choices(_WORDS, k=130)) for _ in range(50)]
     with path.open("w", encoding="utf-8") as file:
@@ -158,7 +158,7 @@ def _write_questions(path: Path, rows: int) -> None:
 
 @contextmanager
 def endpoint(settings: Settings) -> Iterator[str]:
-    """A mock endpoint in its own process; its address."""
+    """Run a mock endpoint in a separate process; yields its address."""
     command = [sys.executable, "-m", "distill.benchmark.endpoint", json.dumps(asdict(settings))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -169,18 +169,18 @@ def endpoint(settings: Settings) -> Iterator[str]:
 
 
 def stats(url: str) -> dict[str, Any]:
-    """What it was asked so far."""
+    """The endpoint's counts so far."""
     with urllib.request.urlopen(f"{url}/stats") as response:
         return json.load(response)
 
 
 def _timed_run(recipe: str, overrides: list[str]) -> dict[str, float]:
-    """Run the stage here, and say what it took."""
+    """Run the stage in this process, and report what it took."""
     from distill.run import run
     from refinery.runtime.recipe import load_recipe
 
     loaded = load_recipe(recipe, DistillRecipe, overrides)
-    with tempfile.TemporaryDirectory() as folder:  # one row first: what a run imports is not what is measured
+    with tempfile.TemporaryDirectory() as folder:  # one row first, so that imports are not measured
         run(load_recipe(recipe, DistillRecipe, [*overrides, "limit=1", f"output_dir={folder}/warm", f"store={folder}/store"]), resume=False)
     started, cpu = time.perf_counter(), time.process_time()
     metrics = run(loaded, resume=False)

@@ -1,1 +1,1 @@
-"""A distill run's rows, as they lie on disk."""
+"""Write and merge the rows of distill runs on disk."""

@@ -1,4 +1,4 @@
-"""Join the runs of shards into one run, as if one machine had made it."""
+"""Join the runs of all shards into one run, as if a single machine had made it."""
 
 import json
 import re
@@ -15,14 +15,14 @@ from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
 from refinery.runtime.run_dir import RunDir, environment, read_metrics, read_run, write_json
 
-# What may differ between the shards of one recipe: which part they are, and where each machine keeps its files.
+# Keys that may differ between the shards of one recipe: the shard itself, and where each machine stores its files.
 _OF_ONE_SHARD = ("shard", "output_dir", "store")
 
 
 def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
-    """Write one run to `out`: the rows of the shards in order, and their counts added up. Returns what its `metrics.json` holds.
+    """Write one run to `out`: the rows of the shards in order, and the sums of their counts. Returns the content of its `metrics.json`.
 
-    Raises RunDirError unless the runs are the finished shards 0 to n-1 of one recipe, each once, and `out` is free.
+    Raises RunDirError unless the runs are the finished shards 0 to n-1 of one recipe, each once, and `out` is empty.
     """
     if out.exists() and any(out.iterdir()):
         raise RunDirError(f"{out}: is not empty. Name a new folder for the merged run.")
@@ -44,7 +44,7 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
         _join([run / name for run in runs], out / name)
     for split in metrics["rows_by_split"]:
         join_parquet([part for run in runs if (part := run / f"{split}.parquet").exists()], out / f"{split}.parquet")
-    if (runs[0] / "passages.jsonl").exists():  # what the questions were written from, whole in every shard
+    if (runs[0] / "passages.jsonl").exists():  # the passages that questions were written from; every shard has all of them
         shutil.copyfile(runs[0] / "passages.jsonl", out / "passages.jsonl")
     metrics["guards"]["duplicate_questions"] = _duplicates([out / f"{split}.jsonl" for split in metrics["rows_by_split"]])
     (out / "README.md").write_text(dataset_card(record, metrics), encoding="utf-8")
@@ -63,7 +63,7 @@ def _finished_shard(run: Path) -> dict[str, Any]:
 def _metrics(run: Path) -> dict[str, Any]:
     metrics = read_metrics(run)
     if strange := [split for split in metrics["rows_by_split"] if not is_split(split)]:
-        raise RunDirError(f"{run / 'metrics.json'}: rows_by_split names {strange[0]!r}, which is no split. Run that shard again.")
+        raise RunDirError(f"{run / 'metrics.json'}: rows_by_split names {strange[0]!r}, which is not a split. Run that shard again.")
     return metrics
 
 
@@ -88,11 +88,11 @@ def _check_recipes(runs: Sequence[Path], records: dict[Path, dict[str, Any]]) ->
     for run in runs:
         recipe = records[run]["recipe"]
         if changed := sorted(key for key in first.keys() | recipe if recipe.get(key) != first.get(key) and key not in _OF_ONE_SHARD):
-            raise RunDirError(f"{run}: was made with another recipe than {runs[0]} (changed: {', '.join(changed)}). Run it again.")
+            raise RunDirError(f"{run}: was made with a different recipe than {runs[0]} (changed: {', '.join(changed)}). Run it again.")
 
 
 def _row_files(runs: Sequence[Path]) -> list[str]:
-    """Names of the files whose rows are joined: labels by split, in both layouts, and failures."""
+    """The names of the files whose rows are joined: labels by split, in both layouts, and failures."""
     return sorted({path.name for run in runs for path in run.glob("*.jsonl")} - {"passages.jsonl"})
 
 
@@ -100,14 +100,14 @@ def _join(parts: Sequence[Path], joined: Path) -> None:
     partial = joined.with_name(joined.name + ".partial")
     with partial.open("wb") as file:
         for part in parts:
-            if part.exists():  # a small shard may have no row of a split
+            if part.exists():  # a small shard may have no rows of a split
                 with part.open("rb") as rows:
                     shutil.copyfileobj(rows, file)
     partial.replace(joined)
 
 
 def _add_up(values: Sequence[Any], key: str = "") -> Any:
-    """Counts of the same thing in every shard, added; what one of them does not know is unknown in all."""
+    """The sum of the same count in every shard; if one shard's count is unknown, so is the sum."""
     first = values[0]
     if isinstance(first, dict):
         keys = dict.fromkeys(key for value in values for key in value)
@@ -117,12 +117,12 @@ def _add_up(values: Sequence[Any], key: str = "") -> Any:
     if any(value is None for value in values):
         return None
     if isinstance(first, str) or key == "max_length" or re.fullmatch(r"p\d+", key):
-        return max(values)  # of the lengths' percentiles, which cannot be added, the longest shard's
+        return max(values)  # percentiles of lengths cannot be added, so the longest shard's are taken
     return sum(values)
 
 
 def _duplicates(files: Sequence[Path]) -> dict[str, Any]:
-    """The guard once more, for the duplicates that no shard could see: the rows of a question stand together, its own text first."""
+    """Run the guard again for duplicates across shards. The rows of a question are adjacent, and its own text comes first."""
     duplicates = Duplicates()
     for path in files:
         last = None

@@ -1,7 +1,7 @@
-"""JSON Lines of one record type to Parquet, batch by batch, with a schema declared by the record and never guessed from the rows.
+"""Convert JSON Lines of one record type to Parquet, batch by batch, with the schema that the record declares, not one guessed from rows.
 
-A column that is null in every row keeps its type, so the files of two runs always fit together. Every column may be null: the hub's
-readers drop the distinction. A dict of anything, and a field that may hold one type or another, becomes its JSON text.
+A column that is null in every row keeps its type, so the files of two runs always fit together. Every column is nullable, because the
+hub's readers drop the distinction. A dict with arbitrary keys, or a field with several types, is stored as JSON text.
 """
 
 import types
@@ -24,9 +24,9 @@ _ROWS_PER_BATCH = 2_000  # a trajectory with its passages is about 10 kB
 
 
 def write_parquet(rows: Path, record: type[Record]) -> Path:
-    """Write `<name>.parquet` beside `<name>.jsonl`, whose rows are `record`s, whole or not at all. Returns its path.
+    """Write `<name>.parquet` next to `<name>.jsonl`, whose rows are `record`s; the file appears only when complete. Returns its path.
 
-    Raises TypeError for a field of a type without a column.
+    Raises TypeError for a field whose type has no column.
     """
     import pyarrow
 
@@ -36,7 +36,7 @@ def write_parquet(rows: Path, record: type[Record]) -> Path:
 
 
 def join_parquet(parts: Sequence[Path], joined: Path) -> Path:
-    """Write the rows of `parts` to one file, in order. Raises RunDirError where two were written with different records."""
+    """Write the rows of `parts` to one file, in order. Raises RunDirError if two parts have different record types."""
     from pyarrow import parquet
 
     schemas = [parquet.read_schema(part) for part in parts]
@@ -73,7 +73,7 @@ def _batches(rows: Path, record: type[Record]) -> Iterator[list[dict[str, Any]]]
 
 @cache
 def _converter(annotation: Any) -> Callable[[Any], Any] | None:
-    """What makes a JSON value of this type one that pyarrow takes for `_column_type(annotation)`; None where it is one already."""
+    """A function that converts a JSON value for `_column_type(annotation)`; None if pyarrow accepts the value as it is."""
     annotation = _without_none(annotation)
     if _is_json(annotation):
         return lambda value: None if value is None else to_json(value).decode()
@@ -109,7 +109,7 @@ def _column_type(annotation: Any) -> "pyarrow.DataType":
 
 
 def _without_none(annotation: Any) -> Any:
-    """`X` for `X | None`; any other type as it is."""
+    """`X` for `X | None`; any other type unchanged."""
     kept = [argument for argument in get_args(annotation) if argument is not type(None)]
     return kept[0] if _is_union(annotation) and len(kept) == 1 else annotation
 

@@ -1,6 +1,6 @@
-"""What a run writes while it runs: rows by split in the order of their questions, the rejected ones with why, and the counts.
+"""The files of a run in progress: rows by split in the order of their questions, rejected rows with their reasons, and the counts.
 
-Files grow under a `.partial` name and get their own when the run ends, whole or stopped; so a file with its own name holds whole rows.
+Files are written under a `.partial` name and renamed when the run finishes or stops, so a file without this suffix has only complete rows.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ from refinery.prompts.render import rendered_prompts
 from refinery.runtime.run_dir import RunDir
 
 Outcome = Sequence[Record] | RejectedRow
-# Of a file of labels, written at once: one system call for a thousand rows.
+# Buffer size of a file of labels: one system call writes about a thousand rows.
 _WRITTEN_AT_ONCE = 1 << 20
 _FAILURES = "failures.jsonl"
-_FIRST_REJECTED, _REASON_LENGTH = 3, 160  # as they are quoted
-# Reasons of rejection that may have passed by the next attempt, as they are named or in the server's status.
+_FIRST_REJECTED, _REASON_LENGTH = 3, 160  # quoted in messages
+# Reasons for rejection that may not recur in the next attempt, by name or by the server's status.
 _PASSING = re.compile(r"(no_reply|search_failed): |refused: status (402|408|409|429|5\d\d)\b")
 
 
 def rejections(path: Path) -> dict[str, str]:
-    """Why rows of a run got no label, by their ids."""
+    """The reasons why rows of a run got no label, by id."""
     return {row["question_id"]: row["detail"] for row in _failures(path)}
 
 
 def lasting_failures(path: Path) -> dict[str, RejectedRow]:
-    """A finished run's rejected rows by id, without those whose reason may have passed: no reply, a failed search, an unpaid bill."""
+    """A finished run's rejected rows by id, without those with a temporary reason: no reply, a failed search, an unpaid bill."""
     lasting = [row for row in _failures(path) if not _PASSING.match(row["detail"])]
     return {row["question_id"]: RejectedRow(row["reason"], row["detail"].removeprefix(f"{row['reason']}: ")) for row in lasting}
 
@@ -46,16 +46,16 @@ def _failures(path: Path) -> list[dict[str, str]]:
 
 
 class LabelWriter:
-    """Writes each question's outcome and counts it; `take` is given each row too.
+    """Writes each question's outcome and counts it; `take` is also called with each row.
 
-    The files of a finished run are replaced (`replaces_finished`) by whole ones only.
+    With `replaces_finished`, the files of a finished run are replaced only by those of another finished run.
     """
 
     def __init__(
         self, output: RunDir, guards: Guards, *, replaces_finished: bool = False, take: Callable[[Record], None] | None = None
     ) -> None:
         self.output, self.guards, self._replaces_finished, self._take = output, guards, replaces_finished, take
-        self.questions = self.labelled = self.rows = 0
+        self.questions = self.labeled = self.rows = 0
         self.rejected: Counter[str] = Counter()
         self.first_rejected: list[str] = []
         self.labels: Counter[str] = Counter()
@@ -67,11 +67,11 @@ class LabelWriter:
 
     @property
     def num_rejected(self) -> int:
-        """Questions that got no label."""
+        """The number of questions that got no label."""
         return sum(self.rejected.values())
 
     def write(self, question: Any, outcome: Outcome) -> None:
-        """One question's rows, or why it has none."""
+        """Write one question's rows, or the reason that it has none."""
         if not self.questions:
             self.output.begin()
         self.questions += 1
@@ -83,7 +83,7 @@ class LabelWriter:
             self._file(_FAILURES).write(json.dumps(failure, ensure_ascii=False) + "\n")
             self.guards.add(question, [])
             return
-        self.labelled += bool(outcome)
+        self.labeled += bool(outcome)
         self.guards.add(question, outcome)
         if relevance := [row for row in outcome if isinstance(row, RelevanceLabel)]:
             self.agreement.add(question.dataset, relevance)
@@ -101,9 +101,9 @@ class LabelWriter:
             self.labels[row.label] += 1
             self._labels_of_file.setdefault(name, Counter())[row.label] += 1
         if self._record_types.setdefault(name, type(row)) is not type(row):
-            raise TypeError(f"{name} holds {self._record_types[name].__name__} rows, and the task gave a {type(row).__name__} too")
+            raise TypeError(f"{name} contains {self._record_types[name].__name__} rows, but the task also returned a {type(row).__name__}")
         self._file(name).write(row.model_dump_json(exclude_none=True) + "\n")
-        if isinstance(row, Trajectory):  # the same in the layout that RQ-RAG released its data in
+        if isinstance(row, Trajectory):  # also in the layout of RQ-RAG's released data
             released = json.dumps(release_row(row, question.dataset), ensure_ascii=False)
             self._file(f"{split}.messages.jsonl").write(released + "\n")
 
@@ -113,7 +113,7 @@ class LabelWriter:
         return self._files[name]
 
     def finish(self, *, whole: bool) -> None:
-        """Close the files and give them their names; those of an earlier, stopped run go, and of a finished one where these are whole."""
+        """Close the files and rename them. They replace those of a stopped run, and those of a finished run only if `whole`."""
         self._file(_FAILURES)
         for name, file in self._files.items():
             file.close()
@@ -123,28 +123,28 @@ class LabelWriter:
                 (self.output / f"{name}.partial").unlink()
 
     def warnings(self) -> Iterator[str]:
-        """What is likely to make the labels useless."""
+        """Warnings about problems that are likely to make the labels useless."""
         for name, counts in self._labels_of_file.items():
             if len(counts) == 1 and counts.total() > 1:
                 classes = get_args(self._record_types[name].model_fields["label"].annotation)
                 balance = ", ".join(f"{counts[label]} {label}" for label in classes)
                 yield (
-                    f"{self.output / name}: every label is the same ({balance}), and a model trained on them gives no other. Check the "
-                    "prompt and the first rows, or label questions and passages of which some call for another label, before you train."
+                    f"{self.output / name}: every label is the same ({balance}), so a model trained on them would always give it. Before "
+                    "you train, check the prompt and the first rows, or add questions and passages that should get another label."
                 )
 
     def write_columns(self) -> None:
-        """Every file of labels once more as Parquet, with the schema of its record."""
+        """Write every file of labels as Parquet too, with the schema of its record."""
         for name, record in self._record_types.items():
             write_parquet(self.output / name, record)
 
     def counts(self) -> dict[str, Any]:
-        """Rows in = rows labelled + rows rejected, by split, label and reason."""
+        """The counts of rows by split, label and reason; rows in = rows labeled + rows rejected."""
         return {
             "questions": self.questions,
-            "questions_labelled": self.labelled,
+            "questions_labelled": self.labeled,
             "questions_rejected": self.num_rejected,
-            "questions_without_rows": self.questions - self.labelled - self.num_rejected,
+            "questions_without_rows": self.questions - self.labeled - self.num_rejected,
             "rejected_by_reason": dict(self.rejected),
             "rows": self.rows,
             "rows_by_split": dict(self.rows_of_split),
@@ -155,13 +155,13 @@ class LabelWriter:
 
 
 def _one_line(text: str) -> str:
-    """Of what a server or a teacher wrote, as much as a terminal may show."""
+    """A shortened, printable line of text that a server or a teacher wrote."""
     line = " ".join(text.split())
     return "".join(char if char.isprintable() else "?" for char in line[:_REASON_LENGTH])
 
 
 class InOrder:
-    """Hands outcomes on in the order of their questions, in whatever order they come; holds at most `window` back."""
+    """Passes outcomes on in the order of their questions, even if they arrive in another order; holds back at most `window` of them."""
 
     def __init__(self, hand_on: Callable[[Any, Outcome], None], window: int) -> None:
         self._hand_on = hand_on
@@ -170,19 +170,19 @@ class InOrder:
         self._held: dict[int, tuple[Any, Outcome]] = {}
         self._moved = asyncio.Event()
 
-    async def room(self, number: int) -> None:
-        """Wait while question `number` is too far ahead of the slowest one."""
+    async def wait_for_window(self, number: int) -> None:
+        """Wait until question `number` is less than `window` ahead of the slowest one."""
         while number - self._next >= self._window:
             self._moved.clear()
             await self._moved.wait()
 
-    def let_pass(self) -> None:
-        """Hold nobody back any more: a question will not come."""
+    def open_window(self) -> None:
+        """Stop making questions wait, because the slowest one will never arrive."""
         self._window = float("inf")
         self._moved.set()
 
     def put(self, number: int, question: Any, outcome: Outcome) -> None:
-        """The outcome of question `number`."""
+        """Add the outcome of question `number`."""
         self._held[number] = question, outcome
         while self._next in self._held:
             self._hand_on(*self._held.pop(self._next))
@@ -190,6 +190,6 @@ class InOrder:
             self._moved.set()
 
     def flush(self) -> None:
-        """Hand on what waits for a question that will not come."""
+        """Pass on the outcomes that wait for a question that will never arrive."""
         for number in sorted(self._held):
             self._hand_on(*self._held.pop(number))

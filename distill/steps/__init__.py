@@ -1,1 +1,1 @@
-"""What labelling tasks share."""
+"""What labeling tasks share."""

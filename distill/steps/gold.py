@@ -1,4 +1,4 @@
-"""What a dataset's own annotations give the tasks that need no teacher: sub-questions that can be searched, and the search."""
+"""Annotations of a dataset for tasks without a teacher: sub-questions that can be searched, and the search."""
 
 import re
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from refinery.errors import RecordError
 
 
 def searchable_steps(question: Question) -> list[SubQuestion]:
-    """The annotated sub-questions with earlier answers in place of `#1`.
+    """The annotated sub-questions, with references such as `#1` replaced by earlier answers.
 
-    Left out are those that need no passage (StrategyQA's operations) and those that refer to an answer nobody annotated.
+    Sub-questions that do not need a passage (StrategyQA's operations), or that refer to an answer without annotation, are left out.
     """
     steps = question.decomposition or []
     resolved = [resolved_step(steps, number) for number in range(len(steps))]
@@ -21,7 +21,7 @@ def searchable_steps(question: Question) -> list[SubQuestion]:
 
 
 def resolved_step(steps: Sequence[SubQuestion], number: int) -> SubQuestion | None:
-    """Step `number` (from 0) with earlier answers in place of `#1`; None when it refers to an answer nobody annotated."""
+    """Step `number` (from 0), with references replaced by earlier answers; None if it refers to an answer without annotation."""
     answers, step = [step.answer for step in steps[:number]], steps[number]
     referred = [int(reference) for reference in re.findall(r"#(\d+)", step.text)]
     if not all(0 < reference <= number and answers[reference - 1] for reference in referred):
@@ -30,7 +30,7 @@ def resolved_step(steps: Sequence[SubQuestion], number: int) -> SubQuestion | No
 
 
 async def search_own(query: str, question: Question, context: LabelContext) -> list[Passage]:
-    """Passages for a query, best first. Raises RejectedRow when the question brings none to search."""
+    """Passages for a query, best first. Raises RejectedRow if the question has no passages to search."""
     try:
         return await context.search(query, question)
     except RecordError as error:

@@ -1,4 +1,4 @@
-"""Which passages mention which."""
+"""Find which passages mention which others."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,9 +7,9 @@ from refinery.contract.records import Passage
 
 
 def linked_pairs(passages: Sequence[Passage], *, links_per_passage: int) -> Iterator[tuple[Passage, Passage]]:
-    """Each passage with those whose titles its text mentions as written, first mentioned first.
+    """Each passage with the passages whose titles its text mentions verbatim, in the order of mention.
 
-    A title is looked for without a note in brackets at its end; where several passages share one, the first stands for them.
+    A parenthesized suffix of a title is ignored; if several passages share a title, the first one is used.
     """
     by_title: dict[tuple[str, ...], Passage] = {}
     for passage in passages:

@@ -1,4 +1,4 @@
-"""How far relevance labels and the retriever's rank agree: a sanity figure. What stands first must be relevant more often than the rest."""
+"""How well relevance labels and the retriever's rank agree, as a sanity check: rank 1 should be relevant more often than the rest."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from refinery.contract.records import RelevanceLabel
 
 
 class RankAgreement:
-    """Fed with one question's labels at a time, the passages of each query in rank order."""
+    """Counts agreement from one question's labels at a time, with the passages of each query in rank order."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = {}
 
     def add(self, dataset: str, labels: Sequence[RelevanceLabel]) -> None:
-        """The labels of one question: its own, and those of its sub-questions."""
+        """Add the labels of one question, including those of its sub-questions."""
         counts = self._counts.setdefault(dataset, Counter())
         for _, rows in groupby(labels, key=lambda row: row.question):
             ranked = list(rows)
@@ -25,7 +25,10 @@ class RankAgreement:
             counts.update(judged_differently=sum(row.order_agrees is False for row in ranked))
 
     def report(self) -> dict[str, dict[str, int]]:
-        """Counts by dataset, so that shards add up: queries, those with a relevant passage at rank 1 and among those retrieved; passages,
-        and the relevant ones, whose share is what rank 1 would have if the retriever ranked at random; passages judged in both orders,
-        and those judged differently, which is order bias."""
+        """Counts by dataset, which can be added across shards.
+
+        They are the queries, those with a relevant passage at rank 1, and those with one anywhere; the passages and the relevant ones,
+        whose ratio is what a random ranking would have at rank 1; the passages judged in both orders, and those judged differently, which
+        shows order bias.
+        """
         return {dataset: dict(counts) for dataset, counts in self._counts.items()}

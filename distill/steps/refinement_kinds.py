@@ -1,4 +1,4 @@
-"""How each kind of question becomes the steps of a trajectory (RQ-RAG Sec. 2.1, App. A): one function a kind, by teacher or annotations."""
+"""Turn each kind of question into the steps of a trajectory (RQ-RAG Sec. 2.1, App. A): one function per kind, by teacher or annotations."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from refinery.contract.records import Disambiguation, Question, Step, Turn
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of question: its first prompt, its students' system prompt (None: the training recipe's), and who labels it how."""
+    """A kind of question: its first prompt, its students' system prompt (None: the training recipe's), and the functions that label it."""
 
     prompt: str
     system_prompt: str | None
@@ -33,7 +33,7 @@ class Reply(BaseModel):
 
 
 async def stepwise(row: Row) -> list[Step]:
-    """The teacher chooses rewrite, decompose or disambiguate step by step, and reads what was found before the next."""
+    """The teacher chooses rewrite, decompose or disambiguate step by step, and reads the results before the next step."""
     steps = list[Step]()
     while True:
         reply = await row.ask("teacher_refinement", Reply, steps=steps)
@@ -51,18 +51,18 @@ async def stepwise(row: Row) -> list[Step]:
 
 
 async def dialogue(row: Row) -> list[Step]:
-    """Is a search needed in this turn, and with which queries (Table 4)?"""
+    """The teacher decides whether this turn needs a search, and writes the queries (Table 4)."""
     history = turns(row.question)
     return await _chat(row, await row.ask("teacher_refinement_dialogue", SearchDecision, history=history), history)
 
 
 async def instruction(row: Row) -> list[Step]:
-    """An instruction, followed with a search or without."""
+    """An instruction that is followed with or without a search."""
     return await _chat(row, await row.ask("teacher_refinement_instruction", SearchDecision), [])
 
 
 async def _chat(row: Row, decision: SearchDecision, history: list[Turn]) -> list[Step]:
-    # The authors search whenever there are queries, whatever the decision; here the decision counts.
+    # The authors' code searches whenever there are queries, regardless of the decision; this code follows the decision.
     steps = await row.searches("rewrite", decision.queries) if decision.search else []
     return [*steps, await row.answer("teacher_answer_chat", steps, history=history)]
 
@@ -77,13 +77,13 @@ async def multiple_choice(row: Row) -> list[Step]:
     check_support(row.question, steps)
     closing = await row.answer("teacher_answer_choice", steps, question=choice_question(row.question))
     if closing.text not in letters:
-        raise RejectedRow("no_such_choice", f"the answer {closing.text!r} is none of {', '.join(letters)}")
+        raise RejectedRow("no_such_choice", f"the answer {closing.text!r} is not one of {', '.join(letters)}")
     row.check_right(closing)
     return [*steps, closing]
 
 
 async def multi_hop(row: Row) -> list[Step]:
-    """Queries decomposed with the row's own paragraphs in view (Table 5), kept if they find the supporting ones (App. B.4)."""
+    """Decomposed queries, written with the row's own paragraphs in the prompt (Table 5); kept if they find the support (App. B.4)."""
     check_support_is_known(row.question)
     reply = await row.ask("teacher_refinement_multi_hop", Queries, passages=row.question.passages or [])
     steps = await row.searches("decompose", reply.queries)
@@ -94,7 +94,7 @@ async def multi_hop(row: Row) -> list[Step]:
 
 
 async def annotated_multi_hop(row: Row) -> list[Step]:
-    """The annotated sub-questions, with earlier answers filled in; a question without any is searched as it is."""
+    """The annotated sub-questions, with earlier answers filled in; a question without sub-questions is searched unchanged."""
     closing = row.original()
     check_support_is_known(row.question)
     queries = [step.text for step in searchable_steps(row.question)]
@@ -104,7 +104,7 @@ async def annotated_multi_hop(row: Row) -> list[Step]:
 
 
 async def ambiguous(row: Row) -> list[Step]:
-    """The readings of the dataset, or the teacher's where it has none (Table 6); each is searched and answered, then all in one."""
+    """The dataset's readings, or the teacher's if it has none (Table 6); each is searched and answered, and then all in one answer."""
     readings = row.question.disambiguations
     if not readings:
         reply = await row.ask("teacher_refinement_ambiguous", Queries)
@@ -122,7 +122,7 @@ async def annotated_ambiguous(row: Row) -> list[Step]:
 
 
 async def _readings(row: Row, readings: list[Disambiguation]) -> list[Step]:
-    """A search and a short answer for each reading. The dataset's short answers stand, as in the authors' release."""
+    """A search and a short answer for each reading. The dataset's short answers are kept, as in the authors' release."""
     searches = await row.searches("disambiguate", [reading.text for reading in readings])
     check_support(row.question, searches)
     known = {reading.text.strip(): "\n".join(reading.answers) for reading in readings}
@@ -135,7 +135,7 @@ async def _readings(row: Row, readings: list[Disambiguation]) -> list[Step]:
 
 
 def turns(question: Question) -> list[Turn]:
-    """The dialogue before a question. Raises RejectedRow when it does not end with the assistant's turn."""
+    """The dialogue before a question. Raises RejectedRow if it does not end with the assistant's turn."""
     history = question.history or []
     if len(history) % 2:
         raise RejectedRow("broken_history", f"question {question.id}: its history of {len(history)} turns does not end with a reply")

@@ -1,4 +1,4 @@
-"""One row of the refinement task at work: what it asks of the teacher, searches, and ends in."""
+"""One row of the refinement task in progress: its requests to the teacher, its searches, and its closing step."""
 
 import asyncio
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Answer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A question on the workbench; `asked` and `prompts` collect what the teacher was asked for it."""
+    """A question in progress; `asked` and `prompts` collect its requests to the teacher."""
 
     question: Question
     context: LabelContext
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def keeps_original(self) -> bool:
-        """Whether the row ends in the dataset's own answer."""
+        """Whether the row ends with the dataset's own answer."""
         options = self.context.options
         return options.by == "annotations" or keeps_original(self.question.id, options.retention)
 
@@ -72,11 +72,11 @@ class Row:
         return await self.context.teacher.ask(render_prompt(prompt, **values), schema, self.asked)
 
     async def search(self, action: Action, query: str) -> Step:
-        """One search as a step."""
+        """Search once, as a step."""
         return Step(action=action, text=query.strip(), passages=await search_own(query, self.question, self.context))
 
     async def searches(self, action: Action, queries: Sequence[str]) -> list[Step]:
-        """A step for each query, equal ones once. Raises RejectedRow when there are none, or more than `max_steps`."""
+        """One step for each distinct query. Raises RejectedRow if there are none, or more than `max_steps`."""
         distinct = list(dict.fromkeys(query.strip() for query in queries if query.strip()))
         if not distinct:
             raise RejectedRow("no_queries", "the teacher gave no query to search for")
@@ -85,13 +85,13 @@ class Row:
         return list(await asyncio.gather(*(self.search(action, query) for query in distinct)))
 
     async def short_answer(self, question: str, steps: Sequence[Step]) -> str:
-        """The teacher's short answer to a question from what was found. Raises RejectedRow for a refusal."""
+        """The teacher's short answer to a question from the steps so far. Raises RejectedRow for a refusal."""
         reply = await self.ask("teacher_answer_short", Answer, question=question, steps=steps)
         check_answered(reply.answer)
         return reply.answer.strip()
 
     async def answer(self, prompt: str, steps: Sequence[Step], **values: Any) -> Step:
-        """The closing step: the dataset's answer where the row keeps it, else one regenerated from the steps (Sec. 4.4)."""
+        """The closing step: the dataset's answer if the row keeps it, otherwise one regenerated from the steps (RQ-RAG Sec. 4.4)."""
         if self.keeps_original:
             return self.original()
         reply = await self.ask(prompt, Answer, steps=steps, **values)
@@ -107,6 +107,6 @@ class Row:
         return Step(action="answer", text=original_answer(self.question))
 
     def check_right(self, closing: Step) -> None:
-        """Raise RejectedRow for an answer that is not a gold one, unless the recipe keeps those."""
+        """Raise RejectedRow for an answer that is not a gold answer, unless the recipe keeps such rows."""
         if not (self.keeps_original or self.context.options.keep_wrong_answers):
             check_right(self.question, closing.text)

@@ -1,4 +1,4 @@
-"""The finished paths of RQ-RAG trees that infer runs left, each right or wrong by its answer."""
+"""The finished paths of RQ-RAG trees from infer runs, each right or wrong by its answer."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Annotated
@@ -29,21 +29,21 @@ def _reads_answers(name: str) -> str:
 AnswerMetric = Annotated[str, AfterValidator(_reads_answers)]
 
 
-def labelled_trees(question: Question, context: LabelContext) -> list[tuple[list[Trajectory], list[Trajectory]]]:
+def labeled_trees(question: Question, context: LabelContext) -> list[tuple[list[Trajectory], list[Trajectory]]]:
     """(right paths, wrong paths) of each run's tree: right scores 0.5 or more by the task's `metric`.
 
-    Raises RejectedRow where a run left no tree or the question has no gold answer.
+    Raises RejectedRow if a run has no tree for the question or the question has no gold answer.
     """
-    return [_labelled(prediction, question, context.options.metric) for prediction in context.predictions.of(question)]
+    return [_labeled(prediction, question, context.options.metric) for prediction in context.predictions.of(question)]
 
 
-def _labelled(prediction: Prediction, question: Question, metric: str) -> tuple[list[Trajectory], list[Trajectory]]:
+def _labeled(prediction: Prediction, question: Question, metric: str) -> tuple[list[Trajectory], list[Trajectory]]:
     if not prediction.paths:
-        raise RejectedRow("no_tree", f"the run left no tree for question {question.id}")
+        raise RejectedRow("no_tree", f"the run has no tree for question {question.id}")
     answers = [path.answer for path in prediction.paths]
     scores = score_all([metric], answers, [question] * len(answers))[metric]  # (paths,)
     if not question.answers or np.isnan(scores).any():
-        raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answer that {metric} scores by")
+        raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answer for {metric} to score against")
     right: list[Trajectory] = []
     wrong: list[Trajectory] = []
     for path, score in zip(prediction.paths, scores, strict=True):
@@ -52,9 +52,9 @@ def _labelled(prediction: Prediction, question: Question, metric: str) -> tuple[
 
 
 def likeliest(paths: Iterable[Trajectory], key: Callable[[Trajectory], Hashable]) -> list[Trajectory]:
-    """The paths that differ by `key`, first those that the generator finds likeliest: these are the ones to tell apart.
+    """The paths with distinct `key`s, those that the generator finds most likely first, because these must be told apart.
 
-    They come without the tokens and log-probabilities of the generator, which no row needs.
+    They are returned without the generator's tokens and log-probabilities, which no row needs.
     """
     ordered = sorted(paths, key=lambda path: -sum(logprob for step in path.steps for logprob in step.logprobs or []))
     first: dict[Hashable, Trajectory] = {}

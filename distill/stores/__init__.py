@@ -1,1 +1,1 @@
-"""One reply store a file: where paid replies and searches are kept, durable before a row uses them."""
+"""One reply store per file. A store makes paid replies and searches durable before a row uses them."""

@@ -1,7 +1,7 @@
-"""What a reply store keeps, what its file declares, and how it is found by its name.
+"""What a reply store stores, what its file declares, and how it is found by its name.
 
-A store is one file with a function `open_store`; `store_kind: my_lab.postgres` in a recipe finds it outside this project too, and gives
-it the recipe's `store`:
+A store is one file with a function `open_store`. With `store_kind: my_lab.postgres`, a recipe can name one outside this project, which
+receives the recipe's `store`:
 
     class PostgresStore(ReplyStore):
         ...
@@ -22,36 +22,36 @@ from refinery.runtime.plugins import PluginKind
 
 
 class ReplyStore(Protocol):
-    """Every paid reply and every search by its key, what each job has spent, and the batch jobs that are out.
+    """Every paid reply and every search by its key, what each job has spent, and the batch jobs that are not collected yet.
 
-    A value is JSON, and is durable when `put` returns: a rerun replays the store, which is a run's only checkpoint. One process at a time
-    writes. Methods raise RunDirError, in one line with its remedy, for a store that cannot be used.
+    A value is JSON, and is durable when `put` returns: a rerun replays the store, which is a run's only checkpoint. Only one process may
+    write at a time. Methods raise RunDirError, with a one-line remedy, for a store that cannot be used.
     """
 
-    has_undigested: bool = False  # whether `get_undigested` may find something
+    has_undigested: bool = False  # whether `get_undigested` may find anything
 
     def get(self, key: bytes) -> Any | None:
-        """The value of a key, or None where there is none or it is not what was put."""
+        """The value of a key, or None if there is none or it differs from what was put."""
         ...
 
     def get_undigested(self, key: bytes) -> Any | None:
-        """The value of a key as versions kept it whose keys held the server's address; only old files have such."""
+        """The value of a key from an old version whose keys included the server's address; only old files have these."""
         return None
 
     async def put(self, key: bytes, value: Any) -> None:
-        """Keep a value, which replaces an earlier one."""
+        """Store a value, which replaces an earlier one."""
         ...
 
     def costs(self, job: str) -> dict[str, int | None] | None:
-        """What a job has spent by endpoint; empty for a new job, None where that is not known any more."""
+        """What a job has spent by endpoint; empty for a new job, None if it is no longer known."""
         ...
 
     def put_costs(self, job: str, costs: dict[str, int | None]) -> asyncio.Future[None]:
-        """Keep what a job has spent. Begun when this returns, and together with what is put in the same turn of the event loop."""
+        """Store what a job has spent. The write has started when this returns, together with other puts of the same event loop turn."""
         ...
 
     def batches(self) -> dict[str, list[str]]:
-        """Batch jobs that were sent and not collected: their ids, and the keys (hex) they hold."""
+        """Batch jobs that were sent but not collected: their ids, and the keys (hex) of their requests."""
         ...
 
     async def put_batch(self, batch_id: str, keys: list[str]) -> None:
@@ -59,11 +59,11 @@ class ReplyStore(Protocol):
         ...
 
     async def drop_batch(self, batch_id: str) -> None:
-        """Forget a batch job once all it brought is kept."""
+        """Forget a batch job once all of its replies are stored."""
         ...
 
     def close(self) -> None:
-        """Let the next process in."""
+        """Close the store, so that another process can open it."""
         ...
 
 
@@ -75,8 +75,8 @@ def _may_be_there(place: str) -> bool:
 class StorePlugin:
     """What a store's file may declare as `STORE`.
 
-    `open_store(place)` opens the recipe's `store`, which it makes where it is not there; `exists(place)` says whether it is, for readers
-    that must not make one. `file_name` is that of the store in the run's folder, where the recipe names none; None: it must name one.
+    `open_store(place)` opens the recipe's `store` and creates it if it does not exist; `exists(place)` says whether it exists, for readers
+    that must not create one. `file_name` is the store's name in the run's folder if the recipe does not name one; with None it must.
     """
 
     open_store: Callable[[str], ReplyStore]
@@ -88,10 +88,10 @@ STORES = PluginKind("reply store", "distill.stores", StorePlugin, "STORE", "open
 
 
 def effect_key(*parts: Any) -> bytes:
-    """16 bytes that name an effect by everything that can change it."""
+    """A key of 16 bytes, a hash of everything that can change the effect."""
     return store_key(json.dumps(parts, sort_keys=True).encode())
 
 
 def opened(plugin: StorePlugin, name: str, place: str) -> ReplyStore:
-    """The store of a kind's `name`. Raises PluginError that names what it lacks, RunDirError when it cannot be used."""
+    """Open the store of the kind `name`. Raises PluginError, which names what it lacks, and RunDirError if it cannot be used."""
     return plugins.checked(plugin.open_store(place), ReplyStore, f"reply store '{name}'")

@@ -1,9 +1,9 @@
 """A reply store in one SQLite file.
 
-Each value stands beside a digest of its key and itself: one that a disk has changed is a miss, and never a label.
+Each value is stored with a digest of its key and itself, so a value that the disk has corrupted is a miss and never becomes a label.
 
-sqlite in WAL mode, without a thread of its own: what one turn of the event loop brings is committed together at its end. A commit appends
-to the log and waits for no disk; a writer thread gained nothing in `refinery bench distill`.
+SQLite runs in WAL mode, without a separate thread: everything from one turn of the event loop is committed together at its end. A commit
+appends to the log and does not wait for the disk; a writer thread was not faster in `refinery bench distill`.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 
 class SqliteStore(ReplyStore):
-    """Values by key. One process at a time: another is refused.
+    """Values by key. Only one process can open it at a time.
 
-    Raises RunDirError when the file is in use, is no store, or cannot be written (a full disk).
+    Raises RunDirError if the file is in use, is not a store, or cannot be written (a full disk).
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +42,7 @@ class SqliteStore(ReplyStore):
         self._lock = _locked(path)
         try:
             self._database = _open(path)
-            # Of a version that kept no digests and addressed replies by their server; they are read where nothing newer is there.
+            # Replies of a version without digests, whose keys included the server; they are read if there is no newer reply.
             self.has_undigested = _set_aside_undigested(self._database)
             for table in _TABLES:
                 self._database.execute(table)
@@ -54,15 +54,15 @@ class SqliteStore(ReplyStore):
         self._num_damaged = 0
 
     def get(self, key: bytes) -> Any | None:
-        """The value of a key, or None where there is none or it is not what was put."""
-        # One transaction for many reads, because to begin one costs as much as two reads; and none beside writes, whose log it would keep.
+        """The value of a key, or None if there is none or it differs from what was put."""
+        # One transaction covers many reads, because starting one costs as much as two reads. It ends before writes, whose log it would pin.
         if not self._unwritten and not self._database.in_transaction:
             self._database.execute("BEGIN")
         row = self._row("SELECT value, digest FROM effects WHERE key = ?", key)
         return self._intact(key, *row) if row else None
 
     def get_undigested(self, key: bytes) -> Any | None:
-        """The value of a key as versions before the digests kept it, or None."""
+        """The value of a key as stored by versions without digests, or None."""
         row = self._row("SELECT value FROM undigested WHERE key = ?", key) if self.has_undigested else None
         try:
             return from_json(row[0]) if row else None
@@ -83,24 +83,24 @@ class SqliteStore(ReplyStore):
         return None
 
     async def put(self, key: bytes, value: Any) -> None:
-        """Keep a value; it is on disk when this returns."""
+        """Store a value; it is on disk when this returns."""
         text = json.dumps(value).encode()
         await self._run("INSERT OR REPLACE INTO effects VALUES (?, ?, ?)", (key, text, checksum(key + text)))
 
     def costs(self, job: str) -> dict[str, int | None] | None:
-        """What a job has spent by endpoint; None where nobody knows: a damaged record, or the job of a store that kept no costs."""
+        """What a job has spent by endpoint; None if it is unknown, because the record is damaged or the store is from before costs."""
         row = self._row("SELECT value, digest FROM costs WHERE job = ?", job.encode())
         if row is None:
             return None if self.has_undigested and not job else {}
         return self._intact(job.encode(), *row)
 
     def put_costs(self, job: str, costs: dict[str, int | None]) -> asyncio.Future[None]:
-        """Keep what a job has spent, together with all that is put in this turn of the event loop; it need not be awaited."""
+        """Store what a job has spent, together with everything put in this turn of the event loop; awaiting it is optional."""
         text = json.dumps(costs).encode()
         return self._queue("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", (job.encode(), text, checksum(job.encode() + text)))
 
     def batches(self) -> dict[str, list[str]]:
-        """Batch jobs that were sent and not collected: their ids, and the keys (hex) they hold."""
+        """Batch jobs that were sent but not collected: their ids, and the keys (hex) of their requests."""
         try:
             return {row[0].decode(): from_json(row[1]) for row in self._database.execute("SELECT id, keys FROM batches")}
         except sqlite3.Error as error:
@@ -113,11 +113,11 @@ class SqliteStore(ReplyStore):
         await self._run("INSERT OR REPLACE INTO batches VALUES (?, ?)", (batch_id, json.dumps(keys)))
 
     async def drop_batch(self, batch_id: str) -> None:
-        """Forget a batch job once all it brought is kept."""
+        """Forget a batch job once all of its replies are stored."""
         await self._run("DELETE FROM batches WHERE id = ?", (batch_id,))
 
     def close(self) -> None:
-        """Let the next process in."""
+        """Close the store, so that another process can open it."""
         if self._num_damaged:
             _log.warning("%s: %d damaged values were left unread, and asked for again where needed", self.path, self._num_damaged)
         self._database.close()
@@ -131,14 +131,14 @@ class SqliteStore(ReplyStore):
         done: asyncio.Future[None] = loop.create_future()
         self._unwritten.append((statement, values, done))
         if len(self._unwritten) == 1:
-            loop.call_soon(self._commit)  # after all else that this turn of the loop brings
+            loop.call_soon(self._commit)  # after everything else in this turn of the event loop
         return done
 
     def _commit(self) -> None:
-        """Write all that this turn of the loop has brought in one transaction, and tell the waiting rows."""
+        """Write everything from this turn of the event loop in one transaction, and wake the waiting rows."""
         items, self._unwritten, failure = self._unwritten, [], None
         try:
-            self._database.commit()  # ends the transaction of the reads until now
+            self._database.commit()  # ends the transaction of the earlier reads
             with self._database:
                 for statement, values, _ in items:
                     self._database.execute(statement, values)
@@ -151,10 +151,10 @@ class SqliteStore(ReplyStore):
                 done.set_result(None)
             else:
                 done.set_exception(failure)
-                done.exception()  # seen, whether or not it is awaited
+                done.exception()  # retrieved here, because it may never be awaited
 
     def _unusable(self, error: sqlite3.Error) -> RunDirError:
-        remedy = "Free some space, or choose another store; nothing paid is lost."
+        remedy = "Free some space or choose another store. No paid reply is lost."
         if getattr(error, "sqlite_errorname", "") in _DAMAGED:
             remedy = f"The file is damaged: `sqlite3 {self.path} .recover | sqlite3 NEW` saves what can be read; name NEW as `store`."
         return RunDirError(f"{self.path}: cannot be used as a store ({error}). {remedy}")
@@ -178,13 +178,13 @@ def _locked(path: Path) -> TextIO:
 
 def _open(path: Path) -> sqlite3.Connection:
     database = open_database(path)
-    database.text_factory = bytes  # a flipped bit may have made text of a value, and no text of its letters
+    database.text_factory = bytes  # a flipped bit may have made a text value that is not valid UTF-8
     database.execute("PRAGMA mmap_size=1073741824")
     return database
 
 
 def _set_aside_undigested(database: sqlite3.Connection) -> bool:
-    """Whether a table of an earlier version is there, under the name that it has from now on."""
+    """Rename the table of an earlier version if there is one, and say whether such a table exists."""
     tables = {name.decode(): sql for name, sql in database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")}
     if "effects" in tables and b"digest" not in tables["effects"]:
         database.execute("ALTER TABLE effects RENAME TO undigested")

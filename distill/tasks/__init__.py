@@ -1,5 +1,5 @@
-"""One labelling task a file.
+"""One labeling task per file.
 
-`async def label(question, context)` gives the records of one question, `Options` are the task's switches, and `LABEL_TASK` declares both:
-`distill/label_task.py` says what else it may.
+`async def label(question, context)` returns the records of one question, `Options` are the task's options, and `LABEL_TASK` declares
+both; `distill/label_task.py` says what else it may declare.
 """

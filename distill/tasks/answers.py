@@ -1,6 +1,6 @@
-"""Answers: what a reader is asked with its passages, and the gold answer. RQ-RAG's baseline "SFT on no augmented set" learns from these.
+"""Answers: a reader's prompt with its passages, and the gold answer. RQ-RAG's baseline "SFT on no augmented set" learns from these rows.
 
-The prompt is the one that the decoders `rag` and `direct` render, so a model that learned it (train, `task: traces`) answers by them.
+The prompt is the one that the decoders `rag` and `direct` render, so a model that learned it (train, `task: traces`) works with them.
 """
 
 import random
@@ -18,24 +18,24 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """What the reader is shown, and in which style it answers."""
+    """The passages that the reader is shown, and the style of its answers."""
 
     passages: Literal["none", "found", "supporting"] = Field(
         default="supporting",
-        description="none: closed-book; found: what the search finds; supporting: the annotated passages, then what the search finds, "
-        "`passages_per_query` in all, in random order",
+        description="none: closed-book; found: what the search finds; supporting: the annotated passages, filled up to "
+        "`passages_per_query` with what the search finds, in random order",
     )
-    answer_style: Literal["paper", "short"] = Field(default="short", description="as the inference recipe will have it")
-    seed: int = Field(default=0, description="of the passages' order")
+    answer_style: Literal["paper", "short"] = Field(default="short", description="the style that the inference recipe will use")
+    seed: int = Field(default=0, description="seed of the passages' order")
 
 
 def needs(options: Options) -> tuple[str, ...]:
-    """Parts of the recipe that must be there."""
+    """The recipe keys that this task requires."""
     return () if options.passages == "none" else ("retriever",)
 
 
 async def label(question: Question, context: LabelContext) -> list[PromptCompletion]:
-    """One prompt with the first gold answer. Raises RejectedRow for a question without one, or without the passages asked for."""
+    """One prompt with the first gold answer. Raises RejectedRow for a question without an answer or without the required passages."""
     options: Options = context.options
     if not question.answers:
         raise RejectedRow("no_answer", f"question {question.id} has no gold answer")
@@ -62,7 +62,7 @@ async def _shown(question: Question, context: LabelContext, options: Options) ->
     by_id = {passage.id: passage for passage in [*(question.passages or []), *found]}
     supporting = [by_id[name] for name in dict.fromkeys(question.supporting or []) if name in by_id]
     if len(supporting) < len(set(question.supporting or [])) or not supporting:
-        raise RejectedRow("missed_support", f"question {question.id} brings {len(supporting)} of its supporting passages")
+        raise RejectedRow("missed_support", f"question {question.id} contains only {len(supporting)} of its supporting passages")
     others = [passage for passage in found if passage not in supporting]
     shown = [*supporting, *others][: max(context.recipe.passages_per_query, len(supporting))]
     random.Random(f"{options.seed} {question.id}").shuffle(shown)  # noqa: S311  an order, not a secret

@@ -1,6 +1,6 @@
-"""Decompositions: a question broken into sub-questions (RA-ISF App. A.3), by the teacher or as the dataset annotates them.
+"""Decompositions: questions broken into sub-questions (RA-ISF App. A.3), by the teacher or from the dataset's annotations.
 
-A later sub-question refers to an earlier answer as `#1`, MuSiQue's notation, unless `references: resolved` puts the answer there.
+A later sub-question refers to an earlier answer as `#1` (MuSiQue's notation), unless `references: resolved` replaces it with the answer.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,21 @@ from refinery.text import normalize_answer
 
 
 class Options(Recipe):
-    """Who decomposes, and what is kept."""
+    """What decomposes the questions, and which decompositions are kept."""
 
     by: Literal["teacher", "annotations"] = "teacher"
-    examples: Literal["zero", "few"] = Field(default="zero", description="few puts worked examples into the prompt")
+    examples: Literal["zero", "few"] = Field(default="zero", description="few: the prompt shows worked examples")
     references: Literal["kept", "resolved"] = Field(
-        default="kept", description="annotated `#1` stays, or becomes the gold answer that it stands for"
+        default="kept", description="kept: an annotated `#1` remains; resolved: it is replaced by the gold answer that it refers to"
     )
     undivided: Literal["reject", "keep"] = Field(
         default="reject",
-        description="a question left whole, as its only sub-question; kept ones teach the student which questions not to divide",
+        description="what to do with a question that is its own only sub-question; keep teaches the student which questions not to divide",
     )
 
 
 def needs(options: Options) -> tuple[str, ...]:
-    """Parts of the recipe that must be there."""
+    """The recipe keys that this task requires."""
     return ("teacher",) if options.by == "teacher" else ()
 
 
@@ -71,7 +71,7 @@ def _annotated(question: Question, options: Options) -> list[str]:
 
 
 def _one_line(text: str, number: int) -> str:
-    """A sub-question without the line breaks that would forge another one, and without the number that some teachers write before it."""
+    """A sub-question without line breaks, which would look like another sub-question, and without the number that some teachers add."""
     line = " ".join(text.split())
     return line[len(str(number)) + 2 :] if line.startswith((f"{number}. ", f"{number}) ")) else line
 

@@ -1,35 +1,35 @@
-"""Preference pairs for DPO: a path that ends in a right answer, and one of the same RQ-RAG tree that does not.
+"""Preference pairs for DPO: a path that ends in a right answer, and a path of the same RQ-RAG tree that does not.
 
-The problem is Sec. 4.3's again: a generator that finds its right paths likelier needs no selector. The trees come from finished infer runs
-over training questions (`runs`).
+This addresses the gap of RQ-RAG Sec. 4.3: a generator that gives its right paths a higher probability does not need a selector. The trees
+come from finished infer runs over training questions (`runs`).
 """
 
 from pydantic import Field
 
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
-from distill.steps.tree_paths import AnswerMetric, labelled_trees, likeliest
+from distill.steps.tree_paths import AnswerMetric, labeled_trees, likeliest
 from refinery.contract.records import Preference, Question, Trajectory
 from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """What counts as right, and how many pairs a tree gives."""
+    """Which answers are right, and how many pairs a question gives."""
 
-    metric: AnswerMetric = Field(default="em.squad", description="an answer is right from a score of 0.5 on")
-    most_per_question: int = Field(default=4, description="pairs of a question; no path is in two of them", ge=1)
+    metric: AnswerMetric = Field(default="em.squad", description="an answer is right if its score is at least 0.5")
+    most_per_question: int = Field(default=4, description="maximum pairs per question; no path is in two pairs", ge=1)
 
 
 def needs(options: Options) -> tuple[str, ...]:
-    """Parts of the recipe that must be there."""
+    """The recipe keys that this task requires."""
     return ("runs",)
 
 
 async def label(question: Question, context: LabelContext) -> list[Preference]:
-    """The pairs, likeliest paths first; none where every path is right, or every one wrong. Raises RejectedRow as `labelled_trees` does."""
+    """The pairs, most likely paths first; none if all paths are right or all are wrong. Raises RejectedRow like `labeled_trees`."""
     pairs = [
         pair
-        for right, wrong in labelled_trees(question, context)
+        for right, wrong in labeled_trees(question, context)
         for pair in zip(likeliest(right, _written), likeliest(wrong, _written), strict=False)
     ]
     return [
@@ -39,7 +39,7 @@ async def label(question: Question, context: LabelContext) -> list[Preference]:
 
 
 def _written(path: Trajectory) -> str:
-    """What the model wrote: paths that differ in nothing else teach DPO nothing else."""
+    """What the model wrote; DPO learns nothing from paths that differ only in other text."""
     return "\n".join(f"{step.action} {step.text}" for step in path.steps)
 
 

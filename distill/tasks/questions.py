@@ -1,7 +1,7 @@
-"""Questions from a user's own passages: the teacher writes them with their answers, and they are kept only where the passages are needed.
+"""Questions from a user's own passages: the teacher writes questions with answers, and those that need the passages are kept.
 
-A question is kept if the teacher finds its answer again from its passages, and neither without them nor, for two hops, from one of them
-alone; so MuSiQue (Trivedi et al., 2022) keeps out questions that a shortcut answers, with the teacher in place of its trained models.
+A question is kept if the teacher finds its answer again from its passages, but not without them and, for two hops, not from one of them
+alone. MuSiQue (Trivedi et al., 2022) filters out questions with shortcuts in this way, with trained models instead of a teacher.
 """
 
 import re
@@ -29,20 +29,22 @@ _NAMES_ITS_PASSAGE = re.compile(r"\b(?:the|this|these|above|given) (?:passages?|
 
 
 class Options(Recipe):
-    """What is asked about, and how strictly answers are compared."""
+    """The passages to ask about, and how strictly answers are compared."""
 
-    documents: Path | None = Field(default=None, description="folder of .txt and .md files; without it, retriever.passages are asked about")
+    documents: Path | None = Field(default=None, description="folder of .txt and .md files to ask about; by default retriever.passages")
     words_per_passage: int = Field(
-        default=100, description="most words of a passage of the documents (DPR Sec. 4.1); a folder is indexed by 100", ge=10
+        default=100, description="maximum words of a passage of the documents (DPR Sec. 4.1); indexes of a folder use 100", ge=10
     )
-    hops: Literal[1, 2] = Field(default=1, description="2 asks about pairs of passages, where one mentions the other's title")
-    links_per_passage: int = Field(default=3, description="pairs that one passage may open", ge=1)
-    questions_per_passage: int = Field(default=1, description="questions of one passage or pair", ge=1)
-    min_f1: float = Field(default=0.8, description="token F1 from which a reply that does not hold the answer counts as it", gt=0, le=1)
+    hops: Literal[1, 2] = Field(default=1, description="2: ask about pairs of passages, one of which mentions the other's title")
+    links_per_passage: int = Field(default=3, description="maximum pairs that start from the same passage", ge=1)
+    questions_per_passage: int = Field(default=1, description="questions per passage or pair", ge=1)
+    min_f1: float = Field(
+        default=0.8, description="lowest token F1 at which a reply that does not contain the answer still counts as right", gt=0, le=1
+    )
 
 
 def needs(options: Options) -> tuple[str, ...]:
-    """Parts of the recipe that must be there."""
+    """The recipe keys that this task requires."""
     return ("teacher",) if options.documents else ("teacher", "retriever")
 
 
@@ -76,7 +78,7 @@ class Row:
 
 
 def rows(recipe: DistillRecipe) -> Iterator[Row]:
-    """Every question that could be written, passage by passage. Raises RecordError where the passages cannot be read."""
+    """Every question that could be written, passage by passage. Raises RecordError if the passages cannot be read."""
     options: Options = recipe.task_options()
     passages = _passages(recipe, options)
     pairs = linked_pairs(passages, links_per_passage=options.links_per_passage)
@@ -86,7 +88,7 @@ def rows(recipe: DistillRecipe) -> Iterator[Row]:
 
 
 def write_inputs(recipe: DistillRecipe, output: Path) -> None:
-    """Write `passages.jsonl`, which the questions' `supporting` ids name, where the passages were cut from documents."""
+    """Write `passages.jsonl`, to which the questions' `supporting` ids refer, if the passages were cut from documents."""
     if recipe.task_options().documents:
         write_records(output / "passages.jsonl", _passages(recipe, recipe.task_options()))
 
@@ -100,7 +102,7 @@ def _passages(recipe: DistillRecipe, options: Options) -> Sequence[Passage]:
 
 
 async def label(row: Row, context: LabelContext) -> list[Question]:
-    """The row's question, or RejectedRow with the reason."""
+    """The row's question. Raises RejectedRow, with the reason, if it is not kept."""
     assert context.teacher is not None
     asked, options = RequestLog(), context.options
     prompt = "teacher_question" if len(row.passages) == 1 else "teacher_question_multi_hop"
@@ -127,15 +129,15 @@ async def label(row: Row, context: LabelContext) -> list[Question]:
 def _check_wording(written: Written) -> None:
     question, answer = (f" {normalize_answer(text)} " for text in (written.question, written.answer))
     if not question.strip() or not answer.strip():
-        raise RejectedRow("malformed", f"no words in question {written.question!r} or answer {written.answer!r}")
+        raise RejectedRow("malformed", f"question {written.question!r} or answer {written.answer!r} contains no words")
     if answer in question:
-        raise RejectedRow("question_quotes_answer", f"{written.question!r} holds its answer {written.answer!r}")
+        raise RejectedRow("question_quotes_answer", f"{written.question!r} contains its answer {written.answer!r}")
     if _NAMES_ITS_PASSAGE.search(written.question):
-        raise RejectedRow("question_names_its_passage", f"{written.question!r} is not understood without the passage")
+        raise RejectedRow("question_names_its_passage", f"{written.question!r} cannot be understood without the passage")
 
 
 async def _check_need(written: Written, row: Row, reader: "_Reader") -> None:
-    """That the passages are enough, and nothing less is; the cheapest way to be rejected comes first."""
+    """Check that all passages together, and nothing less, give the answer; the cheapest checks come first."""
     if not await reader.finds_answer(row.passages):
         raise RejectedRow("answer_not_found_again", f"{written.question!r}: {reader.last!r}, not {written.answer!r}")
     if await reader.finds_answer(()):
@@ -147,7 +149,7 @@ async def _check_need(written: Written, row: Row, reader: "_Reader") -> None:
 
 @dataclass
 class _Reader:
-    """The teacher answering a written question; `last` is what it said."""
+    """The teacher as it answers a written question; `last` is its last reply."""
 
     teacher: Teacher
     written: Written
@@ -156,7 +158,7 @@ class _Reader:
     last: str = ""
 
     async def finds_answer(self, passages: Sequence[Passage]) -> bool:
-        """Whether it gives the written answer from some passages, or from its own knowledge."""
+        """Whether the teacher gives the written answer from these passages, or from its own knowledge if there are none."""
         if passages:
             prompt = render_prompt("teacher_question_answer", question=self.written.question, passages=passages)
         else:

@@ -1,6 +1,8 @@
-"""Control-token trajectories (RQ-RAG Sec. 2.1, App. A): a refined query or several, what the searches found, and an answer regenerated
-from it. Rows whose searches miss the supporting passages, that hold a refusal, or that break the format are discarded, each with its
-reason, as the paper says; its released code discards none."""
+"""Control-token trajectories (RQ-RAG Sec. 2.1, App. A): one or more refined queries, what the searches found, and a regenerated answer.
+
+As in the paper, rows whose searches miss the supporting passages, that contain a refusal, or that break the format are discarded, each
+with its reason. The released code does not discard any rows.
+"""
 
 from typing import Literal
 
@@ -17,27 +19,26 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """Which questions these are, and whose words the trajectories are in."""
+    """The kind of questions, and who writes the trajectories."""
 
     kind: Literal["stepwise", "dialogue", "multiple_choice", "multi_hop", "ambiguous", "instruction"] = Field(
         default="stepwise", description="the kind of question (App. A.1); stepwise lets the teacher choose the action at each step"
     )
     by: Literal["teacher", "annotations"] = Field(
         default="teacher",
-        description="annotations: sub-questions, readings and answers of the dataset, for multi_hop and ambiguous; no teacher is asked",
+        description="annotations: use the dataset's sub-questions, readings and answers without a teacher (multi_hop and ambiguous only)",
     )
-    examples: Literal["zero", "few"] = Field(
-        default="zero", description="few puts worked examples into the first prompt, as Tables 4 to 6 do"
-    )
+    examples: Literal["zero", "few"] = Field(default="zero", description="few: the first prompt shows worked examples, as in Tables 4 to 6")
     retention: float = Field(
         default=0,
-        description="share of rows that keep the dataset's answer, not a regenerated one; Sec. 4.4 tries 0 (the paper's), 0.25 ... 1",
+        description="share of rows that keep the dataset's answer instead of a regenerated one; Sec. 4.4 tries 0 (the paper's default),"
+        " 0.25 ... 1",
         ge=0,
         le=1,
     )
     keep_wrong_answers: bool = Field(
         default=False,
-        description="keep regenerated short answers that are not gold ones (stepwise, multiple_choice, multi_hop); the paper does",
+        description="keep regenerated short answers that differ from the gold ones (stepwise, multiple_choice, multi_hop), as in the paper",
     )
 
     @model_validator(mode="after")
@@ -51,12 +52,12 @@ class Options(Recipe):
 
 
 def needs(options: Options) -> tuple[str, ...]:
-    """Parts of the recipe that must be there."""
+    """The recipe keys that this task requires."""
     return ("retriever",) if options.by == "annotations" else ("teacher", "retriever")
 
 
 async def label(question: Question, context: LabelContext) -> list[Trajectory]:
-    """One trajectory, or RejectedRow with the reason."""
+    """One trajectory. Raises RejectedRow, with the reason, for a row that is discarded."""
     options, kind, row = context.options, KINDS[context.options.kind], Row(question, context)
     by_teacher = options.by == "teacher"
     label_steps = kind.by_teacher if by_teacher else kind.by_annotations

@@ -1,11 +1,11 @@
 """Relevance labels: which of the passages that a search finds are relevant and sufficient to answer (RA-ISF App. A.2, D).
 
-`by: teacher` asks about one passage a call (`judge: each`, App. A.2) or about all of them at once (`judge: list`, App. D).
+`by: teacher` asks about one passage per call (`judge: each`, App. A.2) or about all of them at once (`judge: list`, App. D).
 
-`by: annotations` asks nobody. App. D calls a passage relevant when it alone is enough to answer. Where each step of a decomposition
+`by: annotations` does not ask a model. In App. D, a passage is relevant if it alone is enough to answer. If each step of a decomposition
 names its passages (MuSiQue, 2WikiMultihopQA, StrategyQA), a passage is relevant to a sub-question that it supports, and to the whole
-question only if it supports every step; so a question of two hops finds nothing relevant and is decomposed. HotpotQA annotates no
-steps: there every supporting passage counts as relevant to the question, which is coarser than App. D.
+question only if it supports every step. A two-hop question therefore has no relevant passages and is decomposed. HotpotQA does not
+annotate steps, so every supporting passage counts as relevant to the question, which is coarser than App. D.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):
-    """Who judges the passages, and how."""
+    """What judges the passages, and how."""
 
     by: Literal["teacher", "annotations"] = Field(
         default="teacher", description="annotations need a corpus with the dataset's own passage ids"
     )
-    judge: Literal["each", "list"] = Field(default="list", description="one call a passage (App. A.2), or one for all passages (App. D)")
-    swap: bool = Field(default=False, description="judge the list in reverse order too: relevant is what both orders call relevant")
-    examples: Literal["zero", "few"] = Field(default="zero", description="few puts worked examples into the prompt")
+    judge: Literal["each", "list"] = Field(default="list", description="each: one call per passage (App. A.2); list: one for all (App. D)")
+    swap: bool = Field(default=False, description="also judge the list in reverse order; a passage must be relevant in both orders")
+    examples: Literal["zero", "few"] = Field(default="zero", description="few: the prompt shows worked examples")
 
     @field_validator("swap")
     @classmethod
@@ -42,7 +42,7 @@ class Options(Recipe):
 
 
 def needs(options: Options) -> tuple[str, ...]:
-    """Parts of the recipe that must be there."""
+    """The recipe keys that this task requires."""
     return ("teacher", "retriever") if options.by == "teacher" else ("retriever",)
 
 
@@ -80,7 +80,7 @@ async def _judge(question: Question, passage: Passage, context: LabelContext) ->
     prompt = render_prompt("teacher_relevance_each", question=question.text, passage=passage, examples=context.options.examples)
     reply = await context.teacher.ask(prompt, EachReply, asked)
     provenance = context.provenance("teacher_relevance_each", asked=asked)
-    return _labelled(question, question.text, passage, reply.label == "relevant", provenance)
+    return _labeled(question, question.text, passage, reply.label == "relevant", provenance)
 
 
 async def _by_list(question: Question, passages: Sequence[Passage], context: LabelContext) -> list[RelevanceLabel]:
@@ -90,7 +90,7 @@ async def _by_list(question: Question, passages: Sequence[Passage], context: Lab
     first, last = verdicts[0], verdicts[-1][::-1] if context.options.swap else verdicts[0]
     provenance = context.provenance("teacher_relevance", asked=asked)
     return [
-        _labelled(
+        _labeled(
             question, question.text, passage, forwards and backwards, provenance, (forwards == backwards) if context.options.swap else None
         )
         for passage, forwards, backwards in zip(passages, first, last, strict=True)
@@ -98,7 +98,7 @@ async def _by_list(question: Question, passages: Sequence[Passage], context: Lab
 
 
 async def _judge_list(question: Question, passages: Sequence[Passage], context: LabelContext, asked: RequestLog) -> list[bool]:
-    """Whether each passage is relevant, in the order in which they are shown."""
+    """Whether each passage is relevant, in the given order."""
     assert context.teacher is not None
     prompt = render_prompt("teacher_relevance", question=question.text, passages=passages, examples=context.options.examples)
     reply = await context.teacher.ask(prompt, Reply, asked)
@@ -108,20 +108,20 @@ async def _judge_list(question: Question, passages: Sequence[Passage], context: 
 
 
 async def _by_annotations(question: Question, context: LabelContext) -> list[RelevanceLabel]:
-    """Labels for the question and for each sub-question that can be searched."""
+    """Labels for the question and for each sub-question that needs a search."""
     provenance = context.provenance()
     return [
-        _labelled(question, asked, passage, passage.id in sufficient, provenance)
+        _labeled(question, asked, passage, passage.id in sufficient, provenance)
         for asked, sufficient in _sufficient_passages(question).items()
         for passage in await search_own(asked, question, context)
     ]
 
 
 def _sufficient_passages(question: Question) -> dict[str, set[str]]:
-    """Ids of the passages that are enough alone, for the question and each searchable sub-question."""
+    """Ids of the passages that alone are enough, for the question and each sub-question that needs a search."""
     of_steps = [set(step.supporting) for step in question.decomposition or [] if step.supporting]
     if not of_steps and not question.supporting:
-        raise RejectedRow("no_support_annotated", f"question {question.id} names no supporting passages")
+        raise RejectedRow("no_support_annotated", f"question {question.id} does not name supporting passages")
     sufficient = {question.text: set.intersection(*of_steps) if of_steps else set(question.supporting or [])}
     for step in searchable_steps(question):
         if step.supporting:
@@ -129,7 +129,7 @@ def _sufficient_passages(question: Question) -> dict[str, set[str]]:
     return sufficient
 
 
-def _labelled(
+def _labeled(
     question: Question, asked: str, passage: Passage, relevant: bool, provenance: Provenance, order_agrees: bool | None = None
 ) -> RelevanceLabel:
     return RelevanceLabel(

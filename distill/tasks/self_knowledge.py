@@ -1,8 +1,8 @@
-"""Self-knowledge labels, in both of RA-ISF's senses.
+"""Self-knowledge labels, by both of RA-ISF's definitions.
 
-`by: student` (App. A.1): the target model answers closed-book, and its answers are graded against the gold answers. The share that is
-right is kept with the replies, so another threshold can be applied later at no cost. `by: teacher` (App. D): the teacher says whether
-it knows.
+`by: student` (App. A.1): the target model answers closed-book, and its answers are graded against the gold answers. The fraction of right
+answers is stored with the replies, so a different threshold can be applied later at no cost. `by: teacher` (App. D): the teacher says
+whether it knows the answer.
 """
 
 import asyncio
@@ -23,20 +23,22 @@ METRICS = {"em.squad": exact_match, "f1.squad": token_f1}
 
 
 class Options(Recipe):
-    """Who says what is known, and how."""
+    """What decides whether an answer is known, and how."""
 
     by: Literal["student", "teacher"] = Field(
-        default="student", description="the target's own right answers (App. A.1), or the teacher (App. D)"
+        default="student", description="student: the target's own answers decide (App. A.1); teacher: the teacher decides (App. D)"
     )
-    examples: Literal["zero", "few"] = Field(default="zero", description="few puts worked examples into the prompt")
-    samples: int = Field(default=1, description="closed-book answers of the student; 1 is Eq. 5", ge=1)
-    temperature: float = Field(default=0.0, description="of a local student's samples; an endpoint's is target_endpoint.temperature", ge=0)
-    metric: Literal["em.squad", "f1.squad"] = Field(default="em.squad", description="grades an answer; em.squad is Eq. 5")
-    threshold: float = Field(default=0.5, description="the label is `know` from this share of right answers on", gt=0, le=1)
+    examples: Literal["zero", "few"] = Field(default="zero", description="few: the prompt shows worked examples")
+    samples: int = Field(default=1, description="closed-book answers per question; 1 is Eq. 5", ge=1)
+    temperature: float = Field(
+        default=0.0, description="temperature of a local target's samples; an endpoint's is target_endpoint.temperature", ge=0
+    )
+    metric: Literal["em.squad", "f1.squad"] = Field(default="em.squad", description="the metric that grades answers; em.squad is Eq. 5")
+    threshold: float = Field(default=0.5, description="the label is `know` if at least this fraction of the answers is right", gt=0, le=1)
 
 
 def needs(options: Options) -> tuple[str, ...]:
-    """Parts of the recipe that must be there."""
+    """The recipe keys that this task requires."""
     return ("target",) if options.by == "student" else ("teacher",)
 
 
@@ -47,7 +49,7 @@ class Reply(BaseModel):
 
 
 async def label(question: Question, context: LabelContext) -> list[KnowledgeLabel]:
-    """`know` or `unknow`. Raises RejectedRow where a student's answers have no gold answer to be graded against."""
+    """The label `know` or `unknow`. Raises RejectedRow if there is no gold answer to grade a student's answers against."""
     return [await (_by_student if context.options.by == "student" else _by_teacher)(question, context)]
 
 
@@ -69,7 +71,7 @@ async def _by_student(question: Question, context: LabelContext) -> KnowledgeLab
         raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answers to compare with")
     grade, asked = METRICS[context.options.metric], RequestLog()
     replies = await _closed_book_answers(question, context, asked)
-    # Only the first line is an answer: a base model goes on with a question of its own.
+    # Only the first line is the answer, because a base model often continues with another question.
     share = sum(grade(reply.strip().partition("\n")[0], question.answers) for reply in replies) / len(replies)
     return KnowledgeLabel(
         question_id=question.id,
@@ -82,7 +84,7 @@ async def _by_student(question: Question, context: LabelContext) -> KnowledgeLab
 
 
 async def _closed_book_answers(question: Question, context: LabelContext, asked: RequestLog) -> list[str]:
-    """`samples` answers of the target, a local model or an endpoint."""
+    """`samples` answers of the target, which is a local model or an endpoint."""
     assert context.target is not None
     recipe, options = context.recipe, context.options
     temperature = recipe.target_endpoint.temperature if recipe.target_endpoint else options.temperature

@@ -1,12 +1,12 @@
-"""Any decoder's traces as training data for a student that takes its model's place (what none of the four papers did).
+"""Any decoder's traces as training data for a student that replaces its model (none of the four papers does this).
 
-Kept are the calls of questions that were answered right, and of those the calls that passed the method's own checks: a reply that the
-decoder could use, all of whose citations hold; a search that found a supporting passage that was not found before. `form: steps` gives a
-row per call, with the student's prompt and reply of refinery/prompts/replies.py; `form: trajectories` gives the searches and the answer as
-one trajectory with control tokens, so that one generator learns the method's way through a question and RQ-RAG's decoder runs it. Of a tree
-this is its likeliest path with a right answer, with the searches on that path alone.
+Only calls of correctly answered questions are kept, and only if they passed the method's own checks: the decoder could use the reply, and
+all of its citations hold; a search found a supporting passage that was not found before. `form: steps` gives one row per call, with the
+student's prompt and reply (refinery/prompts/replies.py). `form: trajectories` gives the searches and the answer as one trajectory with
+control tokens, so that one generator learns how the method proceeds, and RQ-RAG's decoder can run it. From a tree it takes the most likely
+path with a right answer, with only the searches on that path.
 
-The infer run must have kept its prompts (`keep_prompts: true`) for `form: steps`.
+`form: steps` requires an infer run that recorded its prompts (`keep_prompts: true`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,44 +26,45 @@ from refinery.metrics.registry import score_all
 from refinery.prompts.replies import REPLIES, MainReply, student_prompt
 from refinery.runtime.recipe import Recipe
 
-# Notes of a decoder's own checks that a reply did not pass: infer/steps/ask.py's faults, and MIGRES' entailment check.
+# Trace steps that say that a reply failed a decoder's check: faults (infer/steps/ask.py), and MIGRES' entailment check.
 _FAILED = ("fault", "not_entailed")
-_CHECK = "entailment"  # a call that checks the one before it, of which a student has no part
+_CHECK = "entailment"  # a call that checks the one before it; students do not learn it
 
 
 class Options(Recipe):
-    """Which traces, and what is made of them."""
+    """Which traces are used, and the form of the rows."""
 
     metric: AnswerMetric = Field(
-        default="em.squad", description="an answer counts as right from `min_score` on by this metric of refinery/metrics"
+        default="em.squad", description="an answer is right if its score by this metric of refinery/metrics is at least `min_score`"
     )
-    min_score: float = Field(default=1.0, gt=0, le=1)
+    min_score: float = Field(default=1.0, description="the lowest score of a right answer", gt=0, le=1)
     form: Literal["steps", "trajectories"] = "steps"
     searches_find: Literal["new_support", "anything"] = Field(
-        default="new_support", description="what a search must find; questions without annotated support are not checked"
+        default="new_support", description="what a search must find to be kept; questions without annotated support are not checked"
     )
-    steps: list[str] | None = Field(default=None, description="only calls of these names in the trace; all by default")
+    steps: list[str] | None = Field(default=None, description="keep only calls with these names in the trace; all by default")
     explanations: bool = Field(
         default=False,
-        description="MIGRES' student writes the teacher's explanation before its answer, as in Hsieh et al. 2023 (distilling step by step):"
-        " more tokens, and a small model answers better for what it has written",
+        description="MIGRES' student writes the teacher's explanation before its answer, as in distilling step by step (Hsieh et al.,"
+        " 2023). This takes more tokens, but a small model answers better after an explanation",
     )
     most_per_group: int | None = Field(
         default=None,
-        description="rows of one step (of trajectories: all) and one number of calls at most, to even out actions and lengths",
+        description="maximum rows for each combination of step (for trajectories: all steps) and number of calls, to balance actions and"
+        " lengths",
         ge=1,
     )
 
 
 def needs(options: Options) -> tuple[str, ...]:
-    """Parts of the recipe that must be there."""
+    """The recipe keys that this task requires."""
     return ("runs",)
 
 
 async def label(question: Question, context: LabelContext) -> Sequence[PromptCompletion | Trajectory]:
-    """The question's rows from every run that answered it right. Raises RejectedRow when none did, or no call passed the checks."""
+    """The question's rows from every run that answered it right. Raises RejectedRow if none did or no call passed the checks."""
     options = context.options
-    form = _exchanges if options.form == "steps" else _trajectories
+    form = _prompt_completions if options.form == "steps" else _trajectories
     right = [prediction for prediction in context.predictions.of(question) if _right_answers(prediction, question, options)]
     if not right:
         raise RejectedRow("wrong_answer", f"no run answers question {question.id} right by {options.metric}")
@@ -74,15 +75,15 @@ async def label(question: Question, context: LabelContext) -> Sequence[PromptCom
 
 
 def _right_answers(prediction: Prediction, question: Question, options: Options) -> list[str]:
-    """Those of its answers that are right: of a tree that becomes a trajectory any path's may be, whichever the decoder selected."""
+    """The right answers of a prediction. For a tree that becomes a trajectory, the answers of all paths count, not only the selected."""
     is_tree = options.form == "trajectories" and prediction.paths
     answers = [path.answer or "" for path in prediction.paths] if is_tree else [prediction.answer]
     scores = score_all([options.metric], answers, [question] * len(answers))[options.metric]
     return [answer for answer, score in zip(answers, scores, strict=True) if score >= options.min_score]
 
 
-def _exchanges(prediction: Prediction, question: Question, context: LabelContext) -> Iterator[PromptCompletion]:
-    """A row per call, while its group is not full."""
+def _prompt_completions(prediction: Prediction, question: Question, context: LabelContext) -> Iterator[PromptCompletion]:
+    """One row per call, until its group is full."""
     first, calls = _calls(prediction, context.recipe)
     found = _found(first)
     for step, after in calls:
@@ -102,20 +103,20 @@ def _exchanges(prediction: Prediction, question: Question, context: LabelContext
 
 
 def _calls(prediction: Prediction, recipe: DistillRecipe) -> tuple[list[TraceStep], list[tuple[TraceStep, list[TraceStep]]]]:
-    """What the trace notes before the first call, and every call with what it notes until the next one.
+    """The trace's steps before the first call, and every call with the steps that follow it until the next one.
 
-    Raises RecipeError where no call kept its prompt.
+    Raises RecipeError if no call recorded its prompt.
     """
     starts = [number for number, step in enumerate(prediction.trace) if step.prompt is not None and step.name != _CHECK]
     if not starts:
-        raise recipe.fault("runs", "the traces hold no prompts. Decode with `keep_prompts: true`, by a decoder that prompts.")
+        raise recipe.fault("runs", "the traces contain no prompts. Decode with `keep_prompts: true` and a decoder that uses prompts.")
     ends = [*starts[1:], len(prediction.trace)]
     calls = [(prediction.trace[start], prediction.trace[start + 1 : end]) for start, end in zip(starts, ends, strict=True)]
     return prediction.trace[: starts[0]], calls
 
 
 def _passes(step: TraceStep, after: Sequence[TraceStep], found: set[str], question: Question, options: Options) -> bool:
-    """Whether nothing that the decoder checked failed, and a search that the call led to found what it should."""
+    """Whether the call passed all of the decoder's checks, and a search that followed it found something useful."""
     if any(noted.name in _FAILED for noted in after):
         return False
     searched = any(noted.name == "retrieve" for noted in after)
@@ -133,7 +134,7 @@ def _found(steps: Sequence[TraceStep]) -> set[str]:
 
 
 def _plain_reply(step: TraceStep, options: Options) -> str | None:
-    """What the student should write; None for JSON that the decoder could not read either."""
+    """What the student should write; None for JSON that the decoder could not parse either."""
     assert step.prompt is not None
     schema, text = REPLIES.get(step.prompt.name), step.text or ""
     if schema is None:
@@ -148,7 +149,7 @@ def _plain_reply(step: TraceStep, options: Options) -> str | None:
 
 
 def _trajectories(prediction: Prediction, question: Question, context: LabelContext) -> Iterator[Trajectory]:
-    """The searches that passed, each with what it found, and the answer."""
+    """One trajectory: the useful searches with the passages they found, and the answer."""
     found: set[str] = set()
     kept: list[Step] = []
     *searches, answer = _right_path(prediction, question, context.options)
@@ -162,7 +163,7 @@ def _trajectories(prediction: Prediction, question: Question, context: LabelCont
 
 
 def _right_path(prediction: Prediction, question: Question, options: Options) -> list[Step]:
-    """What led to the right answer: of a tree the path that its generator finds likeliest, and of other decoders all searches in order."""
+    """The steps to the right answer: a tree's most likely path with a right answer, or all searches of another decoder in order."""
     if prediction.paths:
         right = set(_right_answers(prediction, question, options))
         return likeliest((path for path in prediction.paths if path.answer in right), id)[0].steps

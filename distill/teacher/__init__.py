@@ -1,1 +1,1 @@
-"""The teacher: its replies, their cost, and where they are kept."""
+"""The teacher: its requests, replies and cost."""

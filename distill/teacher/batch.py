@@ -1,7 +1,7 @@
-"""The same requests as waves of OpenAI Batch jobs: half the price, answered within a day, resumable after days.
+"""Send the same requests as waves of OpenAI Batch jobs: half the price, answered within a day, resumable after days.
 
-A wave is sent when no row has asked for anything new for a while, which is when all of them wait. Jobs that were sent stand in the store
-until all they brought is kept, so that a run that comes back collects them instead of paying again.
+A wave is sent once no row has made a new request for a while, because then all rows are waiting. The store remembers the jobs that were
+sent until all of their replies are stored, so a resumed run collects them instead of paying again.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from distill.stores.base import ReplyStore
-from distill.teacher.teacher import keep_in
+from distill.teacher.teacher import persist_in
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.client import EndpointClient
@@ -25,20 +25,20 @@ from refinery.llms.served.wire import read_json
 from refinery.runtime.recipe import Recipe
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
-_QUEUE_IS_FULL = "token_limit_exceeded"  # the organisation has too many tokens enqueued; told only when the job is looked at
+_QUEUE_IS_FULL = "token_limit_exceeded"  # the organization has too many tokens enqueued; the API reports it only when the job is polled
 
 
 class BatchConfig(Recipe):
-    """How requests become Batch jobs; the limits are OpenAI's."""
+    """How requests are grouped into Batch jobs; the default limits are OpenAI's."""
 
-    max_requests: int = Field(default=50_000, description="requests per job", ge=1)
-    max_bytes: int = Field(default=200_000_000, description="bytes per job's input file", ge=1)
-    poll_seconds: float = Field(default=60.0, description="between two looks at a job", gt=0)
-    quiet_seconds: float = Field(default=5.0, description="a wave is sent when nothing new was asked for so long", gt=0)
+    max_requests: int = Field(default=50_000, description="maximum requests per job", ge=1)
+    max_bytes: int = Field(default=200_000_000, description="maximum bytes of a job's input file", ge=1)
+    poll_seconds: float = Field(default=60.0, description="seconds between two polls of a job", gt=0)
+    quiet_seconds: float = Field(default=5.0, description="a wave is sent after this many seconds without a new request", gt=0)
     stragglers: Literal["batch", "live"] = Field(
-        default="batch", description="where requests go that a job left unanswered; `live` prices all as live"
+        default="batch", description="how to send requests again that a job left unanswered; with `live`, all are priced as live"
     )
-    price_factor: float = Field(default=0.5, description="what a batched token costs of a live one", gt=0)
+    price_factor: float = Field(default=0.5, description="price of a batched token relative to a live one", gt=0)
 
 
 @dataclass(slots=True)
@@ -46,16 +46,19 @@ class _Waiting:
     request: ChatRequest
     future: asyncio.Future[Reply]
     tries: int = 0
-    with_schema: bool = True  # how it was sent last; in an earlier run's job, as the first try
+    with_schema: bool = True  # how it was sent last; jobs of an earlier run count as the first try
 
     @property
     def sends_schema(self) -> bool:
-        """Whether its schema, if it has one, goes with it rather than in the prompt."""
+        """Whether it has a schema that is sent as a parameter instead of in the prompt."""
         return self.with_schema and self.request.json_schema is not None
 
 
 class BatchTransport:
-    """Replies by Batch jobs, kept also where their rows are not here, with their cost by `enter`; `retries` counts requests sent again."""
+    """Gets replies from Batch jobs and stores all of them, even for rows that this run does not have.
+
+    `enter` records the cost of each reply; `retries` counts requests that were sent again.
+    """
 
     def __init__(self, config: EndpointConfig, store: ReplyStore, batch: BatchConfig, enter: Callable[[bytes, Reply], None]) -> None:
         self.config, self.batch, self._enter = config, batch, enter
@@ -63,7 +66,7 @@ class BatchTransport:
         self._sends_schemas = True
         self._store = store
         self._client = openai_client(config, config.base_urls[0], max_retries=5)
-        self._live = EndpointClient(config, keep_in(store, enter)) if batch.stragglers == "live" else None
+        self._live = EndpointClient(config, persist_in(store, enter)) if batch.stragglers == "live" else None
         self._waiting: dict[str, _Waiting] = {}
         self._queued: list[str] = []
         self._sent: set[str] = set()
@@ -72,17 +75,17 @@ class BatchTransport:
 
     @property
     def in_flight(self) -> int:
-        """Requests in jobs that have not ended."""
+        """The number of requests in jobs that have not ended."""
         return len(self._sent)
 
     async def reply(self, request: ChatRequest) -> Reply:
-        """One reply, when its job has ended. Raises as EndpointClient.reply."""
+        """The reply, once its job has ended. Raises the same errors as EndpointClient.reply."""
         if not self._tasks:
             self._start()
         waiting = _Waiting(request, asyncio.get_running_loop().create_future())
         name = request.key.hex()
         self._waiting[name] = waiting
-        if name not in self._sent:  # else an earlier run's job holds it
+        if name not in self._sent:  # otherwise a job of an earlier run contains it
             self._queue(name)
         return await waiting.future
 
@@ -121,7 +124,7 @@ class BatchTransport:
                 await self._send(lines)
 
     def _files(self, wave: list[str]) -> Iterator[dict[str, bytes]]:
-        """The wave's input lines by name, cut where a file would pass a limit."""
+        """The wave's input lines by name, split into files that stay within the limits."""
         lines: dict[str, bytes] = {}
         size = 0
         for name in wave:
@@ -147,7 +150,7 @@ class BatchTransport:
         self._spawn(self._collect(job.id, list(lines)))
 
     async def _collect(self, batch_id: str, names: list[str]) -> None:
-        """Wait for a job's end, keep what it brought, and see to the rest."""
+        """Wait for a job to end, store its replies, and send the unanswered requests again."""
         while (job := await self._patiently(lambda: self._client.batches.retrieve(batch_id))).status not in _ENDED:
             await asyncio.sleep(self.batch.poll_seconds)
         fault = job.errors.data[0] if job.errors and job.errors.data else None
@@ -155,7 +158,7 @@ class BatchTransport:
             await self._store.drop_batch(batch_id)
             raise UnusableEndpoint(f"job {batch_id} failed: {fault.message if fault else 'no reason given'}")
         left = set(names)
-        # A job that answered nothing has no output file, one without faults no error file.
+        # A job without replies has no output file, and a job without faults has no error file.
         for file_id in filter(None, (job.output_file_id, job.error_file_id)):
             content = await self._patiently(lambda file_id=file_id: self._client.files.content(file_id))
             for line in content.content.splitlines():
@@ -163,12 +166,12 @@ class BatchTransport:
         await self._store.drop_batch(batch_id)
         self._sent.difference_update(names)
         if job.status == "failed":
-            await asyncio.sleep(self.batch.poll_seconds)  # the queue has to empty first
+            await asyncio.sleep(self.batch.poll_seconds)  # the queue has to drain first
         for name in left & self._waiting.keys():
             self._send_again(name, free=job.status == "failed")
 
     async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """What the API answers, once it does: an outage while a job is worked on is waited out."""
+        """The API's answer, retried during an outage, because the job continues meanwhile."""
         import openai
 
         began = time.monotonic()
@@ -181,21 +184,21 @@ class BatchTransport:
             await asyncio.sleep(self.batch.poll_seconds)
 
     async def _take(self, line: bytes, names: Collection[str]) -> set[str]:
-        """One line of a result file: the name that is settled by it, or nothing where it has to be asked again."""
+        """Process one line of a result file. Returns the name that it settles, or nothing if the request has to be sent again."""
         name, response = _result(line)
         if name not in names or response is None:
             return set()
         waiting = self._waiting.get(name)
         if waiting and waiting.sends_schema and is_about_schemas(response.status, response.content):
             self._sends_schemas = waiting.with_schema = False
-            waiting.tries -= 1  # it is sent again without the schema, which costs it no try
+            waiting.tries -= 1  # sending it again without the schema does not count as a try
             return set()
         try:
             reply = parse_chat(read_reply(response), self.config)
         except RetryableFault:
             return set()
         except (RefusedRequest, UnusableEndpoint) as error:
-            of_this_row = isinstance(error, UnusableEndpoint) and error.status == 403  # moderation: its job was taken
+            of_this_row = isinstance(error, UnusableEndpoint) and error.status == 403  # moderation of this row: the job itself was accepted
             self._settle(waiting, RefusedRequest(str(error)) if of_this_row else error)
         else:
             self._enter(key := bytes.fromhex(name), reply)
@@ -240,7 +243,7 @@ class BatchTransport:
         self._waiting.clear()
 
     async def close(self) -> None:
-        """Leave the jobs to themselves; the store remembers them."""
+        """Stop waiting for the jobs; they keep running, and the store remembers them."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -250,7 +253,7 @@ class BatchTransport:
 
 
 def _result(line: bytes) -> tuple[str, Response | None]:
-    """The request's name and the response of one line of a result file; None where it has none that can be read."""
+    """The request's name and the response in one line of a result file; None if the response cannot be read."""
     try:
         result = read_json(line)
         response = result["response"]

@@ -1,7 +1,6 @@
-"""Money: what a reply cost, and a hard cap that holds because the worst case is reserved, and on disk, before a request is sent.
+"""Costs: what a reply cost, and a hard cap, which holds because the worst case is reserved and on disk before a request is sent.
 
-Counted in whole billionths of a dollar, every amount rounded up: reservations that are settled come to exactly 0, as sums of floats do
-not.
+Amounts are whole billionths of a dollar, each rounded up, so that settled reservations add up to exactly 0, unlike sums of floats.
 """
 
 import asyncio
@@ -18,16 +17,16 @@ from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, Price, Reply
 from refinery.llms.served.protocols.base import protocol_of
 
-_NANO = 10**9  # of a dollar
-_NANO_PER_TOKEN = 1000  # of a price of one dollar per million tokens
+_NANO = 10**9  # per dollar
+_NANO_PER_TOKEN = 1000  # at a price of one dollar per million tokens
 
 
 class BudgetExhausted(LLMError):
-    """The next request might pass `max_cost_usd`; nothing was sent."""
+    """The next request could exceed `max_cost_usd`, so it was not sent."""
 
 
 def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
-    """The model's price and where it is from; (None, None) where nobody knows it. Never a guess, never 0 for unknown."""
+    """The model's price and its source; (None, None) if it is unknown. It is never guessed, and an unknown price is never 0."""
     if config.price:
         return config.price, "recipe"
     try:
@@ -48,42 +47,43 @@ def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
 class Spending:
     """What a job has spent in all its attempts, in billionths of a dollar by endpoint (None: some of it at an unknown price).
 
-    Kept in the job's store before a request is sent, with the worst case of what is then on its way: that is what a killed attempt has
-    paid at most, so a cap holds over attempts. Shared by all endpoints of the job; without a store it is of this attempt alone.
+    It is stored before a request is sent, including the worst case of all open requests. That is the most that a killed attempt can have
+    paid, so a cap holds across attempts. All endpoints of the job share it; without a store it covers only this attempt.
     """
 
     def __init__(self, store: ReplyStore | None = None, job: str = "") -> None:
         self._store, self._job = store, job
         earlier = store.costs(job) if store else {}
         self.spent: dict[str, int | None] = earlier or {}
-        self._kept, self._unknown = earlier, earlier is None
+        self._persisted, self._unknown = earlier, earlier is None
         self.reserved: Counter[str] = Counter()
-        self.on_its_way: Counter[str] = Counter()  # of what is reserved, the part that a kill would leave paid and unknown
+        self.on_its_way: Counter[str] = Counter()  # the part of the reservations that may be paid but unanswered if the process is killed
         self.settled = asyncio.Event()
 
     @property
     def committed(self) -> int:
-        """Spent, or reserved for requests in flight."""
+        """The amount that is spent or reserved for open requests."""
         return sum(nano or 0 for nano in self.spent.values()) + self.reserved.total()
 
     def enter(self, endpoint: str) -> None:
-        """One more endpoint of the job."""
+        """Add an endpoint of the job."""
         self.spent.setdefault(endpoint, None if self._unknown else 0)
 
-    def keep(self) -> asyncio.Future[None] | None:
-        """Have it on disk with all else that this turn of the event loop brings; None where it is there."""
+    def persist(self) -> asyncio.Future[None] | None:
+        """Write it to disk together with everything else from this turn of the event loop; None if it is already on disk."""
         at_most = {name: None if nano is None else nano + self.on_its_way[name] for name, nano in self.spent.items()}
-        if self._store is None or at_most == self._kept:
+        if self._store is None or at_most == self._persisted:
             return None
-        self._kept = at_most
+        self._persisted = at_most
         return self._store.put_costs(self._job, at_most)
 
 
 @dataclass(slots=True)
 class Reservation:
-    """The worst case of one try of the request under `key`, in billionths of a dollar, and what has become of it.
+    """The worst case of one try of the request with this `key`, in billionths of a dollar, and its state.
 
-    `held` while it is set aside, `unseen_tries` of those before it, which are paid for, `answered` once a reply is entered.
+    It is `held` while the amount is set aside, and `answered` once a reply is entered. `unseen_tries` counts earlier tries whose replies
+    never came, which are charged.
     """
 
     key: bytes
@@ -94,10 +94,10 @@ class Reservation:
 
 
 class Budget:
-    """What one endpoint's requests cost and may cost.
+    """What one endpoint's requests cost, and the limit on it.
 
-    `factor` is what the transport makes of the price (batch jobs: half). `lost_if_killed` is how many requests a kill leaves paid and
-    unanswered at most: those that are open at once, or none where the next attempt collects them (batch jobs).
+    `factor` is the transport's discount on the price (batch jobs: 0.5). `lost_if_killed` is the maximum number of requests that are paid
+    but unanswered if the process is killed: those open at once, or none if the next attempt collects them (batch jobs).
     """
 
     def __init__(
@@ -122,10 +122,10 @@ class Budget:
         self._lost_if_killed = config.calls_in_flight * len(config.base_urls) if lost_if_killed is None else lost_if_killed
         self._largest = self._cut_off = self._attempt = 0
         self._open: dict[bytes, Reservation] = {}
-        self.stopped_by: LLMError | None = None  # why nothing more is to be paid
+        self.stopped_by: LLMError | None = None  # the error that forbids further spending
 
     def _check_cap(self) -> None:
-        """Raises RecipeError for a cap that cannot be held."""
+        """Raise RecipeError for a cap that cannot be enforced."""
         if self.price is None:
             raise RecipeError(
                 f"{self.config.where}: max_cost_usd: no price is known for '{self.config.model}'. Set {self.config.key_of('price')}, or "
@@ -133,32 +133,35 @@ class Budget:
             )
         if None in self._spending.spent.values():
             raise RecipeError(
-                f"{self.config.where}: max_cost_usd: earlier attempts of this run paid at unknown prices, so what is left of the cap is "
-                "unknown. Name this run's store as `store` and another output_dir: that run pays only for what is new, and all it "
-                "pays counts."
+                f"{self.config.where}: max_cost_usd: earlier attempts of this run paid at unknown prices, so the rest of the cap is "
+                "unknown. Start a run with another output_dir and this run's store as `store`: it pays only for new requests, and all "
+                "of them count."
             )
 
     @property
     def spent(self) -> float | None:
-        """US dollars of all attempts; None where some of it is unknown."""
+        """The cost of all attempts in US dollars; None if a part of it is unknown."""
         return _dollars(self._spending.spent[self._endpoint])
 
     def cost(self, reply: Reply, request: ChatRequest) -> float | None:
-        """What one reply cost, in US dollars; None where the price is unknown."""
+        """What one reply cost, in US dollars; None if the price is unknown."""
         if self.price is None:
             return None
         counted = self._counted(reply)
         return _dollars(self.worst(request) if counted is None else counted)
 
     async def reserve(self, request: ChatRequest) -> Reservation:
-        """Set aside what the request can cost at most. Raises BudgetExhausted when that does not fit and nothing is left to settle."""
+        """Reserve the most that the request can cost. Raises BudgetExhausted if it exceeds the cap and no reservation is left to settle."""
         reservation = Reservation(request.key, self.worst(request))
         await self._hold(reservation)
         self._open[request.key] = reservation
         return reservation
 
     async def admit(self, request: ChatRequest, unseen_tries: int) -> None:
-        """Before each try: a try before it whose answer never came may be charged too. Raises as `reserve`, and when the run stops."""
+        """Reserve again before each try, because an earlier try without an answer may be charged too.
+
+        Raises the same errors as `reserve`, and the error that stops the run.
+        """
         if self.stopped_by is not None:
             raise self.stopped_by
         reservation = self._open.get(request.key)
@@ -172,7 +175,7 @@ class Budget:
         while self._cap is not None and spending.committed + worst > self._cap:
             if not spending.reserved.total():
                 left = f"{_dollars(spending.committed):.4f} is spent, and the next request may cost {_dollars(worst):.4f}"
-                raise BudgetExhausted(f"max_cost_usd {self.cap}: {left}. Raise it and --resume.")
+                raise BudgetExhausted(f"max_cost_usd {self.cap}: {left}. Raise it and pass --resume.")
             spending.settled.clear()
             await spending.settled.wait()
         if self.stopped_by is not None:
@@ -180,9 +183,9 @@ class Budget:
         self._largest, reservation.held = max(self._largest, worst), True
         self._set_aside(worst)
         self._spend(0)
-        if self._lost_if_killed and (kept := spending.keep()) is not None:
+        if self._lost_if_killed and (persisted := spending.persist()) is not None:
             try:
-                await kept
+                await persisted
             except BaseException:
                 self._release(reservation)
                 raise
@@ -198,20 +201,23 @@ class Budget:
             reservation.unseen_tries = tries
 
     def worst(self, request: ChatRequest) -> int:
-        """The most that one try can cost, in billionths of a dollar; 0 where the price is unknown."""
+        """The most that one try can cost, in billionths of a dollar; 0 if the price is unknown."""
         return 0 if self.price is None else self._nano(request.most_prompt_tokens(), self.config.max_tokens)
 
     def enter(self, key: bytes, reply: Reply) -> None:
-        """Enter a reply in the turn in which it is kept, so that both are on disk or neither; it may be of an earlier attempt's job."""
+        """Record a reply's cost in the same turn in which it is stored, so that both reach the disk or neither does.
+
+        The reply may come from a batch job of an earlier attempt.
+        """
         reservation = self._open.pop(key, None) or Reservation(key, 0)
         counted = self._counted(reply)
         self._spend(reservation.worst if counted is None else counted)
         self._release(reservation)
         reservation.answered = True
-        self._spending.keep()
+        self._spending.persist()
 
     def settle(self, reservation: Reservation, reply: Reply | None, unseen_tries: int) -> None:
-        """Replace a reservation by what was used. A try whose answer never came may be charged: it counts as its worst case."""
+        """Replace a reservation by the actual cost. A try without an answer may be charged, so it counts as its worst case."""
         self._open.pop(reservation.key, None)
         self._charge_unseen(reservation, unseen_tries)
         if not reservation.answered:
@@ -232,17 +238,17 @@ class Budget:
             self._spending.settled.set()
 
     def cut_off(self) -> int:
-        """How many tries to settle for a request that was cancelled: 1 if it may have been on its way, and not in a queue."""
+        """How many tries to charge for a canceled request: 1 if it may have been sent, 0 if it was still in a queue."""
         self._cut_off += 1
         return int(self._cut_off <= self._lost_if_killed)
 
     async def close(self) -> None:
-        """Keep what was spent in the end."""
-        if (kept := self._spending.keep()) is not None:
-            await kept
+        """Store the final amount."""
+        if (persisted := self._spending.persist()) is not None:
+            await persisted
 
     def _counted(self, reply: Reply) -> int | None:
-        """By the tokens that the server counted; None where it counted none (no prompt is empty), and may charge the worst case."""
+        """The cost by the server's token counts; None if it counted none (no prompt is empty), so that the worst case may be charged."""
         if self.price is None:
             return 0
         if reply.num_prompt_tokens <= 0 or (reply.num_completion_tokens <= 0 and reply.text):
@@ -254,7 +260,7 @@ class Budget:
         return int(cost.to_integral_value(ROUND_CEILING))
 
     def summary(self) -> dict[str, Any]:
-        """For `metrics.json`: dollars paid in all attempts and in this one (null: unknown), and whose prices these are."""
+        """For `metrics.json`: dollars paid in all attempts and in this one (null: unknown), and the source of the prices."""
         attempt = None if self.price is None else _dollars(self._attempt)
         return {"cost_usd": self.spent, "attempt_cost_usd": attempt, "prices": self.source}
 

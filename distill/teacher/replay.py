@@ -1,6 +1,6 @@
-"""A run's requests once more, from its store: the task asks again, and what it is answered is what was paid for.
+"""Replay a run's requests from its store: the task runs again and gets the replies that were paid for.
 
-A reply is found under a hash of what was asked, so a prompt that finds one is the prompt that was sent.
+A reply is stored under a hash of its request, so a prompt that finds a reply is the prompt that was sent.
 """
 
 from typing import Any, NoReturn, TypeVar
@@ -18,7 +18,7 @@ Messages = tuple[tuple[str, str], ...]
 
 
 class CacheMiss(Exception):
-    """The store does not hold this reply."""
+    """The store does not contain this reply."""
 
 
 class PromptCaptured(Exception):
@@ -30,23 +30,23 @@ class PromptCaptured(Exception):
 
 
 class Replay(Teacher):
-    """A teacher that has only the store. `heard` is what it was asked and what it replied, in order."""
+    """A teacher that answers only from the store. `replayed` lists its requests and replies, in order."""
 
     def __init__(self, config: EndpointConfig, store: ReplyStore) -> None:
         super().__init__(config, store, NullTransport(), Budget(config, None))
-        self.heard: list[tuple[ChatRequest, Reply]] = []
+        self.replayed: list[tuple[ChatRequest, Reply]] = []
 
     async def _reply(self, messages: Messages, schema: type[T] | None, asked: RequestLog, rollout: int) -> Reply:
         request = self.request(messages, schema, rollout)
         stored = self.stored(request, schema, rollout)
         if stored is None:
             raise CacheMiss
-        self.heard.append((request, stored))
+        self.replayed.append((request, stored))
         return await super()._reply(messages, schema, asked, rollout)
 
 
 class PromptRecorder:
-    """Stands for a model: the first prompt that it is given ends the row."""
+    """Takes the place of a model and records a prompt: the first prompt that it receives ends the row."""
 
     async def ask(self, prompt: str, *arguments: Any, **options: Any) -> NoReturn:
         """Raises PromptCaptured."""
@@ -69,4 +69,4 @@ class NullTransport:
         raise CacheMiss
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no connection is open."""

@@ -1,7 +1,7 @@
-"""The teacher: typed replies from a chat endpoint, every one kept in the store before a row uses it.
+"""The teacher: typed replies from a chat endpoint, each of which is stored before a row uses it.
 
-A reply is looked up under all that can change it, asked for where nobody has, parsed, repaired where only its punctuation is wrong, and
-asked for once more with the error shown. What is still no answer then rejects the row, with a reason.
+A reply is looked up under everything that can change it, and requested if it is not in the store. It is parsed, repaired if only its
+punctuation is wrong, and otherwise requested once more with the error shown. If that fails too, the row is rejected with a reason.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class RejectedRow(LLMError):
-    """This row cannot be labelled; `reason` is what `metrics.json` counts it under."""
+    """This row cannot be labeled; `metrics.json` counts it under `reason`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -38,7 +38,7 @@ class RejectedRow(LLMError):
 
 @dataclass(slots=True)
 class RequestLog:
-    """What one row has asked of the teacher, for its provenance."""
+    """The requests that one row has made to the teacher, for its provenance."""
 
     request_ids: list[str] = field(default_factory=list)
     num_prompt_tokens: int = 0
@@ -47,17 +47,17 @@ class RequestLog:
 
 
 class Transport(Protocol):
-    """Takes chats to the endpoint, live or by batch jobs."""
+    """Sends chats to the endpoint, live or in batch jobs."""
 
     retries: int
 
     @property
     def in_flight(self) -> int:
-        """Requests sent and not answered."""
+        """The number of requests that were sent but not answered."""
         ...
 
     def reply(self, request: ChatRequest) -> Awaitable[Reply]:
-        """One reply, once it is in the store. Raises RefusedRequest for this request's own fault, UnusableEndpoint when nobody answers."""
+        """The reply, once it is stored. Raises RefusedRequest for a fault of this request, UnusableEndpoint for one of the endpoint."""
         ...
 
     async def close(self) -> None:
@@ -65,32 +65,32 @@ class Transport(Protocol):
         ...
 
 
-def keep_in(store: ReplyStore, enter: Callable[[bytes, Reply], None] | None = None) -> Callable[[ChatRequest, Reply], Awaitable[None]]:
-    """What a transport awaits before a reply counts as there; `enter` has its cost kept with it."""
+def persist_in(store: ReplyStore, enter: Callable[[bytes, Reply], None] | None = None) -> Callable[[ChatRequest, Reply], Awaitable[None]]:
+    """A callback that stores a reply, which a transport awaits before it returns the reply; `enter` records its cost with it."""
 
-    async def keep(request: ChatRequest, reply: Reply) -> None:
+    async def persist(request: ChatRequest, reply: Reply) -> None:
         if enter is not None:
             enter(request.key, reply)
         await store.put(request.key, reply.stored())
 
-    return keep
+    return persist
 
 
 class Teacher:
-    """Asks the endpoint and parses its replies; `calls` and `hits` count what was sent and what the store answered."""
+    """Asks the endpoint and parses its replies; `calls` counts requests that were sent, `hits` those that the store answered."""
 
     def __init__(self, config: EndpointConfig, store: ReplyStore, transport: Transport, budget: Budget) -> None:
         self.config, self.store, self.transport, self.budget = config, store, transport, budget
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
         self.models: Counter[str] = Counter()
-        self.readings: Counter[str] = Counter()  # how replies were read: as asked for, mended, or as a person would
+        self.readings: Counter[str] = Counter()  # how replies were read: as requested, repaired, or leniently
         self._provider = _provider(config)
         self._in_flight: SingleFlight[bytes, Reply] = SingleFlight()
 
     async def ask(self, prompt: str, schema: type[T], asked: RequestLog, *, rollout: int = 0) -> T:
-        """The reply to `prompt` as a `schema`; each `rollout` is a sample of its own.
+        """The reply to `prompt` parsed as `schema`; each `rollout` is a separate sample.
 
-        Raises RejectedRow when there is none, UnusableEndpoint and BudgetExhausted when the run cannot go on.
+        Raises RejectedRow if there is no usable reply, UnusableEndpoint and BudgetExhausted if the run cannot continue.
         """
         messages: tuple[tuple[str, str], ...] = (("user", prompt),)
         reply = await self._whole_reply(messages, schema, asked, rollout)
@@ -106,17 +106,17 @@ class Teacher:
             raise RejectedRow("malformed", f"{error}; reply: {reply.text[:200]!r}") from None
 
     def _read(self, reply: Reply, schema: type[T], *, corrected: bool = False) -> T:
-        """The reply as a `schema`, and how it was read counted. Raises ValueError."""
+        """The reply parsed as `schema`; counts how it was read. Raises ValueError."""
         read, reading = read_reply(reply.text, schema)
         self.readings[f"{reading}_after_correction" if corrected else reading] += 1
         return read
 
     async def text(self, prompt: str, asked: RequestLog, *, rollout: int = 0) -> str:
-        """The reply to `prompt` as it is, cut or empty or unwilling as it may be. Raises RejectedRow only where the API withholds it."""
+        """The raw reply to `prompt`, even if it is truncated, empty or a refusal. Raises RejectedRow only if the API withholds it."""
         return (await self._reply((("user", prompt),), None, asked, rollout)).text
 
     async def _reply(self, messages: tuple[tuple[str, str], ...], schema: type[T] | None, asked: RequestLog, rollout: int) -> Reply:
-        """A reply, entered into `asked`. Raises RejectedRow where the API withholds it."""
+        """A reply, which is also logged in `asked`. Raises RejectedRow if the API withholds it."""
         request = self.request(messages, schema, rollout)
         reply = self.stored(request, schema, rollout) or await self._in_flight(request.key, lambda: self._request(request))
         asked.request_ids.append(reply.request_id)
@@ -129,13 +129,13 @@ class Teacher:
         return reply
 
     def request(self, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None, rollout: int) -> ChatRequest:
-        """A request under its key in the store."""
-        # Address, concurrency, tries, timeouts and limits cannot change a whole reply; everything else can.
+        """A request with its key in the store."""
+        # Address, concurrency, tries, timeouts and limits cannot change a complete reply; everything else can.
         frame = _frame_key(self._provider, self.config.model, self.config.temperature, schema)
         return ChatRequest(_key(frame, messages, rollout), messages, _json_schema(schema))
 
     async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: RequestLog, rollout: int) -> Reply:
-        """A reply that may hold an answer. Raises RejectedRow for a refusal, a cut or an empty one."""
+        """A reply that may contain an answer. Raises RejectedRow for a refusal, or a truncated or empty reply."""
         reply = await self._reply(messages, schema, asked, rollout)
         if reply.finish_reason == "length":
             raise RejectedRow("truncated", f"the reply was cut at {self.config.max_tokens} tokens; raise teacher.max_tokens")
@@ -146,9 +146,9 @@ class Teacher:
         return reply
 
     def stored(self, request: ChatRequest, schema: type[BaseModel] | None, rollout: int) -> Reply | None:
-        """From the store, unless it was cut by a lower limit than today's."""
+        """The reply in the store, unless it was truncated at a lower limit than the current one."""
         value = self.store.get(request.key)
-        if value is None and self.store.has_undigested:  # keys held the addresses then
+        if value is None and self.store.has_undigested:  # older keys included the server's addresses
             frame = _frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, schema)
             value = self.store.get_undigested(_key(frame, request.messages, rollout))
         if value is None:
@@ -196,15 +196,16 @@ class Teacher:
         }
 
     async def close(self) -> None:
-        """Close the connections, and keep what was spent."""
+        """Close the connections and store what was spent."""
         await self.transport.close()
         await self.budget.close()
 
 
 def _provider(config: EndpointConfig) -> str:
-    """What of an address belongs to a request's key: a provider's own models and Azure's deployments are others than equally named ones.
+    """The part of an address that belongs to a request's key.
 
-    Elsewhere the model's name says which model it is: a server that has moved to another port or machine is not paid again.
+    A provider's models and Azure's deployments differ from models of the same name elsewhere. For other servers the model's name is
+    enough, so that a server that has moved to another port or machine is not paid again.
     """
     if config.azure_api_version:
         return "azure"
@@ -214,7 +215,7 @@ def _provider(config: EndpointConfig) -> str:
 
 def _key(frame: bytes, messages: tuple[tuple[str, str], ...], rollout: int) -> bytes:
     texts = [(role.encode(), content.encode("utf-8", "surrogatepass")) for role, content in messages]
-    # With lengths, so that no two requests run together.
+    # The lengths keep two different requests from having the same bytes.
     return store_key(frame + b"".join(b"%s:%d:%d:%s" % (role, rollout, len(text), text) for role, text in texts))
 
 

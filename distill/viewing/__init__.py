@@ -1,1 +1,1 @@
-"""Labels as people look at them: before the run, as a page, as figures."""
+"""Show labels to people: before the run, as a page, and as figures."""

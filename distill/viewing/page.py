@@ -1,5 +1,5 @@
-"""The page of distill runs, for a person to audit the labels before they are paid for a second time, by training: a row a question, with
-its labels or why it has none, and every prompt and reply behind them."""
+"""The page of distill runs, for people to audit labels before training on them: one row per question, with its labels or the reason that
+it has none, and every prompt and reply behind them."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from distill.run import iter_rows, load_task
 from distill.stores.base import ReplyStore
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow
-from distill.viewing.trace_tree import cell_text, groups_of, label_nodes
+from distill.viewing.trace_tree import cell_text, groups_of, label_tree
 from refinery.errors import RefineryError, RunDirError
 from refinery.reporting.pages.content import Cell, Detail, Passages, PromptCompletion, Row, RunDetail
 from refinery.reporting.pages.write import write_page
@@ -23,21 +23,21 @@ from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run_dir import read_run
 
 _log = logging.getLogger(__name__)
-_WORDS = {"right": "labelled", "wrong": "rejected", "view": "view"}
+_WORDS = {"right": "labeled", "wrong": "rejected", "view": "view"}
 _NOT_ROWS = ("failures.jsonl", "passages.jsonl")
 
 
 def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
-    """Write the page of the runs in `paths`; at most `limit` questions. Returns how many.
+    """Write the page of the runs in `paths` for at most `limit` questions. Returns the number of questions.
 
-    Raises RunDirError for a run that has written nothing yet, or whose store another process uses.
+    Raises RunDirError for a run that has not written any rows yet, or whose store is in use by another process.
     """
     runs = [_ShownRun(path) for path in paths]
     try:
         ids = list(dict.fromkeys(question_id for run in runs for question_id in run.ids()))
-        note = "Prompts and replies are those that the store kept."
+        note = "Prompts and replies are shown as stored."
         if limit is not None and len(ids) > limit:
-            note += f" The first {limit:,} of {len(ids):,} questions."
+            note += f" This page shows the first {limit:,} of {len(ids):,} questions."
         return write_page(
             output,
             title=" and ".join(str(path) for path in paths),
@@ -58,7 +58,7 @@ class _ShownRun:
     def __init__(self, path: Path) -> None:
         record = read_run(path)
         if not (path / "failures.jsonl").exists():
-            raise RunDirError(f"{path}: has written no rows yet. Look again when it has ended or was stopped.")
+            raise RunDirError(f"{path}: has not written any rows yet. Try again once it has finished or stopped.")
         recipe = build_recipe(record["recipe"], DistillRecipe, where=str(path / "run.json"))
         self.name = path.name
         self.labels: dict[str, list[dict[str, Any]]] = {}
@@ -68,28 +68,28 @@ class _ShownRun:
         self._conversations = _Conversations(recipe, path)
 
     def ids(self) -> list[str]:
-        """Its questions: in the order that they came in where their file is still there, else those labelled and then those rejected."""
+        """The run's question ids: in the order of their file if it still exists, otherwise labeled ones before rejected ones."""
         known = [*self.labels, *self.failures]
         order = {question_id: number for number, question_id in enumerate(self._conversations.inputs)}
         return sorted(known, key=lambda question_id: order.get(question_id, len(order)))
 
     def text(self, question_id: str) -> str | None:
-        """The question, where its file or a label has it."""
+        """The question's text, if its file or a label has it."""
         rows = self.labels.get(question_id, [])
         row = self._conversations.inputs.get(question_id)
         return getattr(row, "text", None) or next((row.get("question", row.get("text")) for row in rows), None)
 
     def answers(self, question_id: str) -> list[str]:
-        """The question's gold answers, where its file has them."""
+        """The question's gold answers, if its file has them."""
         return getattr(self._conversations.inputs.get(question_id), "answers", [])
 
     def shown(self, question_id: str) -> tuple[list[Cell] | None, RunDetail | None]:
-        """The cell, and the detail."""
+        """The question's cell and its detail."""
         rows, failure = self.labels.get(question_id, []), self.failures.get(question_id)
         if not rows and failure is None:
             return None, None
         passages = Passages(gold=frozenset(getattr(self._conversations.inputs.get(question_id), "supporting", None) or ()))
-        detail: RunDetail = {"nodes": label_nodes(rows, self.text(question_id), passages), "passages": passages.rows}
+        detail: RunDetail = {"nodes": label_tree(rows, self.text(question_id), passages), "passages": passages.rows}
         detail["facts"] = [("rejected", failure["detail"])] if failure else _source(rows[0].get("provenance") or {})
         detail["exchanges"] = self._conversations.of(question_id, rows)
         return [{"text": failure["reason"] if failure else cell_text(rows), "score": 0.0 if failure else 1.0}], detail
@@ -100,9 +100,9 @@ class _ShownRun:
 
 
 class _Conversations:
-    """What a run asked about each question, by asking it again of the store alone.
+    """What a run asked about each question, found by running the task again on the store alone.
 
-    `inputs` are its questions by id: none where their file is gone, and then no prompt can be shown.
+    `inputs` are the run's questions by id; if their file is missing there are none, and no prompts can be shown.
     """
 
     def __init__(self, recipe: DistillRecipe, path: Path) -> None:
@@ -118,10 +118,10 @@ class _Conversations:
             _log.warning("prompts are left out: %s", error)
             return
         if not recipe.store_plugin.exists(place):
-            _log.warning("prompts are left out: the run's store %s is gone", place)
+            _log.warning("prompts are left out: the run's store %s is missing", place)
             return
         self._store = recipe.open_store(path)
-        self._heard: list[Any] = []
+        self._replayed: list[Any] = []
         teacher, target = (self._replay(config) for config in (recipe.teacher, recipe.target_endpoint))
         listener: Any = PromptRecorder()
         self._bench = LabelContext(recipe, teacher, target or listener, retriever, self._store, recipe.task_options())
@@ -131,21 +131,21 @@ class _Conversations:
             return None
         assert self._store is not None
         replay = Replay(config, self._store)
-        replay.heard = self._heard
+        replay.replayed = self._replayed
         return replay
 
     def of(self, question_id: str, rows: Sequence[dict[str, Any]]) -> list[PromptCompletion]:
-        """Prompts and replies, in order."""
+        """The question's prompts and replies, in order."""
         if self._store is None or question_id not in self.inputs:
             return []
-        self._heard.clear()
+        self._replayed.clear()
         try:
             self._runner.run(self._task.label(self.inputs[question_id], self._bench))
-        except PromptCaptured as heard:
-            return [{"prompt": [("user", heard.prompt)], "reply": reply, "facts": "by the student"} for reply in _replies(rows)]
+        except PromptCaptured as captured:
+            return [{"prompt": [("user", captured.prompt)], "reply": reply, "facts": "by the student"} for reply in _replies(rows)]
         except (CacheMiss, RejectedRow):
             pass
-        return [_exchange(request.messages, reply) for request, reply in self._heard]
+        return [_exchange(request.messages, reply) for request, reply in self._replayed]
 
     def close(self) -> None:
         """Give the store back."""
@@ -169,7 +169,7 @@ def _exchange(messages: Sequence[tuple[str, str]], reply: Any) -> PromptCompleti
 
 
 def _legible(text: str) -> str:
-    """A reply may hold half a character (a lone surrogate), which no file can."""
+    """The text without lone surrogates (half characters), which a reply may contain but a file cannot."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -186,7 +186,7 @@ def _source(provenance: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _label_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(split, row) of every file of labels; the same rows in the release's layout are left out."""
+    """(split, row) from every file of labels, without the copies in RQ-RAG's release layout."""
     for file in sorted(path.glob("*.jsonl")):
         if file.name not in _NOT_ROWS and not file.name.endswith(".messages.jsonl"):
             for row in _json_lines(file):

@@ -1,4 +1,4 @@
-"""What distill runs have to plot: what they cost, how their labels balance, and what became of their questions."""
+"""The figures of distill runs: their costs, the balance of their labels, and the outcomes of their questions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +9,9 @@ from refinery.runtime.run_dir import read_metrics
 
 
 def panels(paths: Sequence[Path]) -> list[Panel]:
-    """The panels that these runs have. Raises RunDirError for an unfinished one."""
+    """The panels for these runs. Raises RunDirError for an unfinished run."""
     runs = {path.name: read_metrics(path) for path in paths}
-    found = [Panel("outcomes", "What became of the questions", lambda axes: draw_shares(axes, _outcomes(runs), label="share of questions"))]
+    found = [Panel("outcomes", "Outcomes of the questions", lambda axes: draw_shares(axes, _outcomes(runs), label="share of questions"))]
     if balance := {name: _probs(run["guards"]["label_balance"]) for name, run in runs.items() if run["guards"]["label_balance"]}:
         found.append(Panel("labels", "Label balance", lambda axes: draw_shares(axes, balance, label="share of labels")))
     if tokens := {name: _per_question(run, spent) for name, run in runs.items() if (spent := _spent(run))}:
@@ -22,7 +22,7 @@ def panels(paths: Sequence[Path]) -> list[Panel]:
 
 
 def _outcomes(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    names = {"labelled": "questions_labelled", "without rows": "questions_without_rows"}
+    names = {"labeled": "questions_labelled", "without rows": "questions_without_rows"}
     counts = {
         run: {name: metrics[key] for name, key in names.items()}
         | {f"rejected: {why}": n for why, n in metrics["rejected_by_reason"].items()}
@@ -32,7 +32,7 @@ def _outcomes(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def _spent(run: dict[str, Any]) -> dict[str, Any]:
-    """Of the teacher, or of the endpoint whose own knowledge was asked for; empty where neither was."""
+    """The numbers of the teacher, or else of the target endpoint; empty if neither was used."""
     return run.get("teacher") or run.get("target_endpoint") or {}
 
 

@@ -1,4 +1,4 @@
-"""What a run would ask, and what it would cost: the first prompts, rendered by the task itself, and an estimate from rows paid before."""
+"""Preview what a run would ask and cost: the first prompts, as the task renders them, and an estimate from rows that are already paid."""
 
 import asyncio
 from itertools import islice
@@ -20,7 +20,7 @@ _PILOT_ROWS = 200
 
 
 async def first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
-    """What each of the first `count` rows would ask first; for a task that asks no model, the rows it would write."""
+    """The first prompt of each of the first `count` rows; for a task without a model, the rows that it would write."""
     task = load_task(recipe)
     listener: Any = PromptRecorder()
     context = LabelContext(recipe, listener, listener, _retriever(recipe), options=recipe.task_options())
@@ -28,15 +28,15 @@ async def first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
     for row in islice(iter_rows(task, recipe), count):
         try:
             shown.append("\n".join(label.model_dump_json(exclude_none=True) for label in await task.label(row, context)))
-        except PromptCaptured as heard:
-            shown.append(heard.prompt)
+        except PromptCaptured as captured:
+            shown.append(captured.prompt)
         except RejectedRow as rejected:
             shown.append(f"rejected: {rejected}")
     return shown
 
 
 async def estimate(recipe: DistillRecipe) -> str:
-    """Tokens and dollars of the whole run with a 95 % interval, from the rows whose replies the store holds; or how to get such rows."""
+    """Tokens and dollars of the whole run with a 95% interval, from the rows whose replies are stored; or how to get such rows."""
     task = load_task(recipe)
     total = count_rows(task, recipe)
     if recipe.teacher is None:
@@ -44,31 +44,31 @@ async def estimate(recipe: DistillRecipe) -> str:
     there = recipe.store_plugin.exists(recipe.store_place(recipe.output_dir))
     paid = await _paid_rows(task, recipe) if there else []
     if len(paid) < 2:
-        return f"{total} rows. No estimate yet: run a pilot with limit=20, then this again; its replies are not paid twice."
+        return f"{total} rows. No estimate yet: run a pilot with limit=20, and then this command again. Its replies are not paid twice."
     tokens, dollars = zip(*paid, strict=True)
     price, source = Budget(recipe.teacher, None).price, Budget(recipe.teacher, None).source
     cost = f"${_interval(dollars, total, '.4f')} (prices: {source})" if price else "cost unknown (set teacher.price)"
-    return f"{total} rows, from {len(paid)} paid before, 95 % interval: {_interval(tokens, total, ',.0f')} tokens, {cost}."
+    return f"{total} rows, estimated from {len(paid)} paid rows, 95% interval: {_interval(tokens, total, ',.0f')} tokens, {cost}."
 
 
 async def _paid_rows(task: LabelTask[Any], recipe: DistillRecipe) -> list[tuple[int, float]]:
-    """(tokens, dollars) of each of the first rows that the store answers whole."""
+    """(tokens, dollars) of each of the first rows whose replies are all in the store."""
     assert recipe.teacher is not None
     store = recipe.open_store(recipe.output_dir)
     paid: list[tuple[int, float]] = []
     retriever, teacher = _retriever(recipe), Replay(recipe.teacher, store)
     try:
         for row in islice(iter_rows(task, recipe), _PILOT_ROWS):
-            teacher.heard.clear()
+            teacher.replayed.clear()
             listener: Any = PromptRecorder()
             try:
                 await task.label(row, LabelContext(recipe, teacher, listener, retriever, store, recipe.task_options()))
             except (CacheMiss, PromptCaptured):
                 continue
             except RejectedRow:
-                pass  # paid for all the same
-            tokens = sum(reply.num_prompt_tokens + reply.num_completion_tokens for _, reply in teacher.heard)
-            paid.append((tokens, sum(teacher.budget.cost(reply, request) or 0.0 for request, reply in teacher.heard)))
+                pass  # a rejected row is paid for too
+            tokens = sum(reply.num_prompt_tokens + reply.num_completion_tokens for _, reply in teacher.replayed)
+            paid.append((tokens, sum(teacher.budget.cost(reply, request) or 0.0 for request, reply in teacher.replayed)))
             await asyncio.sleep(0)
     finally:
         store.close()
@@ -76,7 +76,7 @@ async def _paid_rows(task: LabelTask[Any], recipe: DistillRecipe) -> list[tuple[
 
 
 def _interval(values: Any, total: int, form: str) -> str:
-    """`low to high` of the sum over `total` rows, as the mean of a sample tells it."""
+    """`low to high` for the sum over `total` rows, estimated from a sample."""
     middle, error = mean(values) * total, 1.96 * stdev(values) / sqrt(len(values)) * total
     return f"{max(0.0, middle - error):{form}} to {middle + error:{form}}"
 

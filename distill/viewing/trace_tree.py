@@ -1,4 +1,4 @@
-"""Distilled rows of any task as a page shows them: read by the fields that they have, so that a task from outside is shown too."""
+"""Arrange distilled rows of any task for a page, by the fields that they have, so that third-party tasks are shown too."""
 
 import json
 from collections import Counter
@@ -12,8 +12,8 @@ from refinery.reporting.pages.content import Node, Passages, step_node
 _SHOWN_ELSEWHERE = ("question_id", "question", "split", "provenance")
 
 
-def label_nodes(rows: Sequence[dict[str, Any]], question: str | None, passages: Passages) -> list[Node]:
-    """The rows of one question; those about a sub-question stand below it."""
+def label_tree(rows: Sequence[dict[str, Any]], question: str | None, passages: Passages) -> list[Node]:
+    """The rows of one question as a tree; rows about a sub-question are below it."""
     nodes: list[Node] = []
     about: dict[str, Node] = {}
     for row in rows:
@@ -29,7 +29,7 @@ def label_nodes(rows: Sequence[dict[str, Any]], question: str | None, passages: 
 
 
 def cell_text(rows: Sequence[dict[str, Any]]) -> str:
-    """The labels in a few words."""
+    """A short summary of the labels."""
     row = rows[0]
     if "steps" in row:
         last = row["steps"][-1]
@@ -46,7 +46,7 @@ def cell_text(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def groups_of(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What a person filters by: the split, the labels or actions, and the dataset."""
+    """The groups that the page can filter by: the split, and the labels or actions."""
     groups = [row["split"] for row in rows] + [row["label"] for row in rows if "label" in row]
     return list(dict.fromkeys(groups + [step["action"] for row in rows for step in row.get("steps", []) if step["action"] != "answer"]))
 
@@ -59,7 +59,7 @@ def _row_nodes(row: dict[str, Any], passages: Passages) -> list[Node]:
     if "sub_questions" in row:
         return [{"name": f"sub-question {number}", "text": text} for number, text in enumerate(row["sub_questions"], 1)]
     if "passage" in row:
-        disagrees = " (the other order of the passages says otherwise)" if row.get("order_agrees") is False else ""
+        disagrees = " (judged differently in the other order of the passages)" if row.get("order_agrees") is False else ""
         return [{"name": row["label"], "text": disagrees, "hits": [(passages.number(Passage.model_validate(row["passage"])), None)]}]
     if "label" in row:
         replies: list[Node] = [{"name": "reply", "text": reply} for reply in row.get("replies", [])]
@@ -71,7 +71,7 @@ def _row_nodes(row: dict[str, Any], passages: Passages) -> list[Node]:
 
 
 def _steps(path: dict[str, Any], passages: Passages) -> list[Node]:
-    """Each step below the one that led to it."""
+    """The steps, each below the one that led to it."""
     steps = [step_node(Step.model_validate(step), passages) for step in path["steps"]]
     for step, after in pairwise(steps):
         step["children"] = [after]

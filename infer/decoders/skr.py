@@ -60,7 +60,7 @@ async def _share_known(question: str, session: Session, options: Options) -> flo
         probs = await read_label("self_knowledge", context, (KNOW, UNKNOW), question, session)
     else:
         assert options.labels is not None, "the options require them"
-        index, labels = _labelled(options.labels)
+        index, labels = _labeled(options.labels)
         found = await index.search(question, k=options.neighbours)
         known = sum(labels[int(hit.passage.id)] == "know" for hit in found)
         share = known / len(found) if found else 0.0
@@ -70,7 +70,7 @@ async def _share_known(question: str, session: Session, options: Options) -> flo
 
 
 @cache
-def _labelled(path: Path) -> tuple[Any, list[str]]:
+def _labeled(path: Path) -> tuple[Any, list[str]]:
     """An index of the labeled questions, and their labels."""
     from refinery.retrievers.bm25 import Bm25
 

@@ -38,4 +38,4 @@ def test_a_withheld_reply_rejects_its_row(mock_recipe, tmp_path):
 
 def test_batch_jobs_are_refused_in_one_line(mock_recipe, capsys):
     assert main([str(mock_recipe("http://127.0.0.1:1", teacher=TEACHER, transport="batch"))]) == 2
-    assert "transport: OpenAI's Batch jobs are not for protocol 'anthropic_messages'. Set it to live." in capsys.readouterr().err
+    assert "transport: protocol 'anthropic_messages' does not support OpenAI's Batch jobs. Set it to live." in capsys.readouterr().err

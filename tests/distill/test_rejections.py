@@ -106,5 +106,5 @@ def test_labels_of_one_class_are_told_with_their_count(mock_recipe, tmp_path, ca
     with serving(lambda prompt: json.dumps({"label": "relevant" if relevant in prompt else "irrelevant"})) as server:
         values = {"options": {"judge": "each"}, "retriever": {"passages": str(tmp_path / "passages.jsonl")}}
         assert main([str(mock_recipe(server.base_url.removesuffix("/v1"), count=3, task="relevance", **values))]) == 0
-    expected = f"train.jsonl: every label is the same ({told}), and a model trained on them gives no other."
+    expected = f"train.jsonl: every label is the same ({told}), so a model trained on them would always give it."
     assert (expected in caplog.text) == bool(told)

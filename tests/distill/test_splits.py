@@ -64,7 +64,7 @@ def test_a_shards_counts_cannot_lead_the_merged_files_elsewhere(recipe, tmp_path
     metrics = json.loads((shard / "metrics.json").read_text())
     (shard / "metrics.json").write_text(json.dumps(metrics | {"rows_by_split": {"../../stolen": 1}}))
     (tmp_path / "stolen.parquet").write_bytes((shard / "train.parquet").read_bytes())
-    with pytest.raises(RunDirError, match=r"metrics\.json: rows_by_split names '\.\./\.\./stolen', which is no split"):
+    with pytest.raises(RunDirError, match=r"metrics\.json: rows_by_split names '\.\./\.\./stolen', which is not a split"):
         merge(tmp_path / "x" / "y" / "merged", [shard])
     assert not (tmp_path / "x").exists()
 

@@ -11,7 +11,7 @@ import pytest
 from distill.stores.sqlite import SqliteStore
 from distill.tasks.decomposition import Reply as Decomposition
 from distill.teacher.budget import Budget
-from distill.teacher.teacher import RejectedRow, RequestLog, Teacher, keep_in
+from distill.teacher.teacher import RejectedRow, RequestLog, Teacher, persist_in
 from refinery.contract.records import Question
 from refinery.demo.teacher.server import MODEL, ChatServer
 from refinery.demo.world.entities import demo_worlds
@@ -35,7 +35,7 @@ def config(server: ChatServer, **changes: Any) -> EndpointConfig:
 def with_teacher(server: ChatServer, folder: Path, use: Callable[[Teacher], Awaitable[T]], **changes: Any) -> T:
     async def run() -> T:
         endpoint, store = config(server, **changes), SqliteStore(folder / "effects.sqlite")
-        teacher = Teacher(endpoint, store, EndpointClient(endpoint, keep_in(store)), Budget(endpoint, None))
+        teacher = Teacher(endpoint, store, EndpointClient(endpoint, persist_in(store)), Budget(endpoint, None))
         try:
             return await use(teacher)
         finally:

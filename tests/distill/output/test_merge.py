@@ -105,7 +105,7 @@ def test_every_shard_must_be_there_once(shards, label, tmp_path):
 def test_only_finished_shards_of_one_recipe_are_merged(shards, label, tmp_path):
     out = tmp_path / "merged"
     other = label("1/3", "other", limit=50)
-    assert "other: was made with another recipe than " in refused(out, [shards[0], other, shards[2]])
+    assert "other: was made with a different recipe than " in refused(out, [shards[0], other, shards[2]])
     assert "(changed: limit)" in refused(out, [shards[0], other, shards[2]])
     assert "whole: is not a shard of a distill run." in refused(out, [label(None)])
     (shards[1] / "metrics.json").unlink()

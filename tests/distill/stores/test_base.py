@@ -82,7 +82,7 @@ def test_the_page_and_the_estimate_read_it(mock_recipe, my_lab, tmp_path, capsys
         assert not (tmp_path / "run" / "replies.json").exists()  # looking makes none
         assert main([path, "limit=20"]) == 0
         assert main([path, "--dry-run"]) == 0
-    assert "40 rows, from 20 paid before" in capsys.readouterr().out
+    assert "40 rows, estimated from 20 paid rows" in capsys.readouterr().out
     write([tmp_path / "run"], tmp_path / "page.html", limit=1)
     _, details = read_page(tmp_path / "page.html")
     assert details[0]["runs"][0]["exchanges"][0]["reply"].startswith('{"sub_questions"')

@@ -57,7 +57,7 @@ def test_a_server_that_moved_is_not_paid_again(mock_recipe, caplog):
     with endpoint(Settings(latency_seconds=0.0)) as moved:
         assert main([str(mock_recipe(moved)), "--resume"]) == 0
         assert stats(moved)["requests"] == 0
-    assert f"teacher.base_url was {url}/v1 and is now {moved}/v1: replies of 'mock' from before are used." in caplog.text
+    assert f"teacher.base_url was {url}/v1 and is now {moved}/v1: earlier replies of 'mock' are reused." in caplog.text
 
 
 def test_a_store_that_cannot_be_made_is_one_line(mock_recipe, tmp_path, capsys):
@@ -74,5 +74,5 @@ def test_a_disk_without_room_for_labels_is_one_line(mock_recipe, tmp_path):
     small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # noqa: E731
     done = subprocess.run([sys.executable, "-m", "distill", str(path)], capture_output=True, text=True, cwd=PROJECT, preexec_fn=small)
     assert done.returncode == 2
-    assert "cannot be written (File too large). Make room or choose another output_dir; nothing paid is lost." in done.stderr
+    assert "cannot be written (File too large). Free space or choose another output_dir. No paid reply is lost." in done.stderr
     assert "Traceback" not in done.stderr

@@ -119,7 +119,7 @@ def test_paths_of_other_actions_are_other_paths_for_dpo(tree_run):
 
 @TASKS
 def test_a_run_without_trees_is_a_reason(tree_run, task):
-    with pytest.raises(RejectedRow, match="the run left no tree for question q") as raised:
+    with pytest.raises(RejectedRow, match="the run has no tree for question q") as raised:
         label(task, tree_run())
     assert raised.value.reason == "no_tree"
 

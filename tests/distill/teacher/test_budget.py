@@ -70,7 +70,7 @@ def test_a_dry_run_estimates_from_a_pilot_and_asks_nobody(mock_recipe, tmp_path,
         assert main([path, "--dry-run"]) == 0
         assert stats(url)["requests"] == 20
         said = capsys.readouterr().out
-        assert "50 rows, from 20 paid before, 95 % interval:" in said
+        assert "50 rows, estimated from 20 paid rows, 95% interval:" in said
         low, high = (float(part.lstrip("$")) for part in said.split("tokens, ")[1].split(" (prices")[0].split(" to "))
         assert main([path, "--resume"]) == 0
         assert stats(url)["requests"] == 50

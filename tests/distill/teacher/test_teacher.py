@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from distill.stores.sqlite import SqliteStore
 from distill.teacher.budget import Budget
-from distill.teacher.teacher import RejectedRow, RequestLog, Teacher, keep_in
+from distill.teacher.teacher import RejectedRow, RequestLog, Teacher, persist_in
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 
@@ -41,7 +41,7 @@ class Scripted:
         await self.answered()
         text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
         reply = Reply(text, self.finish_reason, f"r{len(self.requests)}", 10, 5, model="m", max_tokens=50)
-        await keep_in(self.store)(request, reply)
+        await persist_in(self.store)(request, reply)
         return reply
 
     async def answered(self) -> None:

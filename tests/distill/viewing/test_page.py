@@ -8,7 +8,7 @@ import yaml
 
 from distill.__main__ import main
 from distill.viewing.page import write
-from distill.viewing.trace_tree import cell_text, label_nodes
+from distill.viewing.trace_tree import cell_text, label_tree
 from refinery.cli import main as refinery
 from refinery.contract.records import write_records
 from refinery.demo.teacher.replies import serve
@@ -106,7 +106,7 @@ def test_labels_are_shown_though_the_questions_and_the_store_are_gone(page, dist
 def test_a_run_without_rows_is_one_line(distilled, capsys):
     run = distilled("relevance")
     (run / "failures.jsonl").unlink()
-    with pytest.raises(RunDirError, match="has written no rows yet"):
+    with pytest.raises(RunDirError, match="has not written any rows yet"):
         write([run], run / "page.html", limit=None)
 
 
@@ -138,4 +138,4 @@ def stored_stage(tmp_path):
 )
 def test_rows_of_every_task_are_shown(rows, text, names):
     assert cell_text(rows) == text
-    assert [node["name"] for node in label_nodes(rows, None, Passages())] == names
+    assert [node["name"] for node in label_tree(rows, None, Passages())] == names

@@ -1,4 +1,4 @@
-"""The rows in flight: as many workers as rows may be worked on at once, and what makes them stop before the last row."""
+"""Label rows concurrently: one worker for each row in flight, and the conditions that stop them before the last row."""
 
 import asyncio
 from collections import Counter
@@ -14,14 +14,14 @@ from refinery.errors import LLMError
 from refinery.runtime.progress import Progress
 from refinery.runtime.together import together
 
-# A slow question holds back the writing of those behind it, and not their work, until this many times `rows_in_flight` are done.
+# A slow question delays the writing of later ones, but not their work, until this many times `rows_in_flight` are done.
 _HELD_BACK = 16
-# Rows that need no waiting give way now and then, so that replies and the progress line get their turn.
+# Rows that never wait yield to the event loop after this many, so that replies and the progress line can proceed.
 _ROWS_PER_TURN = 64
 
 
 class TooManyRejected(LLMError):
-    """More rows are rejected than `max_failure_share` allows, whatever becomes of the rest."""
+    """More rows are rejected than `max_failure_share` allows, regardless of the remaining rows."""
 
 
 async def label_all(
@@ -33,9 +33,9 @@ async def label_all(
     teachers: Sequence[Teacher],
     lasting: Mapping[str, RejectedRow],
 ) -> None:
-    """Label every row and hand it to `writer`. `lasting` are rejections by row id that are known without asking.
+    """Label every row and pass it to `writer`. `lasting` are known rejections by row id, which are not asked again.
 
-    Raises BudgetExhausted and TooManyRejected once the requests that are out have come to their end: what is paid for is kept.
+    Raises BudgetExhausted and TooManyRejected after the open requests have finished, so everything paid for is stored.
     """
     work = _Work(task, context, teachers, lasting, context.recipe.max_failure_share * total)
     order = InOrder(writer.write, window=context.recipe.rows_in_flight * _HELD_BACK)
@@ -50,22 +50,22 @@ async def label_all(
 
 
 async def _worker(numbered: Iterator[tuple[int, Any]], order: InOrder, work: "_Work", progress: Progress) -> None:
-    """Take a row, label it, and take the next, until there is none or the run stops; rows begun before that come to their end."""
-    for number, row in numbered:  # shared: each row goes to one worker
-        await order.room(number)
+    """Label one row after another until there are none left or the run stops. A row that was started is always finished."""
+    for number, row in numbered:  # shared by all workers: each row goes to one of them
+        await order.wait_for_window(number)
         outcome = None if work.stopped_by else await work.outcome(row)
         if outcome is not None:
             order.put(number, row, outcome)
             progress.advance()
         if work.stopped_by:
-            order.let_pass()
+            order.open_window()
             return
         if number % _ROWS_PER_TURN == 0:
             await asyncio.sleep(0)
 
 
 class _Work:
-    """What becomes of a row, and whether another is begun: `stopped_by` says why not."""
+    """Labels rows until the run stops; `stopped_by` is the error that stopped it."""
 
     def __init__(
         self,
@@ -75,16 +75,16 @@ class _Work:
         lasting: Mapping[str, RejectedRow],
         most_rejected: float,
     ) -> None:
-        self._task, self._bench, self._teachers = task, context, teachers
+        self._task, self._context, self._teachers = task, context, teachers
         self._lasting, self._most_rejected, self._num_rejected = lasting, most_rejected, 0
         self.stopped_by: LLMError | None = None
 
     async def outcome(self, row: Any) -> Outcome | None:
-        """The row's labels or why it has none; None where the run stopped before it had either."""
+        """The row's labels or the reason it has none; None if the run stopped first."""
         try:
             if row.id in self._lasting:
                 raise self._lasting[row.id]
-            return await self._task.label(row, self._bench)
+            return await self._task.label(row, self._context)
         except RejectedRow as error:
             self._count_rejected()
             return error
@@ -101,12 +101,12 @@ class _Work:
 
 
 def _too_many_rejected(context: LabelContext, writer: LabelWriter, total: int) -> TooManyRejected:
-    """Counted once the last row that was in flight is written."""
+    """The error with the final counts, after the last row in flight is written."""
     share, of_all = context.recipe.max_failure_share, f" of {total}" if writer.questions < total else ""
     return TooManyRejected(
         f"{context.recipe.output_dir}: {writer.num_rejected} of {writer.questions} rows were rejected, more than max_failure_share "
         f"{share} allows{of_all} ({_reasons(writer.rejected)}). The first: {'; '.join(writer.first_rejected)}. See failures.jsonl; the "
-        "rows labelled so far are written. Mend the cause, or raise max_failure_share, and --resume: nothing is paid twice."
+        "rows labeled so far are written. Fix the cause or raise max_failure_share, and pass --resume: nothing is paid twice."
     )
 
 
@@ -115,7 +115,7 @@ def _reasons(rejected: Counter[str]) -> str:
 
 
 def _status(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> str:
-    """The line beside the bar: calls, hits, retries, in flight, tokens, cost so far and projected, label balance."""
+    """The text next to the progress bar: calls, hits, retries, requests in flight, tokens, cost so far and projected, label balance."""
     parts = [f"rejected={writer.num_rejected}"] if writer.num_rejected else []
     for teacher in teachers:
         tokens = teacher.num_prompt_tokens + teacher.num_completion_tokens
@@ -124,5 +124,5 @@ def _status(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> str
         if (spent := teacher.budget.spent) is not None:
             projected = f" (about ${spent * total / writer.questions:.2f} in all)" if writer.questions else ""
             parts.append(f"${spent:.2f}{projected}")
-    labelled = sum(writer.labels.values())
-    return " ".join([*parts, *(f"{label}={count / labelled:.0%}" for label, count in sorted(writer.labels.items()))])
+    labeled = sum(writer.labels.values())
+    return " ".join([*parts, *(f"{label}={count / labeled:.0%}" for label, count in sorted(writer.labels.items()))])
