@@ -27,7 +27,7 @@ def _run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _preview(recipe: TrainRecipe) -> None:
-    """The first rows as segments; what is trained stands between ⟦ and ⟧. Loads the tokenizer only; without it the plan must do."""
+    """The first rows as segments, with trained text between ⟦ and ⟧. Loads only the tokenizer; without one, only the plan is shown."""
     from refinery.llms.weights.checkpoint import load_tokenizer
     from train.rows.data import row_segments, training_records
 

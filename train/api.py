@@ -11,14 +11,14 @@ from train.recipe import TrainRecipe
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A finished training run: the folder of its checkpoint, which `refinery.load` and recipes take, and what metrics.json holds."""
+    """A finished training run: the folder of its checkpoint, which `refinery.load` and recipes accept, and the contents of metrics.json."""
 
     path: Path
     metrics: dict[str, Any]
 
 
 def train(recipe: str | Path | Mapping[str, Any], *, resume: bool = False, **changes: Any) -> Trained:
-    """Train by a recipe: its path (of one that ships too) or a dict; `changes` go over its keys.
+    """Train from a recipe: its path (shipped recipes included) or a dict; `changes` override its keys.
 
         trained = refinery.train("recipes/demo/train/relevance.yaml", data=["runs/labels/train.jsonl"], validation=[], epochs=1)
         print(trained.path, trained.metrics["train_loss"])

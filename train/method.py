@@ -24,7 +24,7 @@ _KINDS = {Judge: "labels", Writer: "texts", TrajectoryTask: "trajectories", Pair
 
 
 class Family(Protocol):
-    """What trains a recipe: train/families/{causal,seq2seq,classifier}.py, and each method of its own."""
+    """What trains a recipe: train/families/{causal,seq2seq,classifier}.py, and each method's own module."""
 
     def build_model(self, recipe: TrainSettings) -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
         """(model, tokenizer) ready for the trainer."""
@@ -64,7 +64,7 @@ METHODS = PluginKind("method", "train.methods", Method, "METHOD", "family", ("re
 
 
 def method_of(recipe: TrainSettings) -> Method:
-    """The recipe's method, or its task's own. Raises PluginError for one that is not there, RecipeError where it cannot learn the task."""
+    """The recipe's method, or its task's default. Raises PluginError if it does not exist, and RecipeError if it cannot learn the task."""
     task, name = recipe.learned, recipe.method or recipe.learned.method
     method = find(METHODS, name)
     if isinstance(task, method.learns_from):

@@ -9,7 +9,7 @@ from refinery.errors import RunDirError
 from refinery.reporting.figures import Panel, draw_lines
 
 _Curve = list[tuple[float, float]]
-# What an evaluation reports about itself, and not about the model.
+# What an evaluation reports about itself rather than the model.
 _NOT_MEASURES = ("eval_loss", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_num_tokens", "eval_entropy")
 
 

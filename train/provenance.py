@@ -18,7 +18,7 @@ from train.recipe import TrainRecipe
 
 
 def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:
-    """For `run.json`: what a checkpoint was trained by besides the recipe, so that it is gone on from with nothing else."""
+    """For `run.json`: what a checkpoint was trained with besides the recipe, so that a resumed run uses the same."""
     files = [path for path in (*recipe.data, *recipe.validation) if path.is_file()]
     base = {f"base {recipe.base}": whole_revision(recipe.base)}
     return {str(path): file_fingerprint(path) for path in files} | base | {"number of processes": str(processes)}
@@ -26,7 +26,9 @@ def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:
 
 def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer: Tokenizer) -> None:
     """Write `data.json` and `examples.jsonl`. Called when training starts: the data may be gone when it ends."""
-    card = asdict(recipe.learned.card(recipe.model_dump(mode="json")))  # the task may be a module that nobody has where the model is pushed
+    card = asdict(
+        recipe.learned.card(recipe.model_dump(mode="json"))
+    )  # the task may be a module that is not installed where the model is pushed
     files = [_data_file(path) for path in recipe.data]
     write_json(recipe.output_dir / DATA_FILE, {"files": files, "prompts": rendered_prompts(), "card": card})
     prompts = [_prompt(row) if recipe.family == "causal" else row.input_ids for row in rows[:NUM_EXAMPLES]]
@@ -41,7 +43,7 @@ def _data_file(path: Path) -> dict[str, Any]:
 
 
 def _made_by(folder: Path) -> dict[str, Any] | None:
-    """The finished distill run that the folder is, in what matters to a model trained on it."""
+    """What matters about the finished distill run in the folder to a model trained on it."""
     if not (folder / "run.json").exists() or not RunDir(folder).finished:
         return None
     record, metrics = read_run(folder), read_metrics(folder)

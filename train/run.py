@@ -1,4 +1,4 @@
-"""The story that every model family shares: rows, model, trainer, checkpoint, metrics."""
+"""The steps that every model family shares: rows, model, trainer, checkpoint, metrics."""
 
 import json
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
     main_process = is_main_process()
     launch = launch_from_env()
     known = fingerprints(recipe, launch.processes) if main_process else {}
-    # A resumed run that came to its end is seen by all, so that none waits for the first.
+    # All processes see that a resumed run is already finished, so that none waits for the first.
     if main_process or resume:
         finished = check_run(recipe, recipe.output_dir, resume=resume, fingerprints=known)
         if finished is not None:
@@ -93,7 +93,7 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     """Train under watch, from the newest whole checkpoint where `resume` is on and there is one. Returns the trainer's result.
 
     `save` writes the model in training to a folder. Raises Stopped after a SIGTERM, and TrainingError for a save that is broken or a
-    loss that is no number.
+    non-finite loss.
     """
     from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
     from train.trainers.sums import RestoreSums
@@ -111,7 +111,7 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
 
 
 def _agreed_checkpoint(trainer: Any, recipe: TrainRecipe) -> Path | None:
-    """Collective: what the first process finds, which alone reads all files."""
+    """Collective: what the first process finds, which is the only one that reads all files."""
     from accelerate.utils import broadcast_object_list
 
     return broadcast_object_list([last_checkpoint(recipe) if trainer.is_world_process_zero() else None])[0]

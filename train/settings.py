@@ -17,19 +17,19 @@ LossKind = Literal["control_token", "query", "answer", "label", "evidence"]
 
 
 class HubConfig(Recipe):
-    """A hub repository that gets every checkpoint, each as a revision of its own, and at the end the model."""
+    """A hub repository that receives every checkpoint as a separate revision, and the model at the end."""
 
-    to: str = Field(description="owner/name; made where there is none", pattern=r"^[\w.-]+/[\w.-]+$")
+    to: str = Field(description="owner/name; created if it does not exist", pattern=r"^[\w.-]+/[\w.-]+$")
     private: bool = True
 
 
 class TrainSettings(Recipe):
     """The keys of a training recipe, each checked by itself; `train.recipe.TrainRecipe` checks them together."""
 
-    family: FamilyName = Field(default="causal", description="causal: Llama; seq2seq: T5; classifier: an encoder that judges by a label")
-    task: str = Field(description="what is learned: a file of refinery/tasks, or a module of your own that declares a TASK")
+    family: FamilyName = Field(default="causal", description="causal: Llama; seq2seq: T5; classifier: an encoder that predicts a label")
+    task: str = Field(description="what is learned: a file in refinery/tasks, or your own module that declares a TASK")
     method: str | None = Field(
-        default=None, description="how: sft, or dpo of pairs, as the task has it; or a module of your own with a METHOD"
+        default=None, description="how it is learned: sft, or dpo for pairs, by default the task's; or your own module with a METHOD"
     )
     base: str = Field(description="hub name or folder of the model to start from")
     chat_template: str = CHAT_TEMPLATE
@@ -46,7 +46,7 @@ class TrainSettings(Recipe):
     lora_dropout: float = Field(default=0.05, description="RA-ISF's LoRA script uses 0.05", ge=0, lt=1)
     format: FormatName = Field(default="consistent", description="how trajectories are written (refinement and preference only)")
     system_prompt: str = Field(
-        default="rq_rag_short_answer", description="a file of refinery/prompts, for rows that bring none (refinement and preference only)"
+        default="rq_rag_short_answer", description="a file in refinery/prompts, for rows without one (refinement and preference only)"
     )
     evidence_loss: EvidenceLoss = Field(
         default="masked",
@@ -66,7 +66,7 @@ class TrainSettings(Recipe):
     epochs: float = Field(default=3, description="RA-ISF trains 3, RQ-RAG 1", gt=0)
     learning_rate: float = Field(description="RQ-RAG full: 2e-5; RA-ISF full: 2e-5, LoRA: 1e-4", gt=0)
     lr_scheduler_type: Literal["linear", "cosine", "constant"] = "cosine"
-    warmup_steps: float = Field(default=0.03, description="below 1 it is a share of all steps; both papers use 0.03", ge=0)
+    warmup_steps: float = Field(default=0.03, description="below 1, a share of all steps; both papers use 0.03", ge=0)
     weight_decay: float = Field(default=0.0, ge=0)
     train_sampling_strategy: Literal["random", "group_by_length"] = Field(
         default="random", description="group_by_length pads less, but then a batch holds questions of one kind"
@@ -76,11 +76,11 @@ class TrainSettings(Recipe):
     max_length: int = Field(default=4096, description="tokens of the longest row, and of a packed sequence; RQ-RAG trains 4,096", ge=8)
     overlong: Literal["drop", "raise", "shorten_evidence"] = Field(
         default="drop",
-        description="longer rows: drop and count, stop, or cut passages at their ends (counted; dropped if that is not enough)",
+        description="for longer rows: drop and count them, stop, or cut passages at their ends (counted; dropped if that is not enough)",
     )
     max_unwritable_share: float = Field(
         default=0.2,
-        description="rows whose target the tokenizer cannot write are dropped and counted; training stops where they are more",
+        description="rows whose target the tokenizer cannot write are dropped and counted; training stops above this share",
         ge=0,
         le=1,
     )
@@ -88,29 +88,33 @@ class TrainSettings(Recipe):
         default=False, description="fill sequences of max_length with whole rows that do not see each other; a batch then counts sequences"
     )
     padding_free: bool = Field(default=False, description="join a batch's rows instead of padding them; they do not see each other either")
-    max_steps: int = Field(default=-1, description="stop after so many steps; -1 trains all epochs")
+    max_steps: int = Field(default=-1, description="stop after this many steps; -1 trains all epochs")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        default="bfloat16", description="frozen weights are held and everything is computed in it; what is trained is kept in float32"
+        default="bfloat16", description="the dtype of frozen weights and of all computation; trained weights are kept in float32"
     )
     gradient_checkpointing: bool = True
-    attn_implementation: str = Field(default="sdpa", description="as transformers names them")
+    attn_implementation: str = Field(default="sdpa", description="a name from transformers")
     kernels: bool = Field(default=False, description="the Hub's fused GPU kernels for norm, rotary embedding and MLP (package `kernels`)")
-    save_steps: int = Field(default=200, description="steps between checkpoints that --resume can go on from", ge=1)
+    save_steps: int = Field(default=200, description="steps between checkpoints that --resume can continue from", ge=1)
     save_total_limit: int = Field(
-        default=2, description="checkpoints kept; where the newest is damaged, --resume goes on from the one before", ge=1
+        default=2, description="checkpoints kept; if the newest is damaged, --resume continues from the one before", ge=1
     )
     eval_steps: int | None = Field(
-        default=None, description="steps between evaluations on the validation files; None: once, at the end", ge=1
+        default=None, description="steps between evaluations on the validation files; None evaluates once, at the end", ge=1
     )
-    eval_rows: int = Field(default=200, description="validation rows that the model answers at each of them; all of them at the end", ge=1)
-    metric_for_best_model: str | None = Field(default=None, description="keep the checkpoint that is best by this score, not the last one")
-    hub: HubConfig | None = Field(default=None, description="where checkpoints are pushed to; the hub's client finds its token itself")
+    eval_rows: int = Field(
+        default=200, description="validation rows that the model answers at each evaluation; at the end it answers all of them", ge=1
+    )
+    metric_for_best_model: str | None = Field(
+        default=None, description="keep the checkpoint with the best value of this score instead of the last one"
+    )
+    hub: HubConfig | None = Field(default=None, description="where checkpoints are pushed; the hub's client finds its own token")
     logging_steps: int = Field(default=10, description="steps between lines of history.jsonl", ge=1)
     limit: int | None = Field(default=None, description="train on the first rows only", ge=1)
     seed: int = 42
 
     def loss_weight(self, kind: SegmentKind) -> float:
-        """What a trained token of this kind counts in the loss."""
+        """The weight of a trained token of this kind in the loss."""
         weights: dict[SegmentKind, float] = {**self.loss_weights}
         return weights.get(kind, 1.0)
 

@@ -38,7 +38,7 @@ class TrainStage(Stage):
         return panels(runs)
 
     def measure(self) -> dict[str, Any]:
-        """Packed rows beside padded ones and beside TRL."""
+        """Packed rows compared with padded ones and with TRL."""
         from train.benchmark.run import measure
 
         return measure()

@@ -1,1 +1,1 @@
-"""`refinery bench train`: supervised tokens per second of packed rows beside padded ones and beside TRL as it ships."""
+"""`refinery bench train`: supervised tokens per second of packed rows, compared with padded ones and with TRL's defaults."""

@@ -1,4 +1,4 @@
-"""The four trainers of the benchmark, over the same rows and model: what `train/benchmark/run.py` starts in a process of its own.
+"""The four trainers of the benchmark, over the same rows and model: which `train/benchmark/run.py` starts in a separate process.
 
 `packed` and `unpacked` are ours (train/families/causal.py): two bins of rows a batch, and batches of 8 rows, padded, which hold about as
 many tokens. `trl_default` is TRL's SFTTrainer with its own defaults, hence 8 padded rows; `trl_packed` the same with `packing=True`, its
@@ -42,7 +42,7 @@ _PADDED = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
 
 
 class Arms:
-    """One random Llama and one set of rows, trained for an epoch by whichever trainer is named."""
+    """One random Llama and one set of rows, trained for an epoch by the named trainer."""
 
     def __init__(self, rows: Sequence[EncodedRow], folder: Path, *, hidden_size: int, layers: int) -> None:
         self._rows, self._folder, self._tokenizer = list(rows), folder, build_tokenizer(_VOCABULARY // 2)
@@ -66,7 +66,7 @@ class Arms:
         }
 
     def rate(self, arm: str, *, seed: int) -> float:
-        """Supervised tokens per second of processor time, first step to last: on one thread, wall time without the neighbours."""
+        """Supervised tokens per second of processor time, first step to last: on one thread, wall time without other processes."""
         trainer, stopwatch = self.builders[arm](seed), _Stopwatch()
         trainer.add_callback(stopwatch)
         trainer.train()
@@ -101,7 +101,7 @@ class Arms:
 
 
 class _Stopwatch(TrainerCallback):
-    """Processor seconds from the beginning of training to the end of its last step, before the checkpoint is written."""
+    """Processor seconds from the start of training to the end of its last step, before the checkpoint is written."""
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self._begun = time.process_time()

@@ -1,4 +1,4 @@
-"""Model FLOP utilisation on a GPU: LoRA in bfloat16 on the shape of Llama-2-7B with random weights, packed to 4,096 tokens.
+"""Model FLOP utilization on a GPU: LoRA in bfloat16 on the shape of Llama-2-7B with random weights, packed to 4,096 tokens.
 
 Counted are the FLOPs that the model asks for (PaLM App. B), of which recomputation is none: 2 for each weight and token forward and 2
 backward through it, 2 more where the weight trains; causal attention within each row; the head on supervised positions only.
@@ -12,7 +12,7 @@ from typing import Any
 from refinery.contract.segments import IGNORED_LABEL
 
 _WARM_UP, _TIMED = 4, 16  # steps
-# Dense bfloat16 FLOPs per second, from the makers' data sheets; of GPUs sold in several forms the fastest.
+# Dense bfloat16 FLOPs per second, from the manufacturers' data sheets; for GPUs sold in several forms, the fastest form.
 _PEAK = {"B200": 2.25e15, "H200": 989e12, "H100": 989e12, "H800": 989e12, "A100": 312e12, "A800": 312e12, "L40S": 362e12, "4090": 165e12}
 
 

@@ -1,4 +1,4 @@
-"""A trained relevance judge beside two scores that nobody trained, on questions that none of them has seen.
+"""A trained relevance judge compared with two untrained scores, on questions that none of them has seen.
 
     python -m train.benchmark.relevance split LABELS.jsonl ... --output FOLDER
     refinery train recipes/ra_isf/train/relevance_minilm.yaml
@@ -34,14 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m train.benchmark.relevance", description="Compare relevance judges on unseen questions."
     )
     actions = parser.add_subparsers(dest="action", required=True)
-    split = actions.add_parser("split", help="deal labelled questions into train, validation and test")
+    split = actions.add_parser("split", help="split labeled questions into train, validation and test")
     split.add_argument("labels", type=Path, nargs="+", help="JSON Lines files that `task: relevance` wrote")
     split.add_argument("--output", type=Path, required=True, help="folder of the three files")
     split.add_argument("--seed", type=int, default=42)
     table = actions.add_parser("table", help="score the judges on test.jsonl and print a table")
     table.add_argument("folder", type=Path, help="where `split` wrote")
     table.add_argument("--run", type=Path, required=True, help="output_dir of the train run")
-    table.add_argument("--encoder", required=True, help="the encoder that training began from")
+    table.add_argument("--encoder", required=True, help="the encoder that training started from")
     arguments = parser.parse_args(argv)
     action = {"split": _split, "table": _table}[arguments.action]
     return guarded(lambda: action(arguments), traceback=False)

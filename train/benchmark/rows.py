@@ -19,7 +19,7 @@ _EVIDENCE: list[SegmentKind] = ["evidence"] * 250
 
 
 def trajectory_rows(count: int, *, vocabulary: int, scale: float, seed: int) -> list[EncodedRow]:
-    """`count` rows of at most `scale` x 4,096 tokens; the scale shortens every part alike, as a small model is narrower than a 7B."""
+    """`count` rows of at most `scale` x 4,096 tokens; the scale shortens every part equally, as a small model is narrower than a 7B."""
     rng = random.Random(seed)
     lengths = (int(rng.lognormvariate(math.log(_MEDIAN), _SIGMA)) for _ in range(count))
     return [_row(min(max(length, _SHORTEST), _LONGEST), vocabulary, scale, rng) for length in lengths]

@@ -1,4 +1,4 @@
-"""The measurements of `refinery bench train`: packed rows beside padded ones and beside TRL, and how well a GPU is used."""
+"""The measurements of `refinery bench train`: packed rows compared with padded ones and with TRL, and how well a GPU is used."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 def measure(*, num_rows: int = 48, repeats: int = 3, hidden_size: int = 256, layers: int = 4) -> dict[str, Any]:
     """Ratios of supervised tokens per second on one thread of the CPU (train/benchmark/arms.py), and `mfu` on a GPU, else null.
 
-    About three minutes on an idle core. The comparison runs in a process of its own, which has one thread and sees no GPU.
+    About three minutes on an idle core. The comparison runs in a separate process with one thread and no GPU.
     """
     sizes = {"num_rows": num_rows, "repeats": repeats, "hidden_size": hidden_size, "layers": layers}
     done = subprocess.run(

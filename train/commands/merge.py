@@ -10,17 +10,17 @@ HELP = "write an adapter and its base as one whole checkpoint"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="output_dir of a train run with an adapter")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the checkpoint goes; must not exist")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the checkpoint; must not exist")
     parser.add_argument(
         "--dtype",
         choices=["auto", "float32", "bfloat16", "float16"],
         default="auto",
-        help="of the weights written (default: the base's own)",
+        help="dtype of the written weights (default: that of the base)",
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Merge, and say where the checkpoint is."""
+    """Merge, and print where the checkpoint is."""
     from train.families.merge import merge
 
     print(merge(arguments.folder, arguments.output, dtype=arguments.dtype))

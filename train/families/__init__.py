@@ -1,1 +1,1 @@
-"""The families of models that are trained, and what is loaded, adapted and saved of them."""
+"""The families of models that can be trained: how each is loaded, adapted and saved."""

@@ -32,7 +32,7 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
 
     # PEFT draws lora_A here, before the trainer sets its seed.
     torch.manual_seed(recipe.seed)
-    # Listing only the input embedding of an untied model would lose the new output rows on reload; a tied one takes a plain list.
+    # For an untied model, listing only the input embedding would lose the new output rows on reload; a tied model takes a plain list.
     tied = len(embeddings_of(model)) == 1
     task = recipe.learned
     rows = (token_rows if tied else dict.fromkeys(_embedding_names(model), token_rows)) if token_rows else None
@@ -47,7 +47,7 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
         task_type=_TASK_TYPES[recipe.family],
     )
     adapted = cast("PeftModel", get_peft_model(model, config))
-    # PEFT makes a set of it, which would be written in another order by each process.
+    # PEFT makes a set of it, which each process would write in a different order.
     config.target_modules = sorted(config.target_modules or ())
     # After a resize PEFT would write both whole embeddings into every checkpoint; the trained rows are all that differs from the base.
     cast(Any, adapted).save_pretrained = partial(adapted.save_pretrained, save_embedding_layers=False)
@@ -63,7 +63,7 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
 
 
 def _tell_gathered(token_adapter: Any) -> None:
-    """Mark the head that PEFT puts together from base and trained rows as whole: under ZeRO-3 TRL takes it for a parameter, and asks."""
+    """Mark the head that PEFT assembles from base and trained rows as whole: under ZeRO-3, TRL checks it as if it were a parameter."""
     from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 
     merge = token_adapter.get_merged_weights

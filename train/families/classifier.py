@@ -1,4 +1,4 @@
-"""The encoder family (BERT and its kin) for the judges: one forward pass tells know from unknow, or right from wrong.
+"""The encoder family (BERT and its kin) for the judges: one forward pass separates know from unknow, or right from wrong.
 
 RA-ISF Sec. 5.4 asks how small a sub-model can be; an encoder reads a pair of question and passage at about a hundredth of a 7B's cost.
 """
@@ -28,7 +28,7 @@ __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
 @dataclass(frozen=True, slots=True)
 class ClassifierRow:
-    """What the encoder reads, its segment ids where it has them, and the one label that carries the loss, as its index."""
+    """What the encoder reads, its segment ids if it has any, and the index of the one label that carries the loss."""
 
     input_ids: list[int]
     token_type_ids: list[int] | None

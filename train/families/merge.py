@@ -1,4 +1,4 @@
-"""`refinery merge RUN --output DIR`: an adapter and its base as one whole checkpoint, for servers that take no adapters with token rows.
+"""`refinery merge RUN --output DIR`: an adapter and its base as one checkpoint, for servers that do not support adapters with token rows.
 
 Merged in float32 on the unquantised base, also for QLoRA: rounding a 4-bit base again would lose what was trained (peft #2321).
 """
@@ -15,7 +15,7 @@ from refinery.llms.weights.checkpoint import load_checkpoint, read_adapter_confi
 def merge(run: Path, output: Path, *, dtype: str = "auto") -> Path:
     """Write the merged model of an adapter run with its tokenizer and manifest; `auto` saves the dtype that the base is stored in.
 
-    Raises CheckpointError for what is no adapter or cannot be merged, and RunDirError when `output` exists.
+    Raises CheckpointError if the run has no adapter or it cannot be merged, and RunDirError when `output` exists.
     """
     adapter = read_adapter_config(str(run))
     if adapter is None:

@@ -49,7 +49,7 @@ def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tok
     if recipe.strategy != "full":
         model = add_adapter(model, tokenizer, recipe, token_rows)
         cast(Any, model).base_rows = base_rows
-        # ZeRO-3 gathers parameters into buffers of one dtype, so there all keep the base's; its optimizer has float32 copies of its own.
+        # ZeRO-3 gathers parameters into buffers of one dtype, so all keep the base's dtype there; the optimizer has its float32 copies.
         if launch_from_env().sharding != "zero3":
             keep_trained_in_float32(model)
     return model, tokenizer
@@ -58,7 +58,7 @@ def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tok
 def _set_attention(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> None:
     try:
         model.set_attn_implementation(recipe.attn_implementation)
-    except ValueError:  # soft caps and sinks (Gemma 2, gpt-oss) are known to eager attention only
+    except ValueError:  # only eager attention supports soft caps and sinks (Gemma 2, gpt-oss)
         kind, asked_for = model.config.model_type, recipe.attn_implementation
         raise CheckpointError(f"{recipe.base}: {kind} has no attn_implementation: {asked_for}. Use attn_implementation: eager.") from None
 

@@ -1,7 +1,7 @@
 """The encoder-decoder family (T5, Flan-T5): the encoder reads the prompt, the decoder writes what is trained.
 
 A trajectory gives one row a step: the encoder reads everything up to it, evidence included, and the decoder writes the step. So what
-the runtime inserts is never a target. Control tokens keep their names, which are no `<extra_id_0>` that T5 was pretrained on.
+the runtime inserts is never a target. Control tokens keep their names instead of `<extra_id_0>`, which T5 was pretrained with.
 """
 
 from collections.abc import Sequence

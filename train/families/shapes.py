@@ -79,7 +79,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "google-t5/t5-large": {**_T5, **_LARGE, "d_ff": 4096},
     "google/flan-t5-large": {**_T5, **_LARGE, "d_ff": 2816, "feed_forward_proj": "gated-gelu"},
 }
-# How many ids the base keeps free under a name of its own; elsewhere control tokens are new rows.
+# How many ids the base reserves under special names; elsewhere, control tokens are new rows.
 RESERVED = {
     "meta-llama/Meta-Llama-3-8B": 250,
     **dict.fromkeys((f"meta-llama/Llama-{name}-Instruct" for name in ("3.1-8B", "3.2-1B", "3.2-3B")), 247),

@@ -1,4 +1,4 @@
-"""The control tokens of a task in a base's vocabulary: new rows where it must grow, reserved ones where the base keeps some free.
+"""The control tokens of a task in a base's vocabulary: new rows where it must grow, or reserved ones where the base has some free.
 
 Llama 2 has none free: its embeddings grow to a multiple of 64. Llama 3 reserves ids for the purpose (`<|reserved_special_token_7|>`): they
 are renamed, and nothing is resized. Either way each control token's row starts at the mean of its description's rows.
@@ -32,7 +32,7 @@ def control_tokens_of(recipe: TrainRecipe) -> tuple[ControlToken, ...]:
 def add_control_tokens(
     model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, tokens: tuple[ControlToken, ...]
 ) -> tuple[Tokenizer, list[int]]:
-    """Give the tokenizer the tokens (and a padding token where it has none), the model their rows.
+    """Add the tokens (and a padding token where there is none) to the tokenizer, and their rows to the model.
 
     Returns the tokenizer and the ids whose rows are to be trained: those of the control tokens and of the padding token if that is new;
     none where the task has no control tokens, since padding alone is never seen. A control token that the base knows already (an extended
@@ -50,7 +50,7 @@ def add_control_tokens(
 
 
 def extend_tokenizer(tokenizer: Tokenizer, tokens: tuple[ControlToken, ...]) -> tuple[Tokenizer, list[str]]:
-    """The tokenizer with the tokens and a padding token, and the names of those that it did not know."""
+    """The tokenizer with the tokens and a padding token, and the names of the tokens that were new to it."""
     known = tokenizer.get_vocab()
     new = [name for name in _names(tokenizer, tokens) if name not in known]
     reserved = sorted(filter(_RESERVED.fullmatch, known), key=known.__getitem__)
@@ -69,7 +69,7 @@ def _names(tokenizer: Tokenizer, tokens: tuple[ControlToken, ...]) -> list[str]:
 
 
 def _renamed(tokenizer: Tokenizer, names: dict[str, str]) -> Tokenizer:
-    """The tokenizer with special tokens under other names and their old ids. Its files are the one form that holds all of it."""
+    """The tokenizer with renamed special tokens that keep their ids. Only its files contain everything, so the change is made there."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         for path in Path(folder).glob("*.json"):

@@ -1,1 +1,1 @@
-"""The launcher, the checkpoints, and what watches a run."""
+"""The launcher, the checkpoints, and the callbacks that watch a run."""

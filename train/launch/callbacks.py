@@ -1,4 +1,4 @@
-"""What watches a training run of any family: SIGTERM, the first save, checkpoints that go to a hub, and losses that are no number."""
+"""What watches a training run of any family: SIGTERM, the first save, checkpoints that are pushed to a hub, and non-finite losses."""
 
 import logging
 import math
@@ -27,7 +27,7 @@ from train.rows.length_filter import sides
 
 _log = logging.getLogger(__name__)
 
-# Writes the checkpoint that inference loads to a folder and returns the trained weights by name. Every process calls it, the first writes.
+# Writes the checkpoint that inference loads to a folder and returns the trained weights by name. All processes call it; the first writes.
 Save = Callable[[Path], dict[str, Any]]
 
 
@@ -41,7 +41,7 @@ class SaveOnSignal(TrainerCallback):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Within it SIGTERM is heard; outside it does what it did before. Only the main thread hears signals; in another there are none."""
+        """Within this context, SIGTERM is handled; outside it, its previous handler is. Only the main thread can handle signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -55,7 +55,7 @@ class SaveOnSignal(TrainerCallback):
         self._received = True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Ask for a checkpoint and the end where any process was told to stop."""
+        """Request a checkpoint and the end of training if any process was told to stop."""
         if self._accelerator.num_processes > 1:
             received = torch.tensor(float(self._received), device=self._accelerator.device)
             self._received = bool(self._accelerator.reduce(received, reduction="sum"))
@@ -63,7 +63,7 @@ class SaveOnSignal(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
     def raise_if_stopped(self, recipe: TrainRecipe, state: Any) -> None:
-        """Raise Stopped, saying how to go on, where training ended for a signal before its last step."""
+        """Raise Stopped, saying how to resume, if a signal ended training before its last step."""
         if self._received and state.global_step < state.max_steps:
             raise Stopped(
                 f"{recipe.output_dir}: stopped by SIGTERM after step {state.global_step} of {state.max_steps}; the checkpoint is saved. "
@@ -72,13 +72,13 @@ class SaveOnSignal(TrainerCallback):
 
 
 class BeginRun(TrainerCallback):
-    """From the first checkpoint on there is something to go on from, and `run.json` stands in the way of another run."""
+    """From the first checkpoint on, the run can be resumed, and `run.json` keeps another run from using the folder."""
 
     def __init__(self, recipe: TrainRecipe) -> None:
         self._output = RunDir(recipe.output_dir)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin the run, from the first process."""
+        """Start the run, in the first process."""
         if state.is_world_process_zero:
             self._output.begin()
 
@@ -112,7 +112,7 @@ class CheckFirstSave(TrainerCallback):
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
-    """(model, tokenizer), an adapter unmerged, so that its own weights can be looked at."""
+    """(model, tokenizer), with an adapter left unmerged, so that its weights can be compared."""
     adapter = read_adapter_config(str(folder))
     return load_with_adapters(adapter["base_model_name_or_path"], {"default": str(folder)}) if adapter else load_base(str(folder))
 
@@ -126,7 +126,7 @@ def _compare(trained: dict[str, Any], saved: dict[str, Any]) -> None:
 
 
 class PushCheckpoints(TrainerCallback):
-    """Push each checkpoint to a revision of its own, `step-000000200`. One that does not arrive is logged, and training goes on."""
+    """Push each checkpoint to a separate revision, `step-000000200`. A failed push is logged, and training continues."""
 
     def __init__(self, recipe: TrainRecipe, save: Save) -> None:
         self._recipe, self._save = recipe, save
@@ -148,7 +148,7 @@ class PushCheckpoints(TrainerCallback):
 
 
 def watch_loss(trainer: Any, rows: Sequence[EncodedRow], recipe: TrainRecipe) -> None:
-    """Make the trainer stop with TrainingError at a batch whose loss is not finite, before it moves a weight; the error names its rows."""
+    """Make the trainer stop with TrainingError at a batch whose loss is not finite, before a weight changes; the error names its rows."""
     step = trainer.training_step
 
     def checked(model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
@@ -165,7 +165,7 @@ def watch_loss(trainer: Any, rows: Sequence[EncodedRow], recipe: TrainRecipe) ->
 
 
 def _rows_in(input_ids: torch.Tensor, rows: Sequence[EncodedRow]) -> list[str]:
-    """Question ids of the rows that a batch holds, padded or packed. Searched for only when it is asked: a batch carries no ids."""
+    """Question ids of the rows that a batch holds, padded or packed. They are looked up when needed, since a batch has no ids."""
     sequences = ["".join(map(chr, sequence)) for sequence in input_ids.tolist()]
     found = [
         row.question_id
@@ -177,7 +177,7 @@ def _rows_in(input_ids: torch.Tensor, rows: Sequence[EncodedRow]) -> list[str]:
 
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
-    """Whatever is drawn within it, the draws that follow are those that would have come anyway."""
+    """Restore the random state, so that random numbers drawn inside do not change those that follow."""
     python, arrays = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
         yield

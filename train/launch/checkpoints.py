@@ -1,4 +1,4 @@
-"""The checkpoints of a run that `--resume` can go on from: the newest one whose files can all be read."""
+"""The checkpoints of a run that `--resume` can continue from: the newest one whose files can all be read."""
 
 import logging
 import zipfile
@@ -37,7 +37,7 @@ def _damage(folder: Path) -> str | None:
     # The trainer writes it last, so that without it or its end the save was cut short.
     if not state.exists() or not state.read_bytes().endswith(b"}\n"):
         return "its save was cut short"
-    if not any(folder.glob("optimizer*")) and not any(folder.glob("global_step*")):  # DeepSpeed's is in a folder of its own
+    if not any(folder.glob("optimizer*")) and not any(folder.glob("global_step*")):  # DeepSpeed writes it to a separate folder
         return "the optimizer's state is missing"
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         try:

@@ -1,8 +1,8 @@
-"""What was asked of the launcher, and whether it is so.
+"""What the launcher was asked for, and whether training runs that way.
 
 `accelerate launch` accepts any typo inside `fsdp_config` and `deepspeed_config`, starts one process for a MULTI_CPU file, and on a CPU
 turns FSDP into DDP or into independent copies that write the same directory: all without a word. Here each is one line, before a model
-loads where it can be known then, else when the trainer stands.
+loads where it can be known then, otherwise when the trainer exists.
 """
 
 import os
@@ -27,7 +27,7 @@ _PARTS = {
     "parallelism_config": "ParallelismConfig Arguments",
     "mpirun_config": "MPI Arguments",
 }
-# FSDP 2 has no such settings; accelerate takes them and drops them.
+# FSDP 2 has no such settings; accelerate accepts them and ignores them.
 _FSDP1_ONLY = {
     "fsdp_sharding_strategy",
     "fsdp_backward_prefetch",
@@ -66,7 +66,7 @@ def read_accelerate_config(path: str | Path) -> dict[str, Any]:
 
 
 def _check_traps(file: Path, values: dict[str, Any]) -> None:
-    """What accelerate reads as something else than it says."""
+    """Settings that accelerate silently treats as something else."""
     kind, processes = values.get("distributed_type"), values.get("num_processes", 1)
     if kind == "MULTI_CPU" and processes > 1 and not values.get("mpirun_config"):
         raise RecipeError(
@@ -142,13 +142,13 @@ def prepare(launch: Launch) -> None:
     if not _has_gpu():
         import deepspeed
 
-        # Minutes of g++ on the first run, to speed up all-reduce between processes of one machine. The result is the same without.
+        # It takes minutes of g++ on the first run, only to speed up all-reduce on one machine. Results are the same without it.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 @contextmanager
 def without_zero3_init() -> Iterator[None]:
-    """Within it this process loads models whole, for itself.
+    """Within this context, this process loads models whole, for itself.
 
     Under ZeRO-3 transformers splits whatever is loaded over all processes, and so waits for ever where one loads alone.
     """
@@ -168,7 +168,7 @@ def check_started(trainer: Any) -> None:
     if accelerator.num_processes != launch.processes:
         raise RecipeError(
             f"{launch.source} asks for {launch.processes} processes but training would run on {accelerator.num_processes}, each on a "
-            "copy of its own. See accelerate_configs/."
+            "separate copy. See accelerate_configs/."
         )
     actual = _sharding_of(trainer)
     if actual != launch.sharding:
@@ -187,7 +187,7 @@ def _sharding_of(trainer: Any) -> Sharding:
 
 
 def _from_environment(processes: int | None = None) -> Launch:
-    """What torchrun, or accelerate without a file, has put into the environment."""
+    """What torchrun, or accelerate without a file, has set in the environment."""
     processes = processes or num_processes()
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         return Launch(processes, _zero(int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"))))
@@ -222,7 +222,7 @@ def _after_launch(command: Sequence[str]) -> int | None:
 
 @cache
 def known_keys() -> dict[str, list[str]]:
-    """The keys of an accelerate file by the part they stand in ("" for the file itself), as the installed accelerate has them."""
+    """The keys of an accelerate file by the section they belong to ("" for the top level), as the installed accelerate defines them."""
     from accelerate.commands.config.config_args import ClusterConfig
     from accelerate.commands.launch import launch_command_parser
 

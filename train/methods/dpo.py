@@ -27,7 +27,7 @@ __all__ = ["METHOD", "build_model", "build_trainer", "encode_rows", "save_model"
 
 
 def encode_rows(records: Sequence[Preference], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[PreferenceRow], dict[str, Any]]:
-    """Pairs of which neither path is longer than `max_length`, and what was done with the others. Raises as `fit_rows`."""
+    """Pairs whose paths are both at most `max_length` long, and what was done with the others. Raises as `fit_rows`."""
 
     def encode_pair(record: Preference) -> PreferenceRow:
         chosen, rejected = (encode(row_segments(path, recipe, tokenizer), tokenizer) for path in (record.chosen, record.rejected))
@@ -57,7 +57,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
         eval_dataset=build_dataset(encode_rows(held_out, recipe, tokenizer)[0]) if held_out else None,
         processing_class=tokenizer,
     )
-    # TRL keeps a copy of the adapter for reference; ours is new and does nothing yet, so the model without it is the same.
+    # TRL keeps a copy of the adapter as the reference. Ours is new and has no effect yet, so the model without it is the same.
     model.delete_adapter("ref")
     return trainer
 

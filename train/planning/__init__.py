@@ -1,1 +1,1 @@
-"""What a run would do and hold, before it starts."""
+"""What a run would do and how much memory it needs, before it starts."""

@@ -34,7 +34,7 @@ _REDUCE_BUCKET, _MAX_LIVE = 500_000_000, 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How many parameters a model has, by who they belong to. `trained` is `adapter + token_rows`, or under `full` the base."""
+    """How many parameters a model has, by the part that they belong to. `trained` is `adapter + token_rows`, or under `full` the base."""
 
     base: int
     adapter: int
@@ -74,7 +74,7 @@ def meta_model(recipe: TrainRecipe, *, layers: int | None = None) -> Any:
         setattr(config, name, value)
     with torch.device("meta"):
         model = auto_class(recipe.family).from_config(config).to(getattr(torch, recipe.dtype))
-        if getattr(config, "is_gated_act", False):  # T5 1.1 and Flan-T5 have a head of their own, though transformers 5 ties every new T5
+        if getattr(config, "is_gated_act", False):  # T5 1.1 and Flan-T5 have a separate head, although transformers 5 ties every new T5
             model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
         tokenizer, rows = _extended(model, recipe)
         return model if recipe.strategy == "full" else add_adapter(model, tokenizer, recipe, rows)
@@ -186,7 +186,7 @@ def saved_bytes(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe, *, le
 
     known = {_storage(parameter) for parameter in model.parameters()} | {_storage(buffer) for buffer in model.buffers()}
     saved: dict[int, int] = {}
-    alive: list[Any] = []  # a freed storage's address may be used again
+    alive: list[Any] = []  # the address of a freed storage may be reused
 
     def keep(tensor: Any) -> Any:
         if _storage(tensor) not in known and tensor.is_floating_point():

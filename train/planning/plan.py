@@ -1,4 +1,4 @@
-"""`refinery train RECIPE --dry-run`: what a run would do and hold, before it starts: steps, tokens, parameters, memory on each GPU.
+"""`refinery train RECIPE --dry-run`: what a run would do and need, before it starts: steps, tokens, parameters, memory on each GPU.
 
 Reads the data and the tokenizer, and builds the model without storage; downloads no weights.
 """

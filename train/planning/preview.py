@@ -25,7 +25,7 @@ _OPEN, _CLOSE = "⟦", "⟧"
 def preview(recipe: TrainRecipe, count: int, console: Console) -> None:
     """Print the first `count` rows and, of each kind of token, how many there are and how many train.
 
-    In colour on a terminal; elsewhere what trains stands in ⟦⟧, with its weight where that is not 1. Raises RecordError as training would.
+    In color on a terminal; elsewhere, trained text is in ⟦⟧, with its weight if that is not 1. Raises RecordError as training would.
     """
     tokenizer, _ = extend_tokenizer(load_tokenizer(recipe.base, recipe.chat_template), control_tokens_of(recipe))
     records = training_records(recipe)[:count]
@@ -59,7 +59,7 @@ def _tokens(row: Any, recipe: TrainRecipe) -> list[Token]:
 
 
 def _label(row: Any, recipe: TrainRecipe) -> str:
-    """The one target that is no token: a classifier's label."""
+    """The one target that is not a token: a classifier's label."""
     if recipe.family != "classifier":
         return ""
     from train.families.model import labels_of
@@ -82,7 +82,7 @@ def _painted(tokens: Sequence[Token], recipe: TrainRecipe, tokenizer: Tokenizer,
 
 
 def _visible(text: str) -> str:
-    """The text with what could steer a terminal, or pass for our marks, written out; it came from outside."""
+    """The text with terminal control characters and our own marks escaped, because it comes from outside."""
     return printable(text).replace(_OPEN, ascii(_OPEN)[1:-1]).replace(_CLOSE, ascii(_CLOSE)[1:-1])
 
 

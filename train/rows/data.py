@@ -1,4 +1,4 @@
-"""Records to training rows of ids and labels. No torch here: what a row trains can be looked at without loading a model."""
+"""Records to training rows of ids and labels. Torch is not imported here, so that rows can be inspected without loading a model."""
 
 import random
 from collections import Counter
@@ -30,7 +30,7 @@ def training_records(recipe: TrainRecipe) -> list[Any]:
 
 
 def check_labels(records: Sequence[Any], recipe: TrainRecipe) -> None:
-    """Raise RecordError for a judge's rows that all have one label: it would learn to give it whatever it reads, with a fine loss."""
+    """Raise RecordError for a judge's rows that all have one label: it would learn to give that label to any input, with a low loss."""
     task = recipe.learned
     if not isinstance(task, Judge):
         return

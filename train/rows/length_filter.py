@@ -1,5 +1,5 @@
-"""Rows that cannot be trained as they are, longer than `max_length` or with a target that the tokenizer cannot write: what is done with
-them. Whatever is done is counted."""
+"""Rows that cannot be trained as they are, longer than `max_length` or with a target that the tokenizer cannot write: what happens to
+them. Every such row is counted."""
 
 import logging
 from bisect import bisect_right
@@ -93,7 +93,7 @@ def _shortened(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], 
 
 
 def _with_short_passages(record: Any, recipe: TrainRecipe, words: int) -> Any:
-    """A common cap spares short passages: the longest lose words first, and each loses them from its end."""
+    """A common limit spares short passages: the longest are cut first, each at its end."""
     return _edited(record, recipe, lambda passage: passage.model_copy(update={"text": " ".join(passage.text.split()[:words])}))
 
 

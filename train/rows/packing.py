@@ -56,7 +56,7 @@ class PackingCollator:
 
 
 def _separated(batch: dict[str, torch.Tensor], lengths: list[int]) -> dict[str, Any]:
-    """The batch with its rows' boundaries; the first token of a row is predicted from nothing, so it is no target."""
+    """The batch with its rows' boundaries; the first token of a row has no context, so it is not a target."""
     ends = torch.tensor([0, *lengths]).cumsum(0)
     batch["labels"][0, ends[:-1]] = IGNORED_LABEL
     return batch | {

@@ -1,4 +1,4 @@
-"""Rows of which each is two sequences."""
+"""Rows that consist of two sequences."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from refinery.contract.segments import EncodedRow, SegmentKind
 
 @dataclass(frozen=True, slots=True)
 class PreferenceRow:
-    """Two paths; as a row they are counted and shown one after the other."""
+    """Two paths, which are counted and shown one after the other, as a row."""
 
     chosen: EncodedRow
     rejected: EncodedRow
@@ -20,7 +20,7 @@ class PreferenceRow:
 
     @property
     def labels(self) -> list[int]:
-        """What of both counts."""
+        """The loss mask of both."""
         return self.chosen.labels + self.rejected.labels
 
     @property

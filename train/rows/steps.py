@@ -1,4 +1,4 @@
-"""The steps of a refinement row: what the model writes at one go, and what stands before it."""
+"""The steps of a refinement row: what the model writes at once, and the text before it."""
 
 from collections.abc import Sequence
 

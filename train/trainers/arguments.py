@@ -1,4 +1,4 @@
-"""What every family's trainer is told alike."""
+"""The arguments that every family's trainer shares."""
 
 from typing import Any
 
@@ -51,5 +51,5 @@ def _evaluation(recipe: TrainRecipe) -> dict[str, Any]:
         "load_best_model_at_end": True,
         "metric_for_best_model": f"eval_{recipe.metric_for_best_model}",
         "greater_is_better": recipe.metric_for_best_model != "ece",
-        "save_steps": recipe.eval_steps,  # what is scored must be there to go back to
+        "save_steps": recipe.eval_steps,  # a scored checkpoint must be saved, so that it can be restored
     }

@@ -1,4 +1,4 @@
-"""What a model does on held-out rows, asked as inference asks it: label reads for a judge, generation for what writes.
+"""What a model does on held-out rows, prompted as in inference: label probabilities for a judge, generation for a model that writes.
 
 The same scores are taken of the model in training (train/trainers/generative_eval.py) and, after it, of the checkpoint loaded back from
 disk. A trajectory is walked along its own steps: before each one the model is given the right steps so far with their evidence, and writes
@@ -44,7 +44,7 @@ def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
 
 
 def evaluate_model(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, recipe: TrainRecipe) -> dict[str, float]:
-    """The scores of a model in training on its first validation rows. Leaves the model as it was, but for its mode."""
+    """The scores of a model in training on its first validation rows. Leaves the model as it was, except for its mode."""
     from refinery.llms.engine.huggingface import HuggingFaceLLM
 
     llm = llm_over(model, tokenizer, recipe.family)
@@ -68,7 +68,7 @@ def score(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, fl
 
 
 def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Any]:
-    """A causal model gets no row that it would not be trained on: too long, or with a target that it cannot write. An encoder shortens
+    """A causal model gets no row that it could not be trained on: too long, or with a target that it cannot write. An encoder shortens
     a long one, and T5 has no limit.
 
     Raises RecordError when none is left.
@@ -117,7 +117,7 @@ async def _positive_shares(llm: LLM, records: Sequence[JudgeLabel], task: Judge[
 
 
 async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float | None]:
-    """What the task itself says of the replies."""
+    """The task's own scores of the replies."""
     task = cast("Writer[Any]", recipe.learned)
 
     async def reply(record: Any) -> str:
@@ -128,7 +128,7 @@ async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) 
 
 
 async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: TrainRecipe) -> dict[str, float | None]:
-    """Share of pairs whose chosen path the model finds likelier than the rejected one: by the sum over what a model writes."""
+    """Share of pairs whose chosen path is more probable than the rejected one, by the sum over the tokens that a model writes."""
 
     async def logprob(path: Trajectory) -> float:
         total, context = 0.0, None
@@ -180,7 +180,7 @@ def _step_of(segments: Sequence[Segment], tokenizer: Tokenizer) -> Step:
 
 
 def _parsed(token_ids: Sequence[int], tokenizer: Tokenizer) -> Step | None:
-    """The one step that the tokens are, or None where they are something else."""
+    """The step that the tokens form, or None if they do not form exactly one."""
     try:
         steps = parse_steps(token_ids, tokenizer)
     except RecordError:
@@ -189,7 +189,7 @@ def _parsed(token_ids: Sequence[int], tokenizer: Tokenizer) -> Step | None:
 
 
 def _exact(pairs: Sequence[tuple[Step, Step | None]], actions: Sequence[str]) -> float | None:
-    """Share of replies that take one of the actions and have the right text (SQuAD's normalisation); None without rows."""
+    """Share of replies that take one of the actions and have the right text (SQuAD's normalization); None without rows."""
     hits = [step is not None and step.action in actions and exact_match(step.text, [gold.text]) for gold, step in pairs]
     return sum(hits) / len(hits) if hits else None
 

@@ -1,4 +1,4 @@
-"""Trainers that also judge the model by what it is for: at each evaluation it answers held-out rows, and its answers are scored."""
+"""Trainers that also evaluate a model by its use: at each evaluation it answers held-out rows, and its answers are scored."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""TRL's DPOTrainer on pairs that are token ids already, of which only some tokens count.
+"""TRL's DPOTrainer on pairs that are already token ids and where only some tokens count in the loss.
 
 TRL tokenizes texts itself and takes everything after the prompt as the completion. Its loss, though, hangs on the collator's
 `completion_mask` alone, so a collator of our own is all that masked evidence needs (trl 1.16).

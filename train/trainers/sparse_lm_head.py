@@ -30,13 +30,13 @@ class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
     def __init__(self, *, loss_weights: Mapping[SegmentKind, float], **arguments: Any) -> None:
         super().__init__(**arguments)
         weights = torch.tensor([loss_weights.get(kind, 1.0) for kind in KINDS])
-        # Only ratios matter; TRL takes a sum of weights below 1 for an empty batch.
+        # Only ratios matter; TRL treats a sum of weights below 1 as an empty batch.
         self._weights = weights / weights.min() if loss_weights else None
         self._keep: torch.Tensor | None = None  # (batch, seq - 1), while a loss is computed
         self._kinds: torch.Tensor | None = None  # (supervised,)
         empty = torch.zeros(len(KINDS), 2, dtype=torch.float64, device=self.accelerator.device)  # sum of losses and count, by kind
         self._logged, self._summed = empty, empty.clone()
-        # PEFT calls its base model's forward without the hooks of the base model, but with those of the decoder and of its own.
+        # PEFT calls its base model's forward without the hooks of the base model, but with the decoder's hooks and its own.
         model = cast("PreTrainedModel", self.accelerator.unwrap_model(self.model))
         model.get_decoder().register_forward_hook(self._select)
         model.register_forward_hook(self._weigh)

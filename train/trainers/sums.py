@@ -1,4 +1,4 @@
-"""What a trainer sums up as it goes, kept with each checkpoint: losses since the last log and since the start, tokens seen, TRL's metrics.
+"""What a trainer accumulates, saved with each checkpoint: losses since the last log and since the start, tokens seen, TRL's metrics.
 
 transformers begins all of it anew when a run is resumed (5.23), so that the figures of a resumed run were those of its last part only.
 """
@@ -32,7 +32,7 @@ class KeepsSums(MixedIntoTrainer):
         torch.save(sums, _file(output_dir, self.args.process_index))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As the trainer's, whose `train_loss` is of the steps since it was resumed."""
+        """Train as the trainer does, whose `train_loss` only covers the steps since it was resumed."""
         if "train_loss" in logs:
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
         super().log(logs, start_time)

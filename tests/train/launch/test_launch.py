@@ -140,7 +140,7 @@ def trainer(processes: int, *, zero_stage: int | None = None, fsdp: bool = False
 @pytest.mark.parametrize(
     ("variables", "standing", "message"),
     [
-        ({"WORLD_SIZE": "2"}, trainer(1), "asks for 2 processes but training would run on 1, each on a copy of its own"),
+        ({"WORLD_SIZE": "2"}, trainer(1), "asks for 2 processes but training would run on 1, each on a separate copy"),
         ({"WORLD_SIZE": "2", "ACCELERATE_USE_FSDP": "true"}, trainer(2), "asks for fsdp2 but training would run as ddp"),
         (
             {"WORLD_SIZE": "2", "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"},
