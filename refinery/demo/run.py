@@ -32,7 +32,7 @@ def run_demo(seed: int, output: Path, *, methods: Methods, resume: bool) -> None
     Raises RunDirError when `output` is in use or a stage fails.
     """
     if (output / "run.json").exists() and not resume:
-        raise RunDirError(f"{output}: already holds a demo. Pass --resume to go on with it, or --output to start another.")
+        raise RunDirError(f"{output}: already contains a demo. Pass --resume to continue it, or --output to start another.")
     started = time.perf_counter()
     paths = write_demo_data(seed, output / "data")
     port = _teacher_port(output)
@@ -112,7 +112,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 def _teacher_port(output: Path) -> int:
-    """A free port; a resumed demo keeps its own, because replies are stored under the endpoint that gave them."""
+    """A free port. A resumed demo keeps its port, because replies are stored under the endpoint that gave them."""
     record = output / "run.json"
     if record.exists():
         return int(json.loads(record.read_text(encoding="utf-8"))["recipe"]["teacher_port"])

@@ -1,4 +1,4 @@
-"""Accuracy where the answer is one of a few: a letter, or yes or no, read out of what models write around it."""
+"""Accuracy for answers from a small set, a letter or yes or no, which are extracted from a model's reply."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 _LETTER_OF_NUMBER = dict(zip("12345", "ABCDE", strict=True))
 # A bare letter (up to J: KQA Pro has ten choices), as RQ-RAG's students write it, also with what may close it off: "B", "(B)", "B: Lyon".
 _LEADING_LETTER = re.compile(r"\s*\(?([A-J])\)?(?:[:.)]|\s*$)")
-# RQ-RAG's extraction (sample_from_tree.py), where the end of the text stands for its [EOS], and "Answer: B".
+# RQ-RAG's extraction (sample_from_tree.py), where the end of the text counts as its [EOS], and "Answer: B".
 _STATED_LETTER = re.compile(r"(?:\bis |[Aa]nswer: ?)\(?([A-J])\)?(?:[:.)\s]|$)")
 _BOOLEAN = re.compile(r"(?P<negated>\bnot (?:\w+ )?|n't (?:\w+ )?)?\b(?P<word>yes|true|no|false)\b")
 # How models set their answers off: emphasis, LaTeX, tags, a closing sentence.
@@ -14,7 +14,7 @@ _MARKUP = re.compile(r"[*`$]+|(?<!\w)_+|_+(?!\w)")
 _BOXED = re.compile(r"\\boxed\s*\{\s*(?:\\[a-z]+\s*\{)?([^{}]*)\}")
 _TAGGED = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.IGNORECASE | re.DOTALL)
 _CONCLUDED = re.compile(r"\banswer(?: to the question)?(?: (?:is|would be|should be)\b|\s*:)[ \t]*:?\s*([^\n]+)", re.IGNORECASE)
-# A letter that is all of a statement, or that is set off from what it stands for.
+# A letter that is a whole statement, or that is separated from the choice's text.
 _LETTER_ALONE = re.compile(
     r"(?:(?:option|choice|letter)\s+)?[\[(\"']?([A-Ja-j])(?:[\])\"'.:]*$|[\])]|[:.](?:\s|$)|,|\s+(?:because|since|as)\b)", re.IGNORECASE
 )

@@ -21,7 +21,7 @@ def _open_f1(predicted: str, gold: str) -> float:
 
 
 def musique_f1(prediction: str, answers: Sequence[str]) -> float:
-    """F1 of `metrics/answer.py`: 1.0 when both sides normalise to nothing."""
+    """F1 of `metrics/answer.py`: 1.0 when both sides normalize to an empty text."""
     predicted = normalize_answer(prediction)
     golds = [normalize_answer(answer) for answer in answers]
     return max((1.0 if predicted == gold else normalized_f1(predicted, gold) for gold in golds), default=0.0)

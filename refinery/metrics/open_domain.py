@@ -43,7 +43,7 @@ def dspy_em(prediction: str, answers: Sequence[str]) -> float:
 
 
 def dpr_has_answer(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 when an answer's tokens stand in the text one after the other (`has_answer` of `dpr/data/qa_validation.py`)."""
+    """1.0 when the text contains an answer's tokens in sequence (`has_answer` of `dpr/data/qa_validation.py`)."""
     tokens = _dpr_tokens(prediction)
     return float(any(_contains(tokens, _dpr_tokens(answer)) for answer in answers))
 
@@ -62,17 +62,17 @@ def _decomposed(text: str) -> str:
 
 
 def popqa_match(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 when an answer, lower-cased or capitalised or as it is, stands in the first line (`run_model.py` of adaptive-retrieval)."""
+    """1.0 when the first line contains an answer, lower-cased, capitalized or unchanged (`run_model.py` of adaptive-retrieval)."""
     line = prediction.removeprefix("\n\n").split("\n")[0]
     return float(any(spelling in line for answer in answers for spelling in (answer, answer.lower(), answer.capitalize())))
 
 
 def selfrag_match(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 when an answer stands anywhere in the text, case and all (`match` of Self-RAG's `retrieval_lm/metrics.py`)."""
+    """1.0 when the text contains an answer, case-sensitively (`match` of Self-RAG's `retrieval_lm/metrics.py`)."""
     return float(any(answer in prediction for answer in answers))
 
 
 def asqa_str_em(prediction: str, readings: Sequence[Sequence[str]]) -> float:
-    """Share of a question's readings with a short answer in the text, both normalised (`compute_str_em` of ALCE's `eval.py`)."""
+    """The fraction of a question's readings with a short answer in the text, both normalized (`compute_str_em` of ALCE's `eval.py`)."""
     text = normalize_answer(prediction)
     return sum(any(normalize_answer(answer) in text for answer in answers) for answers in readings) / len(readings)

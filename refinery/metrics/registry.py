@@ -2,7 +2,7 @@
 
 A name says which script's number it is: `f1.musique` and `f1.hotpotqa` differ on the same answers. Scores are in [0, 1].
 
-One of your own is a function in any module, which a recipe names by `metrics: [my_lab.metrics:starts_alike]`:
+Your own metric is a function in any module. A recipe names it, as in `metrics: [my_lab.metrics:starts_alike]`:
 
     def starts_alike(prediction: str, answers: Sequence[str]) -> float:
         return float(any(prediction[:1] == answer[:1] for answer in answers))
@@ -117,14 +117,14 @@ METRIC_KIND = PluginKind("metric", "refinery.metrics", Metric, "METRIC", "score"
 
 @cache
 def find_metric(name: str) -> Metric:
-    """The metric of a name that the user wrote. Raises PluginError naming what exists."""
+    """The metric with the name that the user wrote. Raises PluginError naming the available ones."""
     return plugins.find(METRIC_KIND, name)
 
 
 def score_all(names: Sequence[str], predictions: Sequence[Any], questions: Sequence[Question]) -> dict[str, np.ndarray]:
-    """Scores by metric, one a prediction: NaN where the metric does not apply, 0.0 where the answer is blank or None.
+    """Scores by metric, one per prediction: NaN if the metric does not apply, 0.0 if the answer is blank or None.
 
-    Row by row rather than metric by metric, so that what one metric has normalised the next finds in the cache.
+    Row by row rather than metric by metric, so that the next metric finds the normalized texts in the cache.
     """
     metrics = [find_metric(name) for name in names]
     scores = np.full((len(metrics), len(predictions)), np.nan)

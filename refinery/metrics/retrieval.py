@@ -18,6 +18,6 @@ def retrieval_f1(retrieved: Collection[str], supporting: Collection[str]) -> flo
 
 
 def retrieval_recall(retrieved: Collection[str], supporting: Collection[str]) -> float:
-    """Share of the supporting passages that were retrieved; 0.0 where there are none."""
+    """The fraction of the supporting passages that were retrieved, or 0.0 if there are none."""
     needed = set(supporting)
     return len(needed.intersection(retrieved)) / len(needed) if needed else 0.0

@@ -7,19 +7,19 @@ from refinery.text import normalize_answer
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 when the normalised prediction equals a normalised gold answer, else 0.0."""
+    """1.0 when the normalized prediction equals a normalized gold answer, else 0.0."""
     predicted = normalize_answer(prediction)
     return float(any(predicted == normalize_answer(answer) for answer in answers))
 
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
-    """F1 over normalised tokens; 0.0 when either side has none."""
+    """F1 over normalized tokens, or 0.0 when either side has none."""
     predicted = normalize_answer(prediction)
     return max((normalized_f1(predicted, normalize_answer(answer)) for answer in answers), default=0.0)
 
 
 def normalized_f1(predicted: str, gold: str) -> float:
-    """F1 over the tokens of two normalised texts; 0.0 when either has none."""
+    """F1 over the tokens of two normalized texts, or 0.0 when either has none."""
     if predicted == gold:
         return float(predicted != "")
     predicted_tokens, gold_tokens = predicted.split(), gold.split()

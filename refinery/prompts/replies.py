@@ -40,7 +40,7 @@ class Information(BaseModel):
 
 
 class LeafReply(BaseModel):
-    """What the Leaf Module replies."""
+    """The Leaf Module's reply."""
 
     useful_information: list[Information]
 
@@ -60,7 +60,7 @@ class LeafReply(BaseModel):
 
 
 class MainReply(BaseModel):
-    """What the Main Module replies."""
+    """The Main Module's reply."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
@@ -70,7 +70,7 @@ class MainReply(BaseModel):
 
     @property
     def solved(self) -> bool:
-        """Whether there is an answer in it."""
+        """Whether it contains an answer."""
         return normalize_answer(self.answer) not in ("", UNANSWERABLE)
 
     def plain(self) -> str:
@@ -90,7 +90,7 @@ class MainReply(BaseModel):
 
 
 class QueriesReply(BaseModel):
-    """What the Query Generator replies."""
+    """The Query Generator's reply."""
 
     queries: list[str]
 
@@ -103,7 +103,7 @@ class QueriesReply(BaseModel):
         """See `ModuleReply.from_plain`."""
         queries = parse_sub_questions(text)
         if not queries:
-            raise ValueError("it is no numbered list of queries")
+            raise ValueError("it is not a numbered list of queries")
         return cls(queries=queries)
 
 

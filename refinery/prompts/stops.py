@@ -1,6 +1,6 @@
-"""Where a reply to a prompt is over: a base model that has answered goes on in the prompt's own format.
+"""Find the end of a reply to a prompt: after its answer, a base model continues in the prompt's own format.
 
-It writes a question, a passage or a demonstration of its own, whose answer is none to the question that was asked.
+It makes up another question, passage or demonstration, whose answer does not answer the user's question.
 """
 
 import re
@@ -29,9 +29,9 @@ def stop_texts(prompt: str) -> tuple[str, ...]:
 
 
 def split_reply(reply: str, prompt: str) -> tuple[str, str]:
-    """The reply to the prompt, and what it goes on with.
+    """The reply to the prompt, and the text after the end of the reply.
 
-    A chat model may repeat the question before it answers: a reply that opens with a line of the prompt is not cut at such lines.
+    A chat model may repeat the question before it answers: a reply that starts with a line of the prompt is not cut at such lines.
     """
     text, shown = f"\n{reply}", set(prompt.splitlines())
     starts = sorted(found.start() for stop in stop_texts(prompt) for found in re.finditer(re.escape(stop), text))

@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "llama-4": ("llama4_text", _SHAPE, "chunked_attention"),
     "gemma-3n": ("gemma3n_text", {}, "share their keys"),
     "bert": ("bert", {}, "encoder"),
-    "falcon-alibi": ("falcon", {"alibi": True}, "a way of its own"),
+    "falcon-alibi": ("falcon", {"alibi": True}, "a nonstandard form of attention"),
 }
 
 

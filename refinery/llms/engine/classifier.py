@@ -1,7 +1,7 @@
-"""Encoder classifiers (BERT and its kin) as an `LLM` that only reads labels: one forward pass a judgement, nothing is decoded.
+"""Encoder classifiers (BERT and similar) as an `LLM` that only gives label probabilities: one forward pass per judgment.
 
-An encoder reads the question and the passage as a pair, without the instruction that a prompt puts around them. Where both are too
-long for it, the passage loses its end first; how often that happened is counted.
+An encoder reads the question and the passage as a pair, without the prompt's instruction. If the pair is too long, the end of the
+passage is cut first, and the cuts are counted.
 """
 
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ class _Request:
 
 
 class ClassifierLLM:
-    """An `LLM` over an encoder with a classification head; `shortened` counts the judgements that could not read everything."""
+    """An `LLM` over an encoder with a classification head. `shortened` counts the judgments whose input was cut."""
 
-    context_limit = None  # it shortens what it reads by itself
+    context_limit = None  # it shortens its input itself
 
     def __init__(self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, *, kv_tokens: int = 65_536) -> None:
         self.tokenizer = self.token_counter = tokenizer
@@ -56,7 +56,7 @@ class ClassifierLLM:
         self._batches = Batcher(in_thread(self._process))
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "ClassifierContext":
-        """See `LLM.context`. Raises IncapableModelError for a prompt that is no judge's: an encoder reads a judge's pair of texts."""
+        """See `LLM.context`. Raises IncapableModelError for a prompt other than a judge's, because an encoder reads its pair of texts."""
         if not isinstance(prompt, Prompt) or prompt.pair is None:
             self.refuse("read this prompt")
         return ClassifierContext(self, prompt.pair, usage or Usage())
@@ -100,15 +100,15 @@ class ClassifierLLM:
         return encode_pair(request.question, request.passage, self.tokenizer, max_length=self.tokenizer.model_max_length)
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise IncapableModelError for what an encoder cannot do."""
+        """Raise IncapableModelError for something that an encoder cannot do."""
         raise IncapableModelError(
-            f"{self.name}: is an encoder that tells {' from '.join(self.labels)}; it cannot {what}. "
+            f"{self.name}: is an encoder that distinguishes {' from '.join(self.labels)}; it cannot {what}. "
             "Give this role a causal or T5 checkpoint, or an endpoint."
         )
 
 
 class ClassifierContext:
-    """A judge's prompt; immutable."""
+    """An immutable prompt of a judge."""
 
     def __init__(self, llm: ClassifierLLM, pair: tuple[str, str], usage: Usage) -> None:
         self._llm, self._pair, self._usage = llm, pair, usage
@@ -119,16 +119,16 @@ class ClassifierContext:
         return encode_pair(*self._pair, self._llm.tokenizer, max_length=self._llm.tokenizer.model_max_length)["input_ids"]
 
     def extend(self, segments: Sequence[Segment]) -> NoReturn:
-        """Raises IncapableModelError: an encoder reads a judge's prompt alone."""
+        """Raises IncapableModelError, because an encoder reads only a judge's prompt."""
         self._llm.refuse("read on after a prompt")
 
     @property
     def ends_its_turns(self) -> bool:
-        """See `Context.ends_its_turns`; an encoder writes none."""
+        """See `Context.ends_its_turns`. An encoder writes no replies."""
         return True
 
     def ask_next(self, text: str) -> NoReturn:
-        """Raises IncapableModelError: an encoder has no turns."""
+        """Raises IncapableModelError, because an encoder has no turns."""
         self._llm.refuse("reply")
 
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
@@ -144,9 +144,9 @@ class ClassifierContext:
         return {label: probs[label.strip()] / total for label in labels}
 
     async def generate(self, **options: Any) -> NoReturn:
-        """Raises IncapableModelError: an encoder writes nothing."""
+        """Raises IncapableModelError, because an encoder cannot write."""
         self._llm.refuse("write text")
 
     async def score(self, segments: Sequence[Segment], **options: Any) -> NoReturn:
-        """Raises IncapableModelError: an encoder has no probabilities of text."""
+        """Raises IncapableModelError, because an encoder has no probabilities of text."""
         self._llm.refuse("score text")

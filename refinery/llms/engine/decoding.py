@@ -1,4 +1,4 @@
-"""Batched decoding over prefixes: contexts that continue one prefix stand side by side in one row and share its keys and values."""
+"""Batched decoding over prefixes: contexts that continue the same prefix share one row and its keys and values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,20 +11,20 @@ from refinery.llms.engine.preallocated_cache import PreallocatedCache
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
 from refinery.llms.engine.tree_masks import TreeMasks
 
-# A batch ends once no more than this share of it is still being written; the rest goes on in the next one.
+# A batch ends when at most this fraction of it is still being written. The rest continues in the next batch.
 _LIVE_SHARE = 0.5
-# Slots of rows without a branch that are cheaper than a further batch.
+# This many unused slots of rows are cheaper than another batch.
 _IDLE_SLOTS = 16
 
 
 @dataclass(slots=True)
 class Branch:
-    """One text to write: what it continues, how, and what is written so far. `node` is a single token, which is fed first."""
+    """One text to write: the prefix it continues, its settings, and the text so far. `node` is a single token, which is fed first."""
 
     node: PrefixNode
     adapter: Adapter
     max_new_tokens: int
-    is_over: Callable[[Sequence[int]], bool]  # of the tokens written so far, asked after each
+    is_over: Callable[[Sequence[int]], bool]  # called with the written tokens after each new one
     temperature: float
     usage: Usage
     token_ids: list[int] = field(default_factory=list)
@@ -33,17 +33,17 @@ class Branch:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is written."""
+        """Whether the text is finished."""
         return self.stopped or len(self.token_ids) >= self.max_new_tokens
 
     def write(self, token_id: int, logprob: float) -> None:
-        """Add a token, after which the text may be over."""
+        """Add a token, which may finish the text."""
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
         self.stopped = self.is_over(self.token_ids)
 
     def take_back(self, count: int) -> None:
-        """Unwrite the last `count` tokens."""
+        """Remove the last `count` tokens."""
         if count:
             del self.token_ids[-count:], self.logprobs[-count:]
             self.stopped = False
@@ -55,16 +55,16 @@ class Branch:
 
     @property
     def prefix(self) -> PrefixNode:
-        """What comes before the token that is fed first."""
+        """The prefix before the token that is fed first."""
         assert self.node.parent is not None
         return self.node.parent
 
 
 @torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
 def decode(model: KvModel, branches: Sequence[Branch], *, room: int) -> None:
-    """Write on at every branch, to its end or until few others of its batch are left, so that these need not wait for it.
+    """Write every branch to its end, or until only a few branches of its batch are unfinished, so that others need not wait for them.
 
-    What comes before each branch's last token is computed; no batch takes more than `room` tokens of keys and values.
+    Everything before each branch's last token is already computed. No batch takes more than `room` tokens of keys and values.
     """
 
     def fits(rows: list[list[Branch]]) -> bool:
@@ -85,7 +85,7 @@ def decode(model: KvModel, branches: Sequence[Branch], *, room: int) -> None:
 
 
 class _DecodeBatch:
-    """Rows of branches that continue one prefix each. Each step feeds one token of every branch."""
+    """Rows of branches, each row continuing one prefix. Each step feeds one token of every branch."""
 
     def __init__(self, model: KvModel, rows: Sequence[Sequence[Branch]]) -> None:
         self.model, self.rows = model, rows

@@ -19,7 +19,7 @@ _MOST_QUERIES = 16
 
 
 def use_grouped_attention(model: "PreTrainedModel") -> None:
-    """Let a model that runs on scaled dot-product attention share its key heads; others stay as they are.
+    """Let a model with scaled dot-product attention share its key heads. Other models are unchanged.
 
     A kernel that takes no mask of a tree (FlashAttention, FlexAttention) gives way to one that does.
     """

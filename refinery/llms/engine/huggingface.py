@@ -1,8 +1,8 @@
-"""The Hugging Face engine: thousands of contexts wait, one micro-batch serves them, adapters mix in it.
+"""The Hugging Face engine: thousands of contexts wait, and micro-batches, in which adapters may mix, serve them.
 
-Requests wait in a batcher; when no further request arrives (every live decoder waits for something), as many requests as the budget
-allows are served as one micro-batch, the longest contexts first: these are nearest to their end, and what has ended needs no memory.
-Prefix sharing is in `prefix_tree.py`, batching proper in `kv.py` and `decoding.py`, loading in `checkpoint.py`.
+Requests wait in a batcher. When no new request arrives (every live decoder is waiting), as many requests as the budget allows are
+served as one micro-batch, the longest contexts first, because they are nearest to their end and finished ones need no memory.
+Prefix sharing is in `prefix_tree.py`, batching in `kv.py` and `decoding.py`, loading in `checkpoint.py`.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ _SETTLE_TURNS = 10
 class HuggingFaceLLM:
     """An `LLM` over a transformers model, with named PEFT adapters mixed in one batch.
 
-    `kv_tokens` bounds the tokens whose keys and values are held at any time, kept prefixes and the running batch together: a small
-    one is slower (what does not fit is computed again) and gives the same answers. `peak_kv_tokens` is the most that were held.
+    `kv_tokens` bounds the tokens whose keys and values are held at any time, for stored prefixes and the running batch together. A small
+    limit is slower (evicted prefixes are computed again) but gives the same answers. `peak_kv_tokens` is the most that were held.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class HuggingFaceLLM:
         self._kv = KvModel(model, adapters=adapters, kv_tokens=kv_tokens, seed=seed)
         self.root = self._kv.tree.root
         self.kv_tokens = kv_tokens
-        # Llama 3's instruct models end a turn by other tokens than their tokenizer's end of sequence.
+        # Llama 3's instruct models end a turn with tokens other than their tokenizer's end of sequence.
         self.end_ids = end_ids(tokenizer) | _listed(getattr(model, "generation_config", None))
         self.context_limit: int | None = context_limit(self._kv.config)
-        self._most: int | None = None  # requests of a batch, once memory has not sufficed for more
+        self._most: int | None = None  # most requests per batch, set after running out of memory
         self._batches: Batcher[Request, Any] = Batcher(in_thread(self._process), settle_turns=_SETTLE_TURNS)
 
     @property
@@ -67,7 +67,7 @@ class HuggingFaceLLM:
         return self._kv.counters
 
     def release(self) -> None:
-        """Leave the model as it was given, for one that is trained on."""
+        """Restore the model to its original state, so that its training can continue."""
         self._kv.release()
 
     @property
@@ -85,7 +85,7 @@ class HuggingFaceLLM:
         return [token for segment in segments for token in encode_segment(segment, self.tokenizer)]
 
     async def submit(self, context: "HuggingFaceContext", adapter: Adapter, **wanted: Any) -> Any:
-        """Wait for what a request asks. Raises LLMError for a context that the model, or the budget, cannot hold."""
+        """Wait for the result of a request. Raises LLMError for a context that does not fit the model or the budget."""
         request = Request(context, adapter, **wanted)
         self._check_length(request)
         context.usage.calls += 1
@@ -100,18 +100,18 @@ class HuggingFaceLLM:
         if 2 * request.length > self.kv_tokens:
             raise LLMError(
                 f"kv_tokens: {self.kv_tokens:,} cannot hold one sequence of {request.length:,} tokens, which needs twice its length: once "
-                "kept and once in the batch. Raise it, or give fewer passages."
+                "stored and once in the batch. Raise it, or give fewer passages."
             )
 
     def _process(self, waiting: Sequence[Request]) -> list[Any]:
-        """Serve one micro-batch on the engine's thread, and postpone the requests that have no room in it."""
+        """Serve one micro-batch on the engine's thread, and postpone the requests that do not fit in it."""
         served, later = self._serve(waiting)
         outcomes = dict(served) | {request: Postponed(place) for place, request in enumerate(later)}
         return [outcomes[request] for request in waiting]
 
     def _serve(self, waiting: Sequence[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
-        """What came of the requests of one micro-batch, and the requests that must wait."""
-        # Reads first: what follows from them may join the others in writing, and writing many takes little longer than writing one.
+        """The results of one micro-batch, and the requests that must wait."""
+        # Serve reads first: their decoders may then join the others in writing, and writing many takes little longer than writing one.
         reading = [request for request in waiting if not request.max_new_tokens]
         writing = [request for request in waiting if request.max_new_tokens]
         admitted, later, room = self._admit(reading or writing)
@@ -129,13 +129,15 @@ class HuggingFaceLLM:
         return [(request, outcome) for request, outcome in served if request not in unfinished], unfinished + later
 
     def _give_way(self, admitted: list[Request], later: list[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
-        """After memory did not suffice: keep nothing, and try half as many. What was alone twice gets an error."""
+        """After running out of memory, store nothing and halve the batch. A request that fails alone twice gets an error."""
         self._kv.tree.clear()
         if len(admitted) == 1 and admitted[0].was_alone:
             return [(admitted[0], does_not_fit())], later
         admitted[0].was_alone = len(admitted) == 1
         self._most = max(1, len(admitted) // 2)
-        logger.warning("no memory for a batch of %d contexts; going on with %d. Lower kv_tokens to avoid this.", len(admitted), self._most)
+        logger.warning(
+            "no memory for a batch of %d contexts; continuing with %d. Lower kv_tokens to avoid this.", len(admitted), self._most
+        )
         ended = [request for request in admitted if request.branch and request.branch.ended]
         return [(request, request.branch) for request in ended], [request for request in admitted if request not in ended] + later
 
@@ -160,11 +162,11 @@ class HuggingFaceLLM:
             kept |= {(id(node), request.adapter) for node in new}
             tree.use(chain[-1])
         later.sort(key=waiting.index)
-        # What is kept for later is only given up where batches would otherwise become small.
+        # Stored prefixes are evicted only if batches would otherwise become small.
         return admitted, later, max(tree.free - unwritten, half // 2, self.kv_tokens - tokens if len(admitted) == 1 else 0)
 
     def _answer(self, requests: Sequence[Request], room: int) -> list[tuple[Request, Any]]:
-        """Compute every prefix, read the log-probabilities asked for, and write where asked."""
+        """Compute every prefix, read the requested log-probabilities, and write the requested texts."""
         self._kv.compute([Wanted(request.node(), request.adapter, request.context.usage) for request in requests], room=room)
         reading = [request for request in requests if not request.max_new_tokens]
         found = self._kv.read([_hidden(r) for r in reading], [r.targets for r in reading], [r.adapter for r in reading]) if reading else []
@@ -193,7 +195,7 @@ def _hidden(request: Request) -> torch.Tensor:
 
 
 class HuggingFaceContext:
-    """A prefix of the engine; immutable."""
+    """An immutable prefix of the engine."""
 
     def __init__(self, llm: HuggingFaceLLM, parent: "HuggingFaceContext | None", new_ids: Sequence[int], usage: Usage) -> None:
         self._llm, self._parent, self._new_ids, self.usage = llm, parent, tuple(new_ids), usage
@@ -206,13 +208,13 @@ class HuggingFaceContext:
         return [*(self._parent.token_ids if self._parent else ()), *self._new_ids]
 
     def node(self) -> PrefixNode:
-        """Where the context ends in the engine's tree; held, and so kept in it, as long as the context lives. Engine thread only."""
+        """The context's last node in the engine's tree, which stays in the tree as long as the context lives. Engine thread only."""
         if self._node is None:
             self._node = (self._parent.node() if self._parent else self._llm.root).extend(self._new_ids)
         return self._node
 
     def extend(self, segments: Sequence[Segment]) -> "HuggingFaceContext":
-        """The context that continues this one; equal extensions share their work."""
+        """The context that continues this one. Equal extensions share their computation."""
         token_ids = self._llm.token_ids(segments)
         return HuggingFaceContext(self._llm, self, token_ids, self.usage) if token_ids else self
 
@@ -252,11 +254,11 @@ class HuggingFaceContext:
         )
 
     def text_of(self, written: Sequence[int]) -> str:
-        """What was written, without special tokens."""
+        """The written text, without special tokens."""
         return self._llm.tokenizer.decode(written, skip_special_tokens=True)
 
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.label_probs`. Reads the labels' first tokens where these differ, else scores the labels whole."""
+        """See `Context.label_probs`. Reads only the labels' first tokens if these differ, else scores the whole labels."""
         replies = [reply_text(label, self._llm.tokenizer) for label in labels]
         encoded = [encode_text(reply, self._llm.tokenizer) for reply in replies]
         first = tuple(ids[0] for ids in encoded)
@@ -267,6 +269,6 @@ class HuggingFaceContext:
         return label_softmax(labels, scores)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
-        """See `Context.score`. What is scored stays computed for a context that extends this one by the same segments."""
+        """See `Context.score`. The scored tokens stay computed for a context that extends this one by the same segments."""
         child = self.extend(segments)
         return await self._llm.submit(child, adapter, targets=child._new_ids, after=self)

@@ -1,6 +1,6 @@
-"""A causal model over a tree of prefixes: computing what is missing of them, and reading log-probabilities off what is computed.
+"""A causal model over a tree of prefixes: it computes missing nodes, and reads log-probabilities from computed ones.
 
-A batch gathers each row's prefix into one left-padded cache. Knows nothing of requests or scheduling; decoding is in `decoding.py`.
+A batch gathers each row's prefix into one left-padded cache. Requests and scheduling are elsewhere, and decoding is in `decoding.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ _READ_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A prefix to compute under an adapter; who wants it first pays for it."""
+    """A prefix to compute under an adapter. The first to want it is charged for it."""
 
     node: PrefixNode
     adapter: Adapter
@@ -37,7 +37,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class PrefillRun:
-    """Nodes of one chain to compute in one row: none of them is computed, all before them are."""
+    """Nodes of one chain to compute in one row. None of them is computed yet, but all nodes before them are."""
 
     nodes: list[PrefixNode]
     adapter: Adapter
@@ -89,7 +89,7 @@ class KvModel:
         return _ON_PROCESSOR if self.device.type == "cpu" else _ON_ACCELERATOR
 
     def release(self) -> None:
-        """Leave the model as it was given, for one that is trained on."""
+        """Restore the model to its original state, so that its training can continue."""
         self._hook.remove()
         self.base.set_attn_implementation(self._attention)
 
@@ -98,7 +98,7 @@ class KvModel:
 
     @torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
     def compute(self, wanted: Sequence[Wanted], *, room: int) -> None:
-        """Compute every node that the wanted chains miss, each once, parents first; no batch takes more than `room` tokens."""
+        """Compute every missing node of the wanted chains once, parents first. No batch takes more than `room` tokens."""
         while runs := _next_runs(wanted):
             runs.sort(key=lambda run: (run.width, run.prefix.end))
             for batch in self._prefill_batches(runs, room):
@@ -116,7 +116,7 @@ class KvModel:
         yield from batches(runs, fits)
 
     def _compute_runs(self, runs: Sequence[PrefillRun]) -> None:
-        """One forward pass; each run's new tokens stand right-padded after its left-padded prefix."""
+        """One forward pass. Each run's new tokens are right-padded after its left-padded prefix."""
         width, prefix = max(run.width for run in runs), max(run.prefix.end for run in runs)
         self.tree.make_room(len(runs) * (prefix + width) + sum(run.width for run in runs))
         rows = [(run.prefix, run.adapter) for run in runs]

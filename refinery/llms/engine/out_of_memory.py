@@ -1,4 +1,4 @@
-"""What is left to do when a device has no memory for a batch: smaller batches, and at last an error for the one row that does not fit."""
+"""What to do when a device runs out of memory for a batch: try smaller batches, and finally raise an error for a row that is too large."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 def unless_out_of_memory(run: Callable[[], Result]) -> Result | None:
-    """What `run` gives, or None, with all memory that torch keeps for later given back."""
+    """The result of `run`, or None when memory runs out. In that case all memory that torch has cached is released."""
     try:
         return run()
     except torch.OutOfMemoryError:
@@ -23,7 +23,7 @@ def unless_out_of_memory(run: Callable[[], Result]) -> Result | None:
 
 
 def in_halves(run: Callable[[list[Item]], Sequence[Result]], items: list[Item]) -> list[Result | LLMError]:
-    """What `run` gives each item; of half as many at a time where memory does not suffice. An item too large alone gets an error."""
+    """The result of `run` for each item, with batches halved when memory runs out. An item that does not fit alone gets an error."""
     found = unless_out_of_memory(lambda: run(items))
     if found is not None:
         return list(found)
@@ -34,5 +34,5 @@ def in_halves(run: Callable[[list[Item]], Sequence[Result]], items: list[Item]) 
 
 
 def does_not_fit() -> LLMError:
-    """The error of one sequence for which all memory is too little."""
+    """The error for one sequence that does not fit in memory alone."""
     return LLMError("the device has no memory left for this sequence alone. Give fewer or shorter passages, or lower kv_tokens.")

@@ -1,11 +1,11 @@
-"""A key-value cache with room for the tokens to come."""
+"""A key-value cache with preallocated space for future tokens."""
 
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 
 class PreallocatedLayer(DynamicLayer):
-    """Keys and values in buffers that are longer than what they hold. DynamicLayer copies all of it with every token."""
+    """Keys and values in buffers with spare capacity. DynamicLayer would copy all of them with every token."""
 
     def __init__(self, room: int) -> None:
         super().__init__()

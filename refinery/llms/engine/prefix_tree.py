@@ -1,8 +1,8 @@
-"""The tree of token prefixes that are in use, the keys and values computed of them, and the budget that bounds these.
+"""The tree of token prefixes in use, their computed keys and values, and the budget that bounds these.
 
-Contexts that begin alike share nodes, so a token enters the model once, whichever context brought it. A node lives as long as a
-context, or a longer prefix, needs it; what is computed of it may go earlier, when the budget is needed for something else, and is
-then computed again. All of it belongs to the engine's thread; only the death of a node may happen on another.
+Contexts with the same beginning share nodes, so each token is computed only once. A node lives as long as a context or a longer prefix
+needs it. Its keys and values may be evicted earlier, when the budget is needed for something else, and are then computed again. Only
+the engine's thread uses the tree, but a node may be destroyed on any thread.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import torch
 
 Adapter = str | None
-# A shared stretch shorter than this is not worth a forward pass of its own, so it is computed once for each prefix.
+# A shared stretch shorter than this is not worth a separate forward pass, so it is computed once for each prefix.
 _SHORTEST_SHARED = 16
 
 
@@ -31,7 +31,7 @@ class TokenLedger:
         return self._held
 
     def add(self, tokens: int) -> None:
-        """Count tokens that are held from now on."""
+        """Count newly held tokens."""
         self._held += tokens
 
 
@@ -149,12 +149,12 @@ class PrefixTree:
         return self.budget - self.ledger.held
 
     def clear(self) -> None:
-        """Keep nothing of what is computed; whoever needs it computes it again. Between batches only."""
+        """Discard everything that is computed. Only between batches; what is needed later is computed again."""
         for node in self.root.descendants():
             node.states.clear()
 
     def make_room(self, tokens: int) -> None:
-        """Have room for `tokens` more, for which the states that were used longest ago go, the ends of prefixes first."""
+        """Make space for `tokens` more tokens by evicting the least recently used states, the ends of prefixes first."""
         if tokens > self.free:
             idle = [node for node in self.root.descendants() if node.states and node.last_use < self._now]
             # A prefix is used whenever what continues it is, so this order takes no node before those that continue it.
@@ -167,7 +167,7 @@ class PrefixTree:
 
 
 def _shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """How many tokens two sequences begin with alike."""
+    """The length of the common prefix of two sequences."""
     length = min(len(one), len(other))
     if one[:length] == other[:length]:
         return length

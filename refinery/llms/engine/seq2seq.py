@@ -1,4 +1,4 @@
-"""Encoder-decoder checkpoints (T5, Flan-T5) as an `LLM`: the encoder reads the whole context, the decoder writes what comes next.
+"""Encoder-decoder checkpoints (T5, Flan-T5) as an `LLM`: the encoder reads the whole context, and the decoder writes the continuation.
 
 An extended context is encoded anew, because every token of an encoder sees every other: nothing of a prefix can be shared. A step of a
 trajectory is the decoder's from the control token that opens it, as in training (train/families/seq2seq.py), until anything else follows
@@ -64,12 +64,12 @@ class Seq2SeqLLM:
         self._batches = Batcher(in_thread(self._process))
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "Seq2SeqContext":
-        """See `LLM.context`; T5 has no BOS."""
+        """See `LLM.context`. T5 has no BOS."""
         segments = [Segment(prompt, "prompt")] if isinstance(prompt, str) else prompt
         return Seq2SeqContext(self, (), usage or Usage()).extend(segments)
 
     async def submit(self, request: _Request, usage: Usage) -> Any:
-        """Wait for the request's result; the tokens that the encoder reads are its prefill."""
+        """Wait for the request's result. The encoder's input tokens count as its prefill."""
         usage.calls += 1
         usage.prefill_tokens += len(request.input_ids)
         return await self._batches(request)
@@ -214,7 +214,7 @@ class Seq2SeqContext:
         temperature: float = 0.0,
         adapter: str | None = None,
     ) -> Generation:
-        """See `Context.generate`; a T5 was taught to end its replies, so no stop text is looked for.
+        """See `Context.generate`. T5 models are trained to end their replies, so stop texts are ignored.
 
         Raises CheckpointError when a stop token is not in the tokenizer.
         """
@@ -232,7 +232,7 @@ class Seq2SeqContext:
         )
 
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.label_probs`. Reads the labels' first tokens where these differ, else scores the labels whole."""
+        """See `Context.label_probs`. Reads only the labels' first tokens if these differ, else scores the whole labels."""
         encoded = [encode_text(label, self._llm.tokenizer) for label in labels]
         firsts = tuple(ids[0] for ids in encoded)
         if len(set(firsts)) == len(labels):

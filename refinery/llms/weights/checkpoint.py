@@ -37,7 +37,7 @@ DTYPES = ("float32", "bfloat16", "float16", "auto")
 def load_checkpoint(path: str, *, dtype: str = "auto", chat_template: str = AUTO) -> tuple["PreTrainedModel", Tokenizer]:
     """(model, tokenizer) of a whole checkpoint, or of an adapter merged into its base. Raises CheckpointError when they disagree.
 
-    `chat_template` is what a recipe chooses: "auto", "none" or a file; a trained checkpoint takes only the one that it was trained with.
+    `chat_template` is the recipe's choice: "auto", "none" or a file. A trained checkpoint accepts only the one that it was trained with.
     """
     adapter = read_adapter_config(path)
     if adapter is None:
@@ -81,7 +81,7 @@ def load_base(
     except CheckpointError:
         raise
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: no {family} model can be loaded ({_first_line(error)}).") from None
+        raise CheckpointError(f"{path}: cannot be loaded as a {family} model ({_first_line(error)}).") from None
     _check_vocabulary(path, model, tokenizer)
     if family == "seq2seq":
         tell_true_tying(model)
@@ -143,7 +143,7 @@ def load_tokenizer(path: str, chat_template: str = AUTO) -> Tokenizer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: no tokenizer can be loaded ({_first_line(error)}).") from None
+        raise CheckpointError(f"{path}: its tokenizer cannot be loaded ({_first_line(error)}).") from None
     check_manifest(folder, tokenizer)
     use_template(tokenizer, chat_template)
     check_template(path, tokenizer)

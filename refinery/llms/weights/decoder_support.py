@@ -67,5 +67,5 @@ def _why_not(config: "PreTrainedConfig") -> str | None:
     if hasattr(text, "add_cross_attention") and not getattr(text, "is_decoder", True):
         return "is an encoder, which reads in both directions"
     if config.model_type in (*_OTHERS, *_HALVES) or getattr(text, "alibi", False):
-        return "computes attention in a way of its own"
+        return "uses a nonstandard form of attention"
     return None

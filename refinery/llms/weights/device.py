@@ -1,6 +1,6 @@
 """The device that a process computes on, and whether it computes bfloat16 itself.
 
-A processor without instructions for bfloat16 computes it in software, many times slower than float32, and nothing else says so.
+A processor without instructions for bfloat16 emulates it in software, many times slower than float32, without any other warning.
 """
 
 import logging

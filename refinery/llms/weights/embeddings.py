@@ -50,13 +50,13 @@ def check_adapter_fits(path: str, folder: str, config: dict[str, Any], *, base: 
     extended = -(-manifest.get("vocabulary_size", 0) // 64) * 64
     if wanted is not None and rows not in (wanted, max(wanted, extended)):
         raise CheckpointError(
-            f"{path}: was trained on a base with {wanted:,} token embeddings, {base} has {rows:,}. "
+            f"{path}: was trained on a base with {wanted:,} token embeddings, but {base} has {rows:,}. "
             f"Load it on {config['base_model_name_or_path']}."
         )
     if not (Path(folder) / "tokenizer_config.json").exists() and (highest := _highest_row(config)) >= rows:
         raise CheckpointError(
-            f"{path}: trains the row of token {highest:,}, but {base} has {rows:,} and no tokenizer lies beside the adapter. "
-            "Put the tokenizer it was trained with beside it."
+            f"{path}: trains the row of token {highest:,}, but {base} has {rows:,} and the adapter's folder has no tokenizer. "
+            "Put the tokenizer that it was trained with into this folder."
         )
 
 
@@ -66,14 +66,14 @@ def check_bundle(configs: Mapping[str, dict[str, Any]]) -> None:
     if with_rows and (others := configs.keys() - with_rows):
         raise CheckpointError(
             f"{min(with_rows)}: trains token rows and {min(others)} does not, so PEFT cannot mix them in one batch. "
-            "Merge the first with `refinery merge` and give it a model of its own."
+            "Merge the first with `refinery merge` and load it as a separate model."
         )
     for path, config in configs.items():
         reasons = {"is a DoRA adapter": config.get("use_dora"), "trains the experts of a mixture": config.get("target_parameters")}
         if reason := next((reason for reason, applies in reasons.items() if applies), None):
             raise CheckpointError(
                 f"{path}: {reason}, which PEFT does not mix with others in one batch. "
-                "Merge it with `refinery merge` and give it a model of its own."
+                "Merge it with `refinery merge` and load it as a separate model."
             )
 
 

@@ -69,8 +69,8 @@ def tell_true_tying(model: "PreTrainedModel") -> None:
 def share_embedding(model: Any) -> None:
     """Let T5's encoder and decoder read `shared` itself, and with it what an adapter has put there.
 
-    Each has an embedding module of its own, which only has the same weights. PEFT ties what it trains of them where the head is tied too;
-    in Flan-T5 the rows that it trains on `shared` would be read by nobody (transformers 5.23, peft 0.21).
+    Each has a separate embedding module with the same weights. PEFT ties the rows that it trains only if the head is tied too. In Flan-T5
+    nothing would read the rows that it trains on `shared` (transformers 5.23, peft 0.21).
     """
     if not model.config.tie_word_embeddings:
         model.encoder.embed_tokens = model.decoder.embed_tokens = model.shared

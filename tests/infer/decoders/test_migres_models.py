@@ -133,8 +133,13 @@ def test_what_a_recipe_lacks_is_one_line_before_anything_is_asked(run, tmp_path,
 @pytest.mark.parametrize(
     ("options", "role", "model", "message"),
     [
-        (JUDGE, "reranker", "knowledge", "is an encoder that tells unknow from know; it cannot read"),
-        ({"relevance_threshold": 0.0, "entailment": "nli"}, "entailment", "relevance", "is an encoder that tells irrelevant from relevant"),
+        (JUDGE, "reranker", "knowledge", "is an encoder that distinguishes unknow from know; it cannot read"),
+        (
+            {"relevance_threshold": 0.0, "entailment": "nli"},
+            "entailment",
+            "relevance",
+            "is an encoder that distinguishes irrelevant from relevant",
+        ),
     ],
 )
 def test_an_encoder_of_another_kind_is_one_line(run, models, capsys, options, role, model, message):

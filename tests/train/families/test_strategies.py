@@ -303,7 +303,7 @@ def test_token_rows_without_a_tokenizer_are_refused_by_their_row(recipe, tiny_ba
     for path in settings.output_dir.glob("tokenizer*"):
         path.unlink()
     (settings.output_dir / MANIFEST_FILE).unlink()
-    with pytest.raises(CheckpointError, match="trains the row of token 1,863, but .* has 1,856 and no tokenizer lies beside the adapter"):
+    with pytest.raises(CheckpointError, match="trains the row of token 1,863, but .* has 1,856 and the adapter.s folder has no tokenizer"):
         load_with_adapters(str(tiny_bases["untied"]), {"refinement": folder})
 
 
