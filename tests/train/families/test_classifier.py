@@ -128,7 +128,7 @@ def test_a_judge_has_no_more_positions_than_its_base(recipe):
 
 def test_an_encoder_is_refused_what_must_be_written(recipe):
     values = recipe().model_dump(mode="json") | {"task": "decomposition"}
-    with pytest.raises(RecipeError, match="an encoder tells labels apart and writes nothing"):
+    with pytest.raises(RecipeError, match="an encoder predicts labels and cannot write text"):
         build_recipe(values, TrainRecipe, where="recipe.yaml")
 
 

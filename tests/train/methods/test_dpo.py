@@ -155,7 +155,7 @@ def test_held_out_pairs_are_scored_while_training(recipe, tmp_path):
     [
         ({"family": "seq2seq"}, "task: preference with family: seq2seq or classifier: refused"),
         ({"strategy": "full"}, "DPO's reference is the model without its new adapter"),
-        ({"packing": True}, "its loss is of whole pairs"),
+        ({"packing": True}, "its loss compares whole pairs"),
         ({"beta": 0}, "beta"),
     ],
 )
@@ -168,5 +168,5 @@ def test_what_dpo_cannot_do_is_refused_in_one_line(tmp_path, changes, message):
 @pytest.mark.parametrize("launch", ["zero3", "fsdp2", "context_parallel"])
 def test_a_split_model_is_refused(launch):
     values = {"task": "preference", "base": "x", "data": ["x"], "output_dir": "x", "learning_rate": 1e-5}
-    with pytest.raises(RecipeError, match="adapter switched off, is not tested|trl #4314"):
+    with pytest.raises(RecipeError, match="with the adapter turned off is not tested|trl #4314"):
         check_support(TrainRecipe.model_validate(values), launch={launch})
