@@ -39,8 +39,8 @@ class Card:
     note: str = ""
 
 
-def _read_records(path: Path, record: type[R]) -> list[R]:
-    return read_records(path, record)
+def _label(record: JudgeLabel) -> str:
+    return f" {record.label}"
 
 
 def _no_passages(record: Any, edit: Callable[[Passage], Passage]) -> Any:
@@ -62,7 +62,7 @@ class Task(Generic[R]):
     card: Callable[[Mapping[str, Any]], Card]
     control_tokens: tuple[ControlToken, ...] = ()
     edit_passages: Callable[[R, Callable[[Passage], Passage]], R] = _no_passages
-    read_file: Callable[[Path, type[R]], list[R]] = _read_records
+    read_file: Callable[[Path, type[R]], list[R]] = read_records
     sub_model: bool = False
     method: str = "sft"  # a file of train/methods, the default for recipes
 
@@ -73,14 +73,15 @@ class Task(Generic[R]):
 
 @dataclass(frozen=True, kw_only=True)
 class PromptedTask(Task[R]):
-    """A task whose record is one prompt with one reply. `prompt` gives the text that the model reads."""
+    """A task whose record is one prompt with one reply.
+
+    `prompt` gives the text that the model reads, and `reply` what it should write, beginning with the space or line break after the
+    prompt, without the end of sequence.
+    """
 
     prompt: Callable[[R], Prompt | str]
+    reply: Callable[[R], str]
     reply_kind: Literal["label", "answer", "query"]
-
-    def reply(self, record: R) -> str:
-        """What the model should write, beginning with the space or line break after the prompt, without the end of sequence."""
-        raise NotImplementedError
 
     def prompt_and_reply(self, record: R) -> tuple[str, str]:
         """The prompt, as inference will render it, and the reply."""
@@ -101,23 +102,15 @@ class Judge(PromptedTask[J]):
     reply_kind: Literal["label", "answer", "query"] = "label"
     scores: tuple[str, ...] = ("accuracy", "f1", "auc", "ece")
     sub_model: bool = True
-
-    def reply(self, record: J) -> str:
-        """The record's label."""
-        return f" {record.label}"
+    reply: Callable[[J], str] = _label
 
 
 @dataclass(frozen=True, kw_only=True)
 class Writer(PromptedTask[R]):
     """A task to write a text after a prompt. `score` compares what a model wrote with the records, from 0 to 1, by names in `scores`."""
 
-    write: Callable[[R], str]
     score: Callable[[Sequence[str], Sequence[R]], dict[str, float]]
     reply_kind: Literal["label", "answer", "query"] = "answer"
-
-    def reply(self, record: R) -> str:
-        """See `PromptedTask.reply`."""
-        return self.write(record)
 
 
 @dataclass(frozen=True, kw_only=True)
