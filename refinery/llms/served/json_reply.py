@@ -11,13 +11,14 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from refinery.llms.served.field_lines import read_field_lines
 from refinery.llms.served.wire import whole_text
 
 T = TypeVar("T", bound=BaseModel)
 
 # object: as requested, with any text around it; mended: with repaired punctuation; list: a bare or numbered list, for a shape with one
-# list; words: a bare label, for a shape with one choice.
-Reading = Literal["object", "mended", "list", "words"]
+# list; words: a bare label, for a shape with one choice; lines: `Field: value` lines, for a shape of strings or a list of such shapes.
+Reading = Literal["object", "mended", "list", "words", "lines"]
 
 _ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+(.+?)\s*$", re.MULTILINE)
 _AROUND = " \t\n\"'*`("
@@ -92,7 +93,9 @@ def _fault(error: ValidationError) -> str:
 
 
 def _without_object(text: str, schema: type[BaseModel]) -> tuple[dict[str, Any], Reading] | None:
-    """The only field of a shape, from a reply that gives its value without braces, or None if it cannot be found."""
+    """A shape of strings from lines, or the only field of a shape from its value without braces; None if neither is found."""
+    if lines := read_field_lines(text, schema):
+        return lines, "lines"
     if len(schema.model_fields) != 1:
         return None
     (name, field) = next(iter(schema.model_fields.items()))
