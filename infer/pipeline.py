@@ -7,6 +7,7 @@ from infer.decoders.base import find_decoder
 from infer.fitting import valid_text
 from infer.known_model import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
+from infer.parts import Parts
 from infer.recipe import PipelineRecipe
 from infer.session import Session
 from refinery.contract.choices import choice_question
@@ -16,7 +17,6 @@ from refinery.contract.trace import Prediction
 from refinery.llms.base import LLM, Need, ServedLLM
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import Retriever
-from refinery.retrievers.search.build import build_retriever
 
 
 class Pipeline:
@@ -54,16 +54,20 @@ class Pipeline:
                 f"sub_models.{role}", f"is missing, and {decoder} needs it with these options. Or set {model}.adapters.{role}."
             )
 
-    def load(self) -> None:
-        """Build the retriever and load the models. Raises CheckpointError or LLMError if one lacks what the decoder needs."""
-        from refinery.llms.build import build_llm, model_family
+    def load(self, parts: Parts | None = None) -> None:
+        """Build the retriever and load the models. Raises CheckpointError or LLMError if one lacks what the decoder needs.
 
+        Pipelines that are loaded with the same `parts` share what they configure alike.
+        """
+        from refinery.llms.build import model_family
+
+        parts = parts or Parts()
         if self.recipe.llm:
             self.decoder.check_family(model_family(self.recipe.llm), self.options)
         self.decoder.load(self.options)
-        self.retriever = build_retriever(self.recipe.retriever) if self.recipe.retriever else None
-        self.llm = build_llm(self.recipe.model)
-        self.sub_models = {role: build_llm(config) for role, config in self.recipe.sub_models.items()}
+        self.retriever = parts.retriever(self.recipe.retriever) if self.recipe.retriever else None
+        self.llm = parts.model(self.recipe.model)
+        self.sub_models = {role: parts.model(config) for role, config in self.recipe.sub_models.items()}
         self._check_models()
         warn_of_another_models_labels(self.recipe)
 

@@ -3,8 +3,9 @@
 import asyncio
 import hmac
 import os
+import re
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from refinery.errors import RecipeError
@@ -12,6 +13,7 @@ from refinery.runtime.secret_shapes import secret_fault
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BODY_SECONDS = 30.0
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")  # as a browser or an app sends it: without a path
 
 
 class RequestFault(Exception):
@@ -39,11 +41,24 @@ class Guard:
 
     def check(self, headers: Mapping[str, str]) -> None:
         """Raise RequestFault unless a request with these headers is allowed (lower-case names, or a case-insensitive mapping)."""
-        if self.hosts is not None and _name(headers.get("host", "")) not in self.hosts:
-            raise RequestFault(400, "the Host header names another server")
+        self.check_host(headers)
         given = headers.get("authorization", "")
         if self.api_key is not None and not hmac.compare_digest(given.encode("utf-8", "replace"), f"Bearer {self.api_key}".encode()):
             raise RequestFault(401, "the API key is missing or wrong", code="invalid_api_key")
+
+    def check_host(self, headers: Mapping[str, str]) -> None:
+        """Raise RequestFault if the request was sent to a name that is not this server's; for what may be read without a key."""
+        if self.hosts is not None and _name(headers.get("host", "")) not in self.hosts:
+            raise RequestFault(400, "the Host header names another server")
+
+
+def check_origins(origins: Sequence[str], guard: Guard) -> None:
+    """Raise RecipeError for what is not the origin of a web page, and for any origin (`*`) without a key."""
+    for origin in origins:
+        if origin == "*" and guard.api_key is None:
+            raise RecipeError("--cors *: every web page that you open could ask. Name its origin, or a key's variable with --api-key-env.")
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise RecipeError(f"--cors {origin}: is not an origin. Write scheme, host and port alone, such as http://localhost:3000.")
 
 
 async def read_json_body(headers: Mapping[str, str], parts: AsyncIterator[bytes], *, most_bytes: int) -> bytes:

@@ -84,8 +84,8 @@ def test_a_log_line_is_plain_text(monkeypatch):
     monkeypatch.setattr(sys, "stderr", written)
     monkeypatch.setattr(logging.root, "handlers", [])
     configure_logging()
-    logging.getLogger("infer.serving.serve").warning("%s: failed", EVIL)
-    assert written.getvalue() == f"infer.serving.serve: {SHOWN}: failed\n"
+    logging.getLogger("infer.serving.service").warning("%s: failed", EVIL)
+    assert written.getvalue() == f"infer.serving.service: {SHOWN}: failed\n"
 
 
 class Terminal(io.StringIO):

@@ -9,75 +9,21 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
-import uvicorn
 import yaml
+from helpers.chat_client import FILMS, KEY, PASSAGES, ask, slow_decoder, wait_for
 
-from infer.decoders.base import Decoder
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
-from infer.serving.serve import build_app
 from refinery.cli import main
-from refinery.contract.records import Passage, write_records
+from refinery.contract.records import write_records
 from refinery.errors import LLMError, RecordError
 from refinery.llms.fake import FakeLLM
 from refinery.llms.served.endpoint import ServedModelConfig
-from refinery.retrievers.bm25 import Bm25
-from refinery.runtime.recipe import Recipe
 from refinery.runtime.serving import Guard
-
-FILMS = {"Amber Road": "Ada Quist", "Birch Hollow": "Ben Orlow", "Cedar Falls": "Cleo Marn", "Dune Harbour": "Dan Ferrow"}
-PASSAGES = [Passage(id=film, title=film, text=f"{film} is a film by {maker}.") for film, maker in FILMS.items()]
-KEY = "sk-of-a-test"
-
-
-@pytest.fixture
-def pipeline(tmp_path):
-    """`rag` over a scripted model that answers with the first passage's director."""
-    write_records(tmp_path / "passages.jsonl", PASSAGES)
-    values = {"decoder": "rag", "llm": {"base": "none"}, "max_new_tokens": 8}
-    made = Pipeline(
-        PipelineRecipe.model_validate(values | {"retriever": {"passages": tmp_path / "passages.jsonl"}, "questions_in_flight": 8})
-    )
-    made.llm = FakeLLM(lambda text: re.search(r"by (\w+ \w+)", text)[1])
-    made.retriever = Bm25(PASSAGES)
-    return made
-
-
-@pytest.fixture
-def served():
-    """Serve an app on a free port until the test ends; returns a client of it."""
-    running = []
-
-    def start(pipeline, **options):
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(build_app(pipeline, **options), log_level="critical"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        running.append((server, thread))
-        return openai.OpenAI(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", api_key=KEY, max_retries=0)
-
-    yield start
-    for server, thread in running:
-        server.should_exit = True
-        thread.join()
-
-
-def ask(client, question="Who made Cedar Falls?", **values):
-    return client.chat.completions.create(**{"model": "rag", "messages": [{"role": "user", "content": question}]} | values)
-
-
-def slow_decoder(answer):
-    """A decoder that is `answer(question, tools)` and nothing else."""
-
-    async def decode(question, session, options):
-        return session.prediction(await answer(question, session) or "done")
-
-    return Decoder(decode, Recipe)
 
 
 def test_an_answer_comes_with_its_trace_and_what_it_cost(pipeline, served):
@@ -100,7 +46,7 @@ def test_a_stream_opens_at_once_and_ends_with_trace_and_usage(pipeline, served):
 
 
 def test_a_long_silence_is_filled_so_that_the_stream_stays_open(pipeline, served, monkeypatch):
-    monkeypatch.setattr("infer.serving.serve._KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr("infer.serving.service._KEEP_ALIVE_SECONDS", 0.01)
     pipeline.decoder = slow_decoder(lambda question, session: asyncio.sleep(0.1))
     with served(pipeline).chat.completions.with_streaming_response.create(
         model="rag", messages=[{"role": "user", "content": "Who?"}], stream=True
@@ -228,12 +174,10 @@ def test_a_conversation_longer_than_the_models_context_keeps_its_end(pipeline, s
         ({"messages": []}, openai.BadRequestError, "messages"),
         ({"messages": [{"role": "user", "content": "  "}]}, openai.BadRequestError, "not blank"),
         ({"messages": [{"role": "assistant", "content": "Hello."}]}, openai.BadRequestError, "must be from the user"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, openai.BadRequestError, "messages"),
         ({"n": 2}, openai.BadRequestError, "n: Input should be 1"),
         ({"max_tokens": 0}, openai.BadRequestError, "max_tokens"),
         ({"logprobs": True}, openai.BadRequestError, "logprobs: is not supported, because a decoder answers in plain text"),
         ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "response_format"),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError, "tools"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_with_the_key_at_fault(pipeline, served, values, error, message):
@@ -307,13 +251,6 @@ def test_questions_are_answered_together_and_one_too_many_is_sent_away(pipeline,
         release.set()
         assert {future.result().choices[0].message.content for future in asked} == {"done"}
     assert ask(client)  # there is room again
-
-
-def wait_for(condition, seconds=20):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,0 +1,83 @@
+"""Write a prediction as a chat completion, or as the chunks of a streamed one."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from infer.fitting import fit_text
+from infer.serving.errors import ApiError
+from infer.serving.request import ChatBody
+from refinery.contract.tokenizer import Tokenizer
+from refinery.contract.trace import Prediction
+
+
+def completion(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """The whole reply. Its extension `refinery` holds trace, paths, selections and cost; `tokenizer` applies the client's token limit."""
+    content, finish_reason = _content(request, prediction, tokenizer)
+    message = {"role": "assistant", "content": content, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
+    return _head(request, prediction.question_id, "chat.completion") | {
+        "choices": [choice],
+        "usage": _usage(prediction),
+        "refinery": _extension(request, prediction),
+    }
+
+
+def opening_chunk(request: ChatBody, completion_id: str) -> str:
+    """The first event of a stream, which is sent before the answer is known."""
+    return _event(_chunk(request, completion_id, {"role": "assistant", "content": ""}))
+
+
+def closing_chunks(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> Iterator[str]:
+    """The events that end a stream: the answer, which a decoder has only at its end, the extension, and usage if requested."""
+    completion_id = prediction.question_id
+    content, finish_reason = _content(request, prediction, tokenizer)
+    yield _event(_chunk(request, completion_id, {"content": content}))
+    yield _event(_chunk(request, completion_id, {}, finish_reason=finish_reason) | {"refinery": _extension(request, prediction)})
+    if request.stream_options and request.stream_options.include_usage:
+        yield _event(_head(request, completion_id, "chat.completion.chunk") | {"choices": [], "usage": _usage(prediction)})
+    yield "data: [DONE]\n\n"
+
+
+def error_event(error: ApiError) -> str:
+    """An error after the stream has started, in the form that OpenAI's client raises."""
+    return _event(error.body)
+
+
+def _content(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> tuple[str, Literal["stop", "length"]]:
+    """The answer, cut to the client's limit, and whether it was cut. Without a tokenizer a word counts as a token."""
+    answer, limit = prediction.answer, request.limit
+    if limit is None:
+        return answer, "stop"
+    if tokenizer is not None:
+        kept = fit_text(answer, limit, tokenizer)
+    else:
+        ends = [word.end() for word in re.finditer(r"\S+", answer)]
+        kept = answer if len(ends) <= limit else answer[: ends[limit - 1]]
+    return kept, "stop" if kept == answer else "length"
+
+
+def _head(request: ChatBody, completion_id: str, kind: str) -> dict[str, Any]:
+    return {"id": completion_id, "object": kind, "created": int(time.time()), "model": request.model}
+
+
+def _chunk(request: ChatBody, completion_id: str, delta: dict[str, str], *, finish_reason: str | None = None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    return _head(request, completion_id, "chat.completion.chunk") | {"choices": [choice]}
+
+
+def _usage(prediction: Prediction) -> dict[str, int]:
+    """The tokens that all calls of the decoder read and wrote."""
+    read, written = prediction.cost.prefill_tokens, prediction.cost.decode_tokens
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _extension(request: ChatBody, prediction: Prediction) -> dict[str, Any]:
+    held = json.loads(prediction.model_dump_json(exclude_none=True, exclude={"question_id", "question", "answer"}))
+    return held | {"ignored": request.ignored}
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"

@@ -1,0 +1,169 @@
+"""The handlers of the chat API: which models there are, whether they are well, and what they answer."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from infer.pipeline import Pipeline
+from infer.recipe import PipelineRecipe
+from infer.serving.conversation import joined, standalone_question
+from infer.serving.errors import ApiError
+from infer.serving.reply import closing_chunks, completion, error_event, opening_chunk
+from infer.serving.request import ChatBody, parse_body
+from infer.session import Session
+from refinery.contract.records import Question
+from refinery.contract.tokenizer import Tokenizer
+from refinery.contract.trace import Prediction
+from refinery.errors import RecordError, RefineryError
+from refinery.runtime.serving import Guard, read_json_body
+
+_log = logging.getLogger(__name__)
+_MOST_BODY_BYTES = 1 << 20
+_KEEP_ALIVE_SECONDS = 10.0
+
+
+def model_name(recipe: PipelineRecipe) -> str:
+    """The model name that clients use for the decoder."""
+    return recipe.name or recipe.decoder
+
+
+class _Served:
+    """A loaded decoder under the name that clients use for it, and how many questions it is answering."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline, self.name, self.created = pipeline, model_name(pipeline.recipe), int(time.time())
+        self.in_flight = 0
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """The decoder in the list of models."""
+        return {"id": self.name, "object": "model", "created": self.created, "owned_by": "refinery"}
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """The decoder and what it searches; `corpus_hash` is null for a corpus that has none, such as the web."""
+        retriever = self.pipeline.retriever
+        return {
+            "decoder": self.pipeline.recipe.decoder,
+            "retriever": self.pipeline.recipe.retriever.name if self.pipeline.recipe.retriever else None,
+            "corpus_hash": retriever.corpus_hash if retriever else None,
+            "in_flight": self.in_flight,
+        }
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the served model, or None if only its endpoint has one."""
+        return self.pipeline.llm.tokenizer if self.pipeline.recipe.tokenizer else None
+
+    def begin(self) -> None:
+        """Count a question. Raises ApiError (429) if there are as many as the recipe allows."""
+        if self.in_flight >= self.pipeline.recipe.questions_in_flight:
+            raise ApiError(429, f"{self.in_flight} questions are being answered, which is the limit. Ask again later.")
+        self.in_flight += 1
+
+    def end(self, answering: "asyncio.Future[Prediction]") -> None:
+        """Count a question no more; called when its answer, or an error, is there."""
+        self.in_flight -= 1
+        if not answering.cancelled():
+            answering.exception()  # retrieve it here, because the client may have disconnected
+
+
+class Service:
+    """The request handlers, for decoders whose names differ."""
+
+    def __init__(self, pipelines: Sequence[Pipeline], guard: Guard, timeout_seconds: float) -> None:
+        self._guard, self._timeout_seconds = guard, timeout_seconds
+        self._served = {served.name: served for served in map(_Served, pipelines)}
+        self._started = time.monotonic()
+
+    async def health(self, request: Request) -> Response:
+        """Say which decoders run, over which corpora, and for how long. It needs no key."""
+        self._guard.check_host(request.headers)
+        models = {name: served.health for name, served in self._served.items()}
+        return JSONResponse({"status": "ok", "uptime_seconds": round(time.monotonic() - self._started, 1), "models": models})
+
+    async def models(self, request: Request) -> Response:
+        """List the decoders."""
+        self._guard.check(request.headers)
+        return JSONResponse({"object": "list", "data": [served.card for served in self._served.values()]})
+
+    async def model(self, request: Request) -> Response:
+        """Describe one decoder."""
+        self._guard.check(request.headers)
+        return JSONResponse(self._named(request.path_params["model"]).card)
+
+    async def chat(self, request: Request) -> Response:
+        """Answer the last message in the context of its conversation."""
+        self._guard.check(request.headers)
+        body = parse_body(await read_json_body(request.headers, request.stream(), most_bytes=_MOST_BODY_BYTES))
+        served = self._named(body.model)
+        served.begin()
+        question = body.question
+        answering = asyncio.ensure_future(self._answer(served, question, body))
+        answering.add_done_callback(served.end)
+        if body.stream:
+            return StreamingResponse(_events(body, question.id, answering, served.tokenizer), media_type="text/event-stream")
+        return JSONResponse(completion(body, await _unless_gone(request, answering), served.tokenizer))
+
+    async def _answer(self, served: _Served, question: Question, body: ChatBody) -> Prediction:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._answer_in_conversation(served.pipeline, question, body)
+        except TimeoutError:
+            raise ApiError(504, f"no answer within {self._timeout_seconds:g} seconds", code="timeout") from None
+        except RecordError as error:  # the question lacks something that the retriever or decoder needs
+            raise ApiError(400, str(error)) from None
+        except RefineryError as error:
+            _log.warning("%s: %s", question.id, error)
+            raise ApiError(502, str(error)) from None
+        except Exception:
+            _log.exception("%s: the decoder failed", question.id)
+            raise ApiError(500, "the decoder failed; the server's log says why") from None
+
+    async def _answer_in_conversation(self, pipeline: Pipeline, question: Question, body: ChatBody) -> Prediction:
+        if not body.is_follow_up:
+            return await pipeline.answer(question)
+        session = Session(question=question, llm=pipeline.llm, retriever=None, passages_per_query=0)
+        alone = await standalone_question(body.turns_before, session)
+        return joined(session, await pipeline.answer(question.model_copy(update={"text": alone})))
+
+    def _named(self, name: str) -> _Served:
+        """The decoder that a client named. Raises ApiError (404)."""
+        if name not in self._served:
+            names = " or ".join(f"'{name}'" for name in self._served)
+            raise ApiError(404, f"there is no model '{name}' here. Use {names}.", code="model_not_found", parameter="model")
+        return self._served[name]
+
+
+async def _events(
+    body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]", tokenizer: Tokenizer | None
+) -> AsyncIterator[str]:
+    """The stream; until the answer is there, a comment every few seconds keeps the connection open."""
+    try:
+        yield opening_chunk(body, completion_id)
+        while not (await asyncio.wait([answering], timeout=_KEEP_ALIVE_SECONDS))[0]:
+            yield ": thinking\n\n"
+        for event in closing_chunks(body, answering.result(), tokenizer):
+            yield event
+    except ApiError as error:
+        yield error_event(error)
+    finally:
+        answering.cancel()
+
+
+async def _unless_gone(request: Request, answering: "asyncio.Future[Prediction]") -> Prediction:
+    """The answer; computing it is canceled if the client disconnects."""
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait([answering, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ApiError(499, "the client closed the connection")
+        return answering.result()
+    finally:
+        gone.cancel()
+        answering.cancel()

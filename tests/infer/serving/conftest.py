@@ -1,0 +1,50 @@
+"""A decoder over a scripted model, and a server of it on loopback."""
+
+import re
+import socket
+import threading
+
+import openai
+import pytest
+import uvicorn
+from helpers.chat_client import KEY, PASSAGES
+
+from infer.pipeline import Pipeline
+from infer.recipe import PipelineRecipe
+from infer.serving.serve import ServeOptions, build_app
+from refinery.contract.records import write_records
+from refinery.llms.fake import FakeLLM
+from refinery.retrievers.bm25 import Bm25
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    """`rag` over a scripted model that answers with the first passage's director."""
+    write_records(tmp_path / "passages.jsonl", PASSAGES)
+    values = {"decoder": "rag", "llm": {"base": "none"}, "max_new_tokens": 8}
+    made = Pipeline(
+        PipelineRecipe.model_validate(values | {"retriever": {"passages": tmp_path / "passages.jsonl"}, "questions_in_flight": 8})
+    )
+    made.llm = FakeLLM(lambda text: re.search(r"by (\w+ \w+)", text)[1])
+    made.retriever = Bm25(PASSAGES)
+    return made
+
+
+@pytest.fixture
+def served():
+    """Serve an app on a free port until the test ends; returns a client of it."""
+    running = []
+
+    def start(*pipelines, guard=None, **options):
+        app = build_app(pipelines, ServeOptions(**options), guard=guard)
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        running.append((server, thread))
+        return openai.OpenAI(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", api_key=KEY, max_retries=0)
+
+    yield start
+    for server, thread in running:
+        server.should_exit = True
+        thread.join()
