@@ -1,6 +1,5 @@
 """`python -m distill RECIPE`: label questions with a teacher; `python -m distill merge OUT RUN...`: join shards."""
 
-import argparse
 import asyncio
 import json
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.recipe import DistillRecipe
+from refinery.runtime.arguments import Parser
 from refinery.runtime.stage import guarded, run_stage
 from refinery.text import printable
 
@@ -38,7 +38,7 @@ def _preview(recipe: DistillRecipe) -> None:
 
 
 def _merge(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="refinery distill merge", description="Join the runs of shards into one.")
+    parser = Parser(prog="refinery distill merge", description="Join the runs of shards into one.")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the joined run")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of each shard")
     parsed = parser.parse_args(arguments)

@@ -96,8 +96,9 @@ class InferRecipe(PipelineRecipe):
         if self.metrics:
             from refinery.metrics.registry import find_metric
 
-            for metric in self.metrics:
-                find_metric(metric)
+            with self.at("metrics"):
+                for metric in self.metrics:
+                    find_metric(metric)
 
 
 RUN_KEYS = frozenset(InferRecipe.model_fields.keys() - PipelineRecipe.model_fields.keys())

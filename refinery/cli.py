@@ -1,7 +1,6 @@
 """The `refinery` command: the stages, and every module in `refinery/commands` and in each stage's `commands` folder."""
 
 import argparse
-import difflib
 import importlib
 import shutil
 import sys
@@ -11,8 +10,10 @@ from pkgutil import iter_modules
 
 from refinery import commands
 from refinery.errors import RecipeError
+from refinery.runtime.arguments import Parser
 from refinery.runtime.stage import configure_logging, guarded
 from refinery.runtime.stages import stages
+from refinery.text import did_you_mean
 from refinery.version import __version__
 
 GROUPS = ("Pipeline", "Models", "Retrieval", "Results")  # of `refinery --help`, in this order; each command declares its own
@@ -27,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stages()[arguments[0]].main(arguments[1:])
     if arguments and not arguments[0].startswith("-") and arguments[0] not in (names := [*stages(), *_commands()]):
         return guarded(lambda: _refuse(arguments[0], names), traceback=False)
-    parsed = build_parser().parse_args(arguments)
+    parsed, unknown = build_parser().parse_known_args(arguments)
+    parsed.parser.refuse_unknown(unknown)
     configure_logging()
     return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
 
@@ -49,14 +51,12 @@ def _commands() -> dict[str, str]:
 
 
 def _refuse(name: str, names: Sequence[str]) -> None:
-    nearest = difflib.get_close_matches(name, names, n=1)
-    hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
-    raise RecipeError(f"no command '{name}'. {hint}Available: {', '.join(names)}.")
+    raise RecipeError(f"no command '{name}'.{did_you_mean(name, names)} Available: {', '.join(names)}.")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The parser of every command. A stage parses its own arguments."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="refinery",
         description="Distill, train and decode self-feedback RAG. A stage runs a recipe: refinery STAGE RECIPE [key=value ...]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -73,7 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
         subparser = subparsers.add_parser(name, description=command.HELP)
         command.add_arguments(subparser)
         subparser.add_argument("--traceback", action="store_true", help="show where an error came from")
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run, parser=subparser)
     for title, lines in groups.items():
         parser.add_argument_group(title, "\n".join(lines))
     return parser

@@ -1,10 +1,13 @@
-"""Text helpers that every other module may use: making text safe for a terminal, decoding files, and SQuAD's answer normalization."""
+"""Text helpers that every other module may use: making text safe for a terminal, hints for misspelled names, decoding files, and SQuAD's
+answer normalization."""
 
+import difflib
 import logging
 import re
 import string
 import unicodedata
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterable
 from functools import lru_cache
 
 # Control characters move the cursor and clear the screen, and format characters reverse the reading direction. Both are invisible.
@@ -40,6 +43,12 @@ class PrintableFormatter(logging.Formatter):
 def one_line(text: str) -> str:
     """The text with every run of white space as one space, so that it cannot forge another line."""
     return " ".join(text.split())
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """` Did you mean '...'?` with the nearest of the names, or nothing if none is near."""
+    nearest = difflib.get_close_matches(name, list(names), n=1)
+    return f" Did you mean '{nearest[0]}'?" if nearest else ""
 
 
 @lru_cache(maxsize=1 << 12)  # several metrics read the same text in a row; a larger cache would hold on to a run's long texts

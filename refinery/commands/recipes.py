@@ -1,7 +1,6 @@
 """`refinery recipes [NAME] [--copy DIR]`."""
 
 import argparse
-import difflib
 import re
 import shutil
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from pathlib import Path, PurePath
 
 from refinery.errors import RecipeError, RunDirError
 from refinery.runtime.shipped import RECIPES, shipped, shipped_files
-from refinery.text import printable
+from refinery.text import did_you_mean, printable
 
 GROUP = "Pipeline"
 HELP = "list, show or copy the recipes and accelerate files that ship with Refinery"
@@ -44,9 +43,7 @@ def _named(name: str) -> list[PurePath]:
     if chosen:
         return chosen
     folders = sorted({part for file in files for part in (str(_folder(file)), _folder(file).name)})
-    nearest = difflib.get_close_matches(name, folders, n=1)
-    hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
-    raise RecipeError(f"no shipped file or folder is called '{name}'. {hint}`refinery recipes` lists all of them.")
+    raise RecipeError(f"no shipped file or folder is called '{name}'.{did_you_mean(name, folders)} `refinery recipes` lists all of them.")
 
 
 def _folder(file: PurePath) -> PurePath:

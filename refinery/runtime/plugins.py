@@ -9,7 +9,6 @@ Finding a plugin imports its module, which runs code. So `find` is only for name
 anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds only plugins that ship or are installed.
 """
 
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -23,6 +22,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from refinery.errors import PluginError
+from refinery.text import did_you_mean
 
 T = TypeVar("T")
 
@@ -73,7 +73,8 @@ def checked(found: object, protocol: type[T], where: str) -> T:
     missing = sorted(name for name in members if not name.startswith("_") and not hasattr(found, name))
     if missing:
         raise PluginError(
-            f"{where}: a {type(found).__name__} has no {', '.join(missing)}. It should be a {protocol.__module__}.{protocol.__name__}."
+            f"{where}: has no {', '.join(missing)}. It is of type '{type(found).__name__}', and should be a "
+            f"{protocol.__module__}.{protocol.__name__}."
         )
     return cast(T, found)
 
@@ -124,7 +125,7 @@ def _outside(noun: str, name: str, names: Sequence[str] = ()) -> Any:
     if not colon:
         return module
     if not hasattr(module, attribute):
-        raise PluginError(f"{noun} '{name}': {_place(module)} has no '{attribute}'.{_nearest(attribute, dir(module))}")
+        raise PluginError(f"{noun} '{name}': {_place(module)} has no '{attribute}'.{did_you_mean(attribute, dir(module))}")
     return getattr(module, attribute)
 
 
@@ -150,12 +151,7 @@ def _broken(noun: str, name: str, error: Exception) -> PluginError:
 
 
 def _unknown(noun: str, name: str, names: Sequence[str]) -> str:
-    return f"no {noun} '{name}'.{_nearest(name, names)} Available: {', '.join(names)}."
-
-
-def _nearest(name: str, names: Sequence[str]) -> str:
-    nearest = difflib.get_close_matches(name, names, n=1)
-    return f" Did you mean '{nearest[0]}'?" if nearest else ""
+    return f"no {noun} '{name}'.{did_you_mean(name, names)} Available: {', '.join(names)}."
 
 
 def _is_outside(name: str) -> bool:

@@ -1,7 +1,6 @@
 """Recipes: one strict YAML file per run, with `key=value` overrides from the command line."""
 
 import copy
-import difflib
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ from refinery.errors import PluginError, RecipeError
 from refinery.runtime.fingerprint import short_sha256
 from refinery.runtime.secret_shapes import secrets_in, without_secret
 from refinery.runtime.shipped import found, with_found_paths
+from refinery.runtime.stages import stages
+from refinery.text import did_you_mean, not_utf8, without_mark
 
 # Names for our keys in other toolkits, or in older versions of our libraries.
 OLD_NAMES = {
@@ -129,7 +130,16 @@ def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: s
     try:
         return recipe.model_validate(values).read_from(where, part)
     except ValidationError as error:
+        if not part and (stage := _other_stage(values, recipe)):
+            raise RecipeError(f"{where}: is a recipe of the stage '{stage}'. Run it with: refinery {stage} {where}") from None
         raise RecipeError("\n".join(f"{where}: {_explain(fault, recipe, part)}" for fault in error.errors())) from None
+
+
+def _other_stage(values: Mapping[str, Any], recipe: type[Recipe]) -> str | None:
+    """The stage whose recipe this is, if it is of another kind than `recipe`, because then all its keys would be reported as unknown."""
+    of_values = [stage for stage in stages().values() if stage.recipe_keys <= values.keys()]
+    others = [stage.name for stage in of_values if not stage.recipe_keys <= recipe.model_fields.keys()]
+    return others[0] if others and len(others) == len(of_values) else None
 
 
 def options_type(function: Callable[..., Any]) -> type[Recipe]:
@@ -151,11 +161,11 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises RecipeError when it is missing, malformed or not a mapping."""
     values: dict[Any, Any] | list[Any] | str | None
     try:
-        values = yaml.safe_load(found(path).read_text(encoding="utf-8-sig"))
+        values = yaml.safe_load(without_mark(found(path).read_bytes()).decode())
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror}). `refinery recipes` lists the shipped ones.") from None
     except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
+        raise RecipeError(f"{path}: {not_utf8(error.object, error)}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise RecipeError(f"{path}:{mark.line + 1 if mark else 1}: not valid YAML ({getattr(error, 'problem', error)}).") from None
@@ -219,6 +229,8 @@ def _explain(fault: Any, recipe: type[Recipe], part: str) -> str:
         return f"{_join(key, fault['ctx']['path'])}: {fault['ctx']['fault']}"
     if fault["type"] == "value_error" and not location:  # a fault of a whole recipe or part, whose message names the keys
         return ": ".join(filter(None, (part, str(fault["ctx"]["error"]))))
+    if fault["type"] == "list_type" and isinstance(fault["input"], str):
+        return f"{key}: should be a list, such as [{fault['input']}] (got {fault['input']!r})."
     return f"{key}: {fault['msg'].removeprefix('Value error, ')} (got {fault['input']!r})."
 
 
@@ -227,9 +239,7 @@ def unknown_key(key: str, known: Sequence[str]) -> str:
     name = key.rsplit(".", 1)[-1]
     if OLD_NAMES.get(name) in known:
         return f"{key}: unknown key. It is called '{OLD_NAMES[name]}' here."
-    nearest = difflib.get_close_matches(name, known, n=1)
-    hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
-    return f"{key}: unknown key. {hint}Known: {', '.join(sorted(known))}."
+    return f"{key}: unknown key.{did_you_mean(name, known)} Known: {', '.join(sorted(known))}."
 
 
 def _known_keys(recipe: type[BaseModel], location: list[str]) -> list[str]:

@@ -1,6 +1,5 @@
 """The common part of `python -m distill|train|infer RECIPE`: arguments, logging, and errors as one line."""
 
-import argparse
 import logging
 import signal
 import sys
@@ -9,18 +8,18 @@ from typing import Any
 
 import yaml
 
-from refinery.errors import RecipeError, RefineryError, Stopped
+from refinery.errors import RefineryError, Stopped
+from refinery.runtime.arguments import Parser
 from refinery.runtime.process import is_main_process
-from refinery.runtime.recipe import Recipe, load_recipe, read_yaml
-from refinery.runtime.stages import stages
+from refinery.runtime.recipe import Recipe, load_recipe
 from refinery.text import PrintableFormatter, printable
 
 
-def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False) -> argparse.ArgumentParser:
+def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False) -> Parser:
     """Declare the arguments of a stage. `--preview` is only for stages with rows, launch options only for stages that plan a launch."""
-    parser = argparse.ArgumentParser(prog=f"refinery {stage}", description=description)
+    parser = Parser(prog=f"refinery {stage}", description=description)
     parser.add_argument("recipe", metavar="RECIPE", help="a YAML recipe; `refinery recipes` lists the shipped ones")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the recipe; use dots for nested keys")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides of the recipe; use dots for nested keys")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the first examples, then stop")
     if shows_rows:
         parser.add_argument("--preview", type=int, metavar="N", help="print the first N rows token by token, trained or masked, then stop")
@@ -53,11 +52,11 @@ def run_stage(
     `plan` is given the accelerate file and the number of processes that a dry run is to plan for.
     """
     parser = stage_parser(stage, description, shows_rows=show_rows is not None, plans=plan is not None)
-    arguments = parser.parse_intermixed_args(argv)
+    arguments, unknown = parser.parse_known_intermixed_args(argv)
+    parser.refuse_unknown(unknown)
     configure_logging(tracebacks=arguments.traceback)
 
     def go() -> None:
-        _check_stage(stage, arguments.recipe)
         recipe = load_recipe(arguments.recipe, recipe_type, arguments.overrides)
         recipe.check(arguments.recipe)
         if arguments.dry_run:
@@ -73,14 +72,6 @@ def run_stage(
                 report(result)
 
     return guarded(go, traceback=arguments.traceback)
-
-
-def _check_stage(stage: str, path: str) -> None:
-    """Raise RecipeError for a recipe of another stage, because otherwise all its keys would be reported as unknown."""
-    keys = read_yaml(path).keys()
-    others = [name for name, other in stages().items() if name != stage and other.recipe_keys <= keys]
-    if others and not stages()[stage].recipe_keys <= keys:
-        raise RecipeError(f"{path}: is a recipe of another stage. Run it with: refinery {others[0]} {path}")
 
 
 def guarded(action: Callable[[], None], *, traceback: bool) -> int:

@@ -34,8 +34,9 @@ def build_retriever(config: RetrieverConfig) -> Retriever:
 
     Raises RecordError for a corpus that cannot be read, RetrievalError for an index that has changed, and RecipeError for a wrong option.
     """
-    where = f"retriever '{config.name}'"
-    retriever = plugins.checked(load_plugin(config).build(config, retriever_options(config)), Retriever, where)
+    where, built = f"retriever '{config.name}'", load_plugin(config).build(config, retriever_options(config))
+    with config.at("name"):
+        retriever = plugins.checked(built, Retriever, where)
     if config.index:
         self_test(config.index, plugins.checked(retriever, IndexedRetriever, where))
     if config.cache and retriever.revision is None:

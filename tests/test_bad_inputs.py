@@ -1,0 +1,68 @@
+"""Every bad input gets one line that says where it is, which value it has and what to do, exit code 2, and leaves nothing behind."""
+
+import shlex
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+from helpers.bad_inputs.recipes import RECIPES
+from helpers.bad_inputs.world import BadInput, snapshot, write_file, write_world
+from helpers.scripted_server import scripted
+
+from refinery.cli import main
+
+ROWS = [*RECIPES]
+
+
+@pytest.fixture
+def url(request) -> Iterator[str]:
+    """The address of a server that gives the row's answer, or where nothing listens."""
+    answer = request.param.answer
+    if answer is None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        yield f"http://127.0.0.1:{port}/v1"
+        return
+    with scripted(answer) as server:
+        yield server.base_url
+
+
+@pytest.mark.parametrize(("row", "url"), [(row, row) for row in ROWS], ids=[row.name for row in ROWS], indirect=["url"])
+def test_a_bad_input_gets_one_line(row: BadInput, url, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    write_world(tmp_path, url)
+    if row.prepare:
+        row.prepare(tmp_path)
+    for name, content in row.files.items():
+        write_file(tmp_path / name, content, url)
+    for name, value in row.env.items():
+        monkeypatch.setenv(name, value)
+    before = snapshot(tmp_path)
+
+    code = _exit_code(_filled(row.command, url))
+
+    lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line or "Traceback" in line]
+    assert (code, len(lines)) == (2, 1), lines
+    assert lines[0].startswith("error: ")
+    for said in row.says:
+        assert _filled(said, url) in lines[0]
+    after = snapshot(tmp_path)
+    assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} == set(row.keeps)
+
+
+def test_the_names_of_the_rows_differ():
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+def _filled(text: str, url: str) -> str:
+    root = url.removesuffix("/v1")
+    return text.replace("{root}", root).replace("{url}", url).replace("{port}", root.rpartition(":")[2])
+
+
+def _exit_code(command: str) -> int | str | None:
+    try:
+        return main(shlex.split(command))
+    except SystemExit as stopped:
+        return stopped.code
