@@ -30,6 +30,10 @@ def _nothing(options: Any) -> tuple[str, ...]:
     return ()
 
 
+def _no_answers(options: Any) -> bool:
+    return False
+
+
 def _write_nothing(recipe: Any, folder: Path) -> None:
     return
 
@@ -41,7 +45,8 @@ class LabelTask(Generic[OptionsT]):
     `label(row, context)` returns one row's records, using the parts in a LabelContext; it raises RejectedRow for a row that cannot be
     labeled. `needs(options)` names the required recipe keys. A row is a question of the recipe, or an object with an `id` and a `split`
     that `rows(recipe)` yields. `write_inputs(recipe, folder)` adds to the run what its rows refer to. `learned` is the task that a model
-    learns from the records, if no built-in task learns from them.
+    learns from the records, if no built-in task learns from them. `needs_answers(options)` says that no question without gold answers can
+    be labeled.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
@@ -50,6 +55,7 @@ class LabelTask(Generic[OptionsT]):
     rows: Callable[[Any], Iterator[Any]] | None = None
     write_inputs: Callable[[Any, Path], None] = _write_nothing
     learned: Task[Any] | None = None
+    needs_answers: Callable[[OptionsT], bool] = _no_answers
 
     def __post_init__(self) -> None:
         if not callable(self.label):

@@ -27,7 +27,7 @@ from distill.teacher.budget import Budget, Spending
 from distill.teacher.teacher import RejectedRow, Teacher, persist_in
 from refinery.contract.records import Record
 from refinery.contract.tokenizer import Tokenizer
-from refinery.errors import RunDirError
+from refinery.errors import RecordError, RunDirError
 from refinery.hub.dataset_card import dataset_card
 from refinery.llms.base import LLM
 from refinery.llms.served.client import EndpointClient
@@ -139,9 +139,10 @@ def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
     """The number of rows. It reads every row, so that nothing is paid before the last line is known to be valid."""
     import numpy as np
 
-    ids, written = array("Q"), []
+    ids, written, any_answers = array("Q"), [], not task.needs_answers(recipe.task_options())
     for row in iter_rows(task, recipe):
         ids.append(id_number(row.id))
+        any_answers = any_answers or bool(row.answers)
         if getattr(row, "supporting_hash", None):
             written.append(row)
     check_supporting(written, recipe.retriever)
@@ -150,6 +151,8 @@ def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
     repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
     again = next(row.id for row in iter_rows(task, recipe) if id_number(row.id) in repeated) if repeated else None
     check_ids(recipe.questions or [recipe.output_dir], len(ids), again)
+    if not any_answers:
+        raise RecordError(f"{recipe.questions[0]}: no question has gold answers, and task '{recipe.task}' needs them. Add `answers`.")
     return len(ids)
 
 

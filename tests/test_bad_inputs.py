@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from helpers.bad_inputs.data import DATA
 from helpers.bad_inputs.recipes import RECIPES
 from helpers.bad_inputs.world import BadInput, snapshot, write_file, write_world
 from helpers.scripted_server import scripted
 
 from refinery.cli import main
 
-ROWS = [*RECIPES]
+ROWS = [*RECIPES, *DATA]
 
 
 @pytest.fixture

@@ -43,4 +43,4 @@ def _written(path: Trajectory) -> str:
     return "\n".join(f"{step.action} {step.text}" for step in path.steps)
 
 
-LABEL_TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs, needs_answers=lambda options: True)

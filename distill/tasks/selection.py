@@ -61,4 +61,4 @@ def _labeled(path: Trajectory, label: Literal["right", "wrong"], context: LabelC
     )
 
 
-LABEL_TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs, needs_answers=lambda options: True)

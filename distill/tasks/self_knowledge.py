@@ -104,4 +104,4 @@ def _prompt_name(context: LabelContext) -> str:
     return "answer_direct" if context.options.examples == "zero" else "closed_book_few"
 
 
-LABEL_TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs, needs_answers=lambda options: options.by == "student")

@@ -224,6 +224,7 @@ class PromptCompletion(Record):
     provenance: Provenance | None = None
 
 
+_FIELDS_SHOWN = 12
 R = TypeVar("R", bound=Record)
 
 
@@ -270,7 +271,18 @@ def parse_record(line: bytes, record: type[R], *, where: str) -> R:
         if first["type"] == "json_invalid" or line.lstrip().startswith(b"[{"):
             raise RecordError(_json_fault(line, where)) from None
         field = ".".join(str(part) for part in first["loc"]) or "row"
-        raise RecordError(f"{where}: field '{field}': {first['msg']}. Expected a {record.__name__} row.") from None
+        fault = "is missing" if first["type"] == "missing" else first["msg"]
+        raise RecordError(f"{where}: field '{field}': {fault}.{_fields(first)} Expected a {record.__name__} row.") from None
+
+
+def _fields(fault: Any) -> str:
+    """Of a row without a required field the fields that it has instead, because it may have another schema."""
+    found = fault["input"]
+    return (
+        f" The row has {', '.join(map(repr, list(found)[:_FIELDS_SHOWN]))}."
+        if fault["type"] == "missing" and isinstance(found, dict) and found
+        else ""
+    )
 
 
 def _json_fault(line: bytes, where: str) -> str:

@@ -190,7 +190,7 @@ def test_a_finished_run_resumed_pays_nothing(recipe, tmp_path):
     [
         (None, {}, "questions.jsonl: cannot be read (No such file or directory)."),
         ("", {}, "questions.jsonl: has no rows. It should hold one Question per line."),
-        ('{"id": "a", "text": "Who?"}\n{"id": "b", "txt": "Who?"}\n', {}, "questions.jsonl:2: field 'text': Field required."),
+        ('{"id": "a", "text": "Who?"}\n{"id": "b", "txt": "Who?"}\n', {}, "questions.jsonl:2: field 'text': is missing."),
         ('{"id": "a", "text": "Who?"}\n{"id": "b", \n', {}, "questions.jsonl:2: not valid JSON at column"),
         ('{"id": "a", "text": "Who?"}\n' * 2, {}, "question id 'a' is used twice."),
         ("x", {"tsk": "relevance"}, "tsk: unknown key. Did you mean 'task'?"),
@@ -230,7 +230,7 @@ def test_self_knowledge_compares_the_targets_own_answer_with_gold(recipe, tmp_pa
 def test_a_question_without_gold_answers_gets_no_self_knowledge_label(recipe, tmp_path, tiny_bases):
     values = {"task": "self_knowledge", "target": {"base": str(tiny_bases["tied"])}, "max_failure_share": 1.0}
     path = recipe("http://127.0.0.1:9/v1", **values)
-    write_records(tmp_path / "questions.jsonl", [Question(id="a", text="Who?", split="test")])
+    write_records(tmp_path / "questions.jsonl", [Question(id="a", text="Who?", split="test"), QUESTIONS[0]])
     assert main([str(path)]) == 0
     assert read_json(tmp_path / "run" / "metrics.json")["rejected_by_reason"] == {"no_gold_answer": 1}
 

@@ -38,7 +38,7 @@ def check_labels(records: Sequence[Any], recipe: TrainRecipe) -> None:
     if len(found) == 1:
         (only,), (missing,) = found, labels - found
         raise RecordError(
-            f"{recipe.data[0]}: all {len(records):,} rows are labelled {only!r}, so there is nothing to tell apart. Distil questions that "
+            f"{recipe.data[0]}: all {len(records):,} rows are labeled {only!r}, so there is nothing to tell apart. Distill questions that "
             f"give {missing!r} too (harder or easier ones, or other passages), or name their file in `data`."
         )
 

@@ -20,7 +20,7 @@ def test_a_missing_file_is_named(tmp_path):
     ("row", "message"),
     [
         ('{"id": "p2", "text": ', "not valid JSON at column"),
-        ('{"id": "p2"}', "field 'text': Field required"),
+        ('{"id": "p2"}', "field 'text': is missing. The row has 'id'"),
         ('{"id": "p2", "text": "x", "body": "y"}', "field 'body': Extra inputs are not permitted"),
         ('{"id": 7, "text": "x"}', "field 'id': Input should be a valid string"),
         ('["p2", "x"]', "field 'row'"),

@@ -160,7 +160,7 @@ def test_a_file_is_read_in_either_layout(tmp_path):
             '{"id": "a", "dataset": "b", "messages": [{"role": "user", "content": ""}]}',
             "rows.jsonl: row 1: its messages do not alternate between user",
         ),
-        ('{"question_id": "a"}', "rows.jsonl:1: field 'question': Field required. Expected a Trajectory row."),
+        ('{"question_id": "a"}', "rows.jsonl:1: field 'question': is missing. The row has 'question_id'. Expected a Trajectory row."),
     ],
 )
 def test_a_bad_file_says_where(tmp_path, content, message):

@@ -203,6 +203,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, content, val
 def test_labels_of_one_class_are_refused_with_what_to_do(tmp_path, task, start):
     rows = [row for row in ROWS[task] if row.label == ROWS[task][0].label]
     write_records(tmp_path / "train.jsonl", rows)
-    message = rf"train\.jsonl: all {len(rows)} rows are labelled '{rows[0].label}', so there is nothing to tell apart\. Distil questions"
+    message = rf"train\.jsonl: all {len(rows)} rows are labeled '{rows[0].label}', so there is nothing to tell apart\. Distill questions"
     with pytest.raises(RecordError, match=message):
         start(recipe(task=task, data=[str(tmp_path / "train.jsonl")], output_dir=str(tmp_path / "run")))
