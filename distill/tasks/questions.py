@@ -4,7 +4,6 @@ A question is kept if the teacher finds its answer again from its passages, but 
 alone. MuSiQue (Trivedi et al., 2022) filters out questions with shortcuts in this way, with trained models instead of a teacher.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.steps.linked_passages import linked_pairs
+from distill.steps.stands_alone import reference_fault
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Question, write_records
 from refinery.metrics.squad import token_f1
@@ -24,8 +24,6 @@ from refinery.prompts.render import render_prompt
 from refinery.retrievers.base import read_passages
 from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
-
-_NAMES_ITS_PASSAGE = re.compile(r"\b(?:the|this|these|above|given) (?:passages?|paragraphs?|excerpts?)\b", re.IGNORECASE)
 
 
 class Options(Recipe):
@@ -132,8 +130,9 @@ def _check_wording(written: Written) -> None:
         raise RejectedRow("malformed", f"question {written.question!r} or answer {written.answer!r} contains no words")
     if answer in question:
         raise RejectedRow("question_quotes_answer", f"{written.question!r} contains its answer {written.answer!r}")
-    if _NAMES_ITS_PASSAGE.search(written.question):
-        raise RejectedRow("question_names_its_passage", f"{written.question!r} cannot be understood without the passage")
+    if fault := reference_fault(written.question):
+        reason, words = fault
+        raise RejectedRow(reason, f"{written.question!r} cannot be understood without its passage: '{words}'")
 
 
 async def _check_need(written: Written, row: Row, reader: "_Reader") -> None:

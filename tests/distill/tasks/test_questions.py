@@ -87,13 +87,15 @@ def test_a_question_whose_answer_only_its_passage_gives_is_kept(tmp_path):
 @pytest.mark.parametrize(
     ("replies", "expected"),
     [
-        ([written("Who made it?", "Maria Torvel"), {"answer": ""}], "answer_not_found_again"),
-        ([written("Who made it?", "Maria Torvel"), {"answer": "Dune"}], "answer_not_found_again"),
-        ([written("Who made it?", "1994"), {"answer": "1994"}, {"answer": "in 1994, I think"}], "answered_without_passages"),
+        ([written("Who made Dune?", "Maria Torvel"), {"answer": ""}], "answer_not_found_again"),
+        ([written("Who made Dune?", "Maria Torvel"), {"answer": "Dune"}], "answer_not_found_again"),
+        ([written("Who made Dune?", "1994"), {"answer": "1994"}, {"answer": "in 1994, I think"}], "answered_without_passages"),
         ([written("Did Maria Torvel direct Dune?", "The Maria Torvel.")], "question_quotes_answer"),
         ([written("Who is named in the paragraph?", "Maria Torvel")], "question_names_its_passage"),
+        ([written("According to the author, who made Dune?", "Maria Torvel")], "question_names_its_passage"),
+        ([written("Who made it?", "Maria Torvel")], "question_needs_context"),
         ([written("???", "Maria Torvel")], "malformed"),
-        ([written("Who made it?", "a")], "malformed"),
+        ([written("Who made Dune?", "a")], "malformed"),
         ([{"questions": []}], "too_few_questions"),
     ],
 )
