@@ -77,9 +77,10 @@ class LoadedPipeline:
             prediction = pipeline.ask("Which country is Lyon in?")
             prediction.answer, prediction.trace, prediction.cost
 
-        A `refinery.Question` can carry choices, the history of a dialogue, or its own passages. An error of a single question is raised
-        (a RefineryError, or whatever a third-party decoder raises). In a list it is recorded in `failed` of its prediction, and the other
-        questions continue. An error that would affect every question is raised in both cases.
+        A `refinery.Question` can carry choices, its own passages, or the history of a dialogue, which the model reads to reword the
+        question so that it can be understood alone. An error of a single question is raised (a RefineryError, or whatever a third-party
+        decoder raises). In a list it is recorded in `failed` of its prediction, and the other questions continue. An error that would
+        affect every question is raised in both cases.
         """
         self._check_open()
         return run_in_background(self._answered(question))

@@ -10,6 +10,7 @@ from infer.outcomes import Outcomes, SearchHealth
 from infer.parts import Parts
 from infer.recipe import PipelineRecipe
 from infer.session import Session
+from infer.steps.standalone import standalone_question
 from refinery.contract.choices import choice_question
 from refinery.contract.control_tokens import check_manifest
 from refinery.contract.records import Question
@@ -92,7 +93,10 @@ class Pipeline:
         return own.union(*played)
 
     async def answer(self, question: Question) -> Prediction:
-        """Decode one question with its choices. Raises the errors of `refinery.errors`, and whatever a third-party decoder raises."""
+        """Decode one question with its choices; one with a history is reworded first, so that it can be understood alone.
+
+        Raises the errors of `refinery.errors`, and whatever a third-party decoder raises.
+        """
         async with self._in_flight:
             return await self._decode(self.session(question), question)
 
@@ -113,9 +117,8 @@ class Pipeline:
     def session(self, question: Question) -> Session:
         """A session with which the decoder's steps work on one question; rollouts and judges use one too."""
         recipe = self.recipe
-        asked = valid_text(choice_question(question) if question.choices else question.text)
         return Session(
-            question=question.model_copy(update={"text": asked}),
+            question=_as_read(question),
             llm=self.llm,
             retriever=self.retriever,
             passages_per_query=recipe.passages_per_query,
@@ -128,6 +131,9 @@ class Pipeline:
         )
 
     async def _decode(self, session: Session, question: Question) -> Prediction:
+        if question.history:
+            alone = await standalone_question(question, session)
+            session.question = _as_read(question.model_copy(update={"text": alone}))
         prediction = await self.decoder.decode(session.readable(), session, self.options)
         return prediction.model_copy(update={"question": question.text})
 
@@ -141,3 +147,8 @@ class Pipeline:
         configs = {"model": self.recipe.model, **self.recipe.sub_models}
         llms = {"model": self.llm, **self.sub_models}
         return {role: cast(ServedLLM, llm) for role, llm in llms.items() if isinstance(configs[role], ServedModelConfig)}
+
+
+def _as_read(question: Question) -> Question:
+    """The question as a decoder reads it: with its choices, in valid Unicode."""
+    return question.model_copy(update={"text": valid_text(choice_question(question) if question.choices else question.text)})

@@ -6,37 +6,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infer.serving.errors import ApiError
+from infer.serving.messages import Message, history_of
 from refinery.contract.records import Question
 
 _REFUSED = ("response_format", "logprobs", "modalities", "audio", "web_search_options")
 _NOTHING = (None, False, [], {}, {"type": "text"}, ["text"])
-
-
-class _Part(BaseModel):
-    """A part of a message: text, or something that a decoder cannot read."""
-
-    type: str
-    text: str = ""
-
-
-class Message(BaseModel):
-    """A message. Those of tools have no effect, nor has what an assistant's message holds besides its content."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[_Part] | None = None
-
-    @property
-    def text(self) -> str:
-        """The content as one string."""
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content if part.type == "text")
-        return self.content or ""
-
-    @property
-    def unreadable(self) -> str | None:
-        """The type of a part that is not text, such as `image_url`."""
-        parts = self.content if isinstance(self.content, list) else []
-        return next((part.type for part in parts if part.type not in ("text", "refusal")), None)
 
 
 class _StreamOptions(BaseModel):
@@ -58,18 +32,8 @@ class ChatBody(BaseModel):
 
     @property
     def question(self) -> Question:
-        """The last message."""
-        return Question(id=f"chatcmpl-{uuid.uuid4().hex}", text=self.messages[-1].text)
-
-    @property
-    def turns_before(self) -> list[tuple[str, str]]:
-        """Role and text of the turns before the last message; system instructions are not turns."""
-        return [(message.role, message.text) for message in self.messages[:-1] if message.role in ("user", "assistant")]
-
-    @property
-    def is_follow_up(self) -> bool:
-        """Whether the user has asked a question before."""
-        return any(role == "user" for role, _ in self.turns_before)
+        """The last message, with the conversation before it."""
+        return Question(id=f"chatcmpl-{uuid.uuid4().hex}", text=self.messages[-1].text, history=history_of(self.messages[:-1]))
 
     @property
     def limit(self) -> int | None:
@@ -78,7 +42,7 @@ class ChatBody(BaseModel):
 
     @property
     def ignored(self) -> list[str]:
-        """What was sent but had no effect: keys, system messages, and images of earlier turns."""
+        """What was sent but had no effect: keys, system messages, and images in earlier turns."""
         sent = [name for name, value in (self.model_extra or {}).items() if value not in _NOTHING]
         instructs = any(message.role in ("system", "developer") for message in self.messages)
         shows = any(message.unreadable for message in self.messages)

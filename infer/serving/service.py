@@ -11,11 +11,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
-from infer.serving.conversation import joined, standalone_question
 from infer.serving.errors import ApiError
 from infer.serving.reply import closing_chunks, completion, error_event, opening_chunk
 from infer.serving.request import ChatBody, parse_body
-from infer.session import Session
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
@@ -104,16 +102,16 @@ class Service:
         served = self._named(body.model)
         served.begin()
         question = body.question
-        answering = asyncio.ensure_future(self._answer(served, question, body))
+        answering = asyncio.ensure_future(self._answer(served, question))
         answering.add_done_callback(served.end)
         if body.stream:
             return StreamingResponse(_events(body, question.id, answering, served.tokenizer), media_type="text/event-stream")
         return JSONResponse(completion(body, await _unless_gone(request, answering), served.tokenizer))
 
-    async def _answer(self, served: _Served, question: Question, body: ChatBody) -> Prediction:
+    async def _answer(self, served: _Served, question: Question) -> Prediction:
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await self._answer_in_conversation(served.pipeline, question, body)
+                return await served.pipeline.answer(question)
         except TimeoutError:
             raise ApiError(504, f"no answer within {self._timeout_seconds:g} seconds", code="timeout") from None
         except RecordError as error:  # the question lacks something that the retriever or decoder needs
@@ -124,13 +122,6 @@ class Service:
         except Exception:
             _log.exception("%s: the decoder failed", question.id)
             raise ApiError(500, "the decoder failed; the server's log says why") from None
-
-    async def _answer_in_conversation(self, pipeline: Pipeline, question: Question, body: ChatBody) -> Prediction:
-        if not body.is_follow_up:
-            return await pipeline.answer(question)
-        session = Session(question=question, llm=pipeline.llm, retriever=None, passages_per_query=0)
-        alone = await standalone_question(body.turns_before, session)
-        return joined(session, await pipeline.answer(question.model_copy(update={"text": alone})))
 
     def _named(self, name: str) -> _Served:
         """The decoder that a client named. Raises ApiError (404)."""

@@ -50,8 +50,8 @@ class Question(Record):
     """The user's question, with everything that the dataset provides about it.
 
     `supporting` holds ids of the passages that answer it, `passages` its own candidate passages if the dataset has them. With `choices`,
-    `answers` holds the letter of the right one. `history` is the dialogue so far, beginning with the user, in alternating turns.
-    `supporting_hash` is the corpus hash of the supporting passages of a question that was written from them.
+    `answers` holds the letter of the right one. `history` is the dialogue so far, beginning with the user, in alternating turns; a reply
+    that is not known is empty. `supporting_hash` is the corpus hash of the supporting passages of a question that was written from them.
     """
 
     id: str
