@@ -8,7 +8,7 @@ from typing import Any
 from infer.recipe import PipelineRecipe, pipeline_recipe
 from refinery.errors import CheckpointError, RunDirError
 from refinery.llms.weights.hub_files import small_files
-from refinery.runtime.recipe import changed_values, read_yaml
+from refinery.runtime.recipe import changed_values, read_values
 from refinery.runtime.run_dir import read_run
 from refinery.runtime.shipped import found
 
@@ -22,7 +22,7 @@ def recipe_of(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any]
     if isinstance(source, Mapping):
         values, where = source, "recipe"
     elif Path(source).suffix in (".yaml", ".yml"):
-        values, where = read_yaml(source), str(source)
+        values, where = read_values(source), str(source)
     else:
         values, where = _run_or_checkpoint(str(found(source)), changes), str(source)
     return pipeline_recipe(changed_values(values, changes, where=where), where=where)

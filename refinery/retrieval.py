@@ -10,7 +10,7 @@ from refinery.retrievers.base import Hit, Retriever, RetrieverConfig
 from refinery.retrievers.index.manifest import MANIFEST_FILE
 from refinery.retrievers.search.build import build_retriever, index_values
 from refinery.runtime.background_loop import await_in_background, run_in_background
-from refinery.runtime.recipe import build_recipe, changed_values, read_yaml
+from refinery.runtime.recipe import build_recipe, changed_values, read_values
 from refinery.runtime.shipped import found
 from refinery.runtime.together import together
 
@@ -71,7 +71,7 @@ def _config(index: str | Path | Mapping[str, Any], changes: Mapping[str, Any]) -
 
 def _values(path: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
     if path.suffix in (".yaml", ".yml"):
-        return read_yaml(path)
+        return read_values(path)
     if (path / MANIFEST_FILE).exists():
         return index_values(path, names_retriever="name" in changes)
     return {"passages": str(path)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refinery.runtime.recipe import build_recipe, changed_values, read_yaml
+from refinery.runtime.recipe import build_recipe, changed_values, read_values
 from train.recipe import TrainRecipe
 
 
@@ -32,7 +32,7 @@ def train(recipe: str | Path | Mapping[str, Any], *, resume: bool = False, **cha
     from train.run import run
 
     where = "train" if isinstance(recipe, Mapping) else str(recipe)
-    values = recipe if isinstance(recipe, Mapping) else read_yaml(recipe)
+    values = recipe if isinstance(recipe, Mapping) else read_values(recipe)
     checked = build_recipe(changed_values(values, changes, where=where), TrainRecipe, where=where)
     checked.check(where)
     return Trained(checked.output_dir, run(checked, resume=resume))

@@ -19,8 +19,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the threshold as a recipe key, with its scores."""
     from infer.evaluation.calibrate import calibrate
     from infer.recipe import load_pipeline_recipe
+    from refinery.runtime.project_values import enter_project
 
-    recipe = load_pipeline_recipe(arguments.recipe)
+    recipe = load_pipeline_recipe(enter_project(arguments.recipe))
     found = calibrate(recipe, arguments.role, arguments.labels, precision=arguments.precision)
     print(
         f"options.{found.option}={found.threshold:g}  # on {found.rows} labels: accuracy {found.accuracy:.3f}, F1 {found.f1:.3f}, "

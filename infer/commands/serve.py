@@ -10,7 +10,7 @@ _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("recipe", metavar="RECIPE", help="an infer recipe: the decoder, its models and its retriever")
+    parser.add_argument("recipe", metavar="RECIPE", help="an infer recipe (the decoder, its models and its retriever), or a project")
     parser.add_argument(
         "more",
         nargs="*",
@@ -34,10 +34,11 @@ def run(arguments: argparse.Namespace) -> None:
     """Serve until stopped."""
     from infer.recipe import load_pipeline_recipe
     from refinery.errors import RecipeError
+    from refinery.runtime.project_values import enter_project
 
     overrides = [argument for argument in arguments.more if _OVERRIDE.match(argument)]
     paths = [arguments.recipe, *(argument for argument in arguments.more if argument not in overrides)]
-    recipes = [load_pipeline_recipe(path, overrides) for path in paths]
+    recipes = [load_pipeline_recipe(enter_project(path), overrides) for path in paths]
     try:
         from infer.serving.serve import ServeOptions, serve
     except ModuleNotFoundError as error:

@@ -13,10 +13,12 @@ from pydantic_core import PydanticCustomError
 
 from refinery.errors import PluginError, RecipeError
 from refinery.runtime.fingerprint import short_sha256
+from refinery.runtime.project_values import with_project_values
 from refinery.runtime.secret_shapes import secrets_in, without_secret
-from refinery.runtime.shipped import found, with_found_paths
+from refinery.runtime.shipped import with_found_paths
 from refinery.runtime.stages import stages
-from refinery.text import did_you_mean, not_utf8, without_mark
+from refinery.runtime.yaml_file import read_yaml
+from refinery.text import did_you_mean
 
 # Names for our keys in other toolkits, or in older versions of our libraries.
 OLD_NAMES = {
@@ -105,9 +107,11 @@ def load_recipe(path: str | Path, recipe: type[T], overrides: Sequence[str] = ()
 def read_values(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """A recipe file's values with the overrides applied.
 
-    Paths in it are relative to the working directory. A shipped file is used when the working directory has no such file.
+    Paths in it are relative to the working directory. A shipped file is used when the working directory has no such file. A recipe that
+    belongs to a project takes its `${name}` values from there.
     """
-    return with_found_paths(apply_overrides(read_yaml(path), overrides, where=str(path)))
+    values = with_project_values(read_yaml(path), path)
+    return with_found_paths(apply_overrides(values, overrides, where=str(path)))
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
@@ -155,23 +159,6 @@ def options_type(function: Callable[..., Any]) -> type[Recipe]:
     if isinstance(hint, type) and issubclass(hint, Recipe):
         return hint
     raise PluginError(f"{where}: `options` is annotated {hint}, which is not a Recipe. Annotate it with a subclass of Recipe.")
-
-
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises RecipeError when it is missing, malformed or not a mapping."""
-    values: dict[Any, Any] | list[Any] | str | None
-    try:
-        values = yaml.safe_load(without_mark(found(path).read_bytes()).decode())
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror}). `refinery recipes` lists the shipped ones.") from None
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: {not_utf8(error.object, error)}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise RecipeError(f"{path}:{mark.line + 1 if mark else 1}: not valid YAML ({getattr(error, 'problem', error)}).") from None
-    if not isinstance(values, dict):
-        raise RecipeError(f"{path}: has no keys. A recipe is a YAML mapping, one `key: value` per line.")
-    return values
 
 
 def recipe_hash(recipe: Recipe) -> str:

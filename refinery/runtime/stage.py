@@ -11,6 +11,7 @@ import yaml
 from refinery.errors import RefineryError, Stopped
 from refinery.runtime.arguments import Parser
 from refinery.runtime.process import is_main_process
+from refinery.runtime.project_values import enter_project
 from refinery.runtime.recipe import Recipe, load_recipe
 from refinery.text import PrintableFormatter, printable
 
@@ -57,8 +58,9 @@ def run_stage(
     configure_logging(tracebacks=arguments.traceback)
 
     def go() -> None:
-        recipe = load_recipe(arguments.recipe, recipe_type, arguments.overrides)
-        recipe.check(arguments.recipe)
+        path = enter_project(arguments.recipe)
+        recipe = load_recipe(path, recipe_type, arguments.overrides)
+        recipe.check(path)
         if arguments.dry_run:
             print(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
             if plan is not None:

@@ -16,8 +16,9 @@ from typing import Any
 
 from refinery.errors import RecipeError
 from refinery.runtime.process import num_processes
-from refinery.runtime.recipe import read_yaml, unknown_key
+from refinery.runtime.recipe import unknown_key
 from refinery.runtime.shipped import ACCELERATE_CONFIGS, shipped
+from refinery.runtime.yaml_file import read_yaml
 from train.support import Sharding
 
 # The nested parts of an accelerate file, by the heading under which `accelerate launch` lists the options that each fills.

@@ -6,8 +6,9 @@ from pathlib import Path, PurePath
 import pytest
 
 from refinery.runtime import shipped as module
-from refinery.runtime.recipe import Recipe, load_recipe, read_yaml
+from refinery.runtime.recipe import Recipe, load_recipe
 from refinery.runtime.shipped import found, shipped, shipped_files
+from refinery.runtime.yaml_file import read_yaml
 
 PROJECT = Path(__file__).parents[3]
 BM25 = "recipes/retrieval/bm25.yaml"
