@@ -14,6 +14,7 @@ from infer.steps.standalone import standalone_question
 from refinery.contract.choices import choice_question
 from refinery.contract.control_tokens import check_manifest
 from refinery.contract.records import Question
+from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.llms.base import LLM, Need, ServedLLM
 from refinery.llms.served.endpoint import ServedModelConfig
@@ -136,6 +137,10 @@ class Pipeline:
             session.question = _as_read(question.model_copy(update={"text": alone}))
         prediction = await self.decoder.decode(session.readable(), session, self.options)
         return prediction.model_copy(update={"question": question.text})
+
+    def tokenizer_of(self, role: str) -> Tokenizer:
+        """The tokenizer of the model that plays a role: a sub-model's, or the recipe's own model's."""
+        return self.sub_models.get(role, self.llm).tokenizer
 
     async def close(self) -> None:
         """Close the connections to endpoints."""

@@ -26,6 +26,7 @@ def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Re
     """The part of `metrics.json` that says what was run. `corpus_hash` is null without a retriever or for an unknown corpus (the web)."""
     return {
         "decoder": recipe.decoder,
+        "options": recipe.decoder_options(recipe.where).model_dump(mode="json"),
         "questions_hash": questions_hash(questions),
         "retriever": recipe.retriever.name if recipe.retriever else None,
         "corpus_hash": corpus_hash(recipe, questions, retriever),

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from infer.evaluation.evaluate import evaluate, total_cost
+from infer.evaluation.run_inputs import keep_questions, keep_token_texts
 from infer.evaluation.scores import SCORES_FILE, has_gold, score
 from infer.pipeline import Pipeline
 from infer.provenance import fingerprints, prompts_now, provenance
@@ -72,6 +73,8 @@ def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Questio
     write_records(output / PREDICTIONS_FILE, predictions)
     rows = score(recipe.name or recipe.decoder, questions, predictions, metrics=recipe.metrics)
     write_records(output / SCORES_FILE, rows)
+    keep_questions(output.path, questions, predictions)
+    keep_token_texts(output.path, predictions, pipeline.tokenizer_of)
     failed = Counter(prediction.failed.partition(":")[0] for prediction in predictions if prediction.failed)
     metrics = {
         "results": evaluate(rows, predictions, seconds=seconds, tokenizer=pipeline.llm.tokenizer if recipe.tokenizer else None),

@@ -140,9 +140,24 @@ class Session:
         self.record("fault", self.question.text, depth=0, text=fault)
         return self.prediction("")
 
-    def record_reply(self, name: str, question: str, reply: Generation, cut: str | None, *, depth: int, prompt: str | None = None) -> None:
-        """Append a model's reply to the trace, with the reasoning before it and the text that was cut off after it."""
-        told = {"text": reply.text, "reasoning": reply.reasoning or None, "cut": cut}
+    def record_reply(
+        self,
+        name: str,
+        question: str,
+        reply: Generation,
+        cut: str | None,
+        *,
+        depth: int,
+        prompt: str | None = None,
+        role: str | None = None,
+    ) -> None:
+        """Append a model's reply to the trace, with the reasoning before it and the text that was cut off after it.
+
+        `role` is the role of the model that wrote it, by default the step's `name`.
+        """
+        written_by = role or name
+        told = {"text": reply.text, "role": written_by if written_by in self.sub_models else None}
+        told |= {"reasoning": reply.reasoning or None, "cut": cut}
         ids = {"token_ids": reply.token_ids, "logprobs": reply.logprobs} if reply.token_ids else {}
         self.record(name, question, depth=depth, prompt=prompt, **told, **ids)
 

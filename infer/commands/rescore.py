@@ -12,6 +12,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="RUN", help="output_dir of an infer run")
     parser.add_argument("--selection", choices=["ppl", "confidence", "ensemble", "learned"], help="how one path is chosen")
     parser.add_argument("--fidelity", choices=["paper", "official", "fixed"], help="whose definition of the compared values is used")
+    parser.add_argument(
+        "--questions",
+        nargs="+",
+        default=[],
+        metavar="[READER=]FILE",
+        help="score against these questions instead of those in the run's folder, which they replace",
+    )
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="another metric to score: my_lab.metrics:mine")
 
 
@@ -20,8 +27,15 @@ def run(arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
     from infer.evaluation.rescore import rescore
+    from refinery.questions.base import read_named_questions
     from refinery.reporting.results import results_table
 
-    metrics = rescore(arguments.folder, selection=arguments.selection, fidelity=arguments.fidelity, metrics=arguments.metric)
+    metrics = rescore(
+        arguments.folder,
+        selection=arguments.selection,
+        fidelity=arguments.fidelity,
+        metrics=arguments.metric,
+        questions=read_named_questions(arguments.questions),
+    )
     table = results_table(metrics["results"], title=f"{arguments.folder}, scored again")
     Console(width=170).print(table)

@@ -166,7 +166,7 @@ async def _decompose(solver: _Solver, question: str, depth: int) -> list[str]:
     prompt, most = decomposition_prompt(question), solver.options.max_sub_question_tokens
     context = session.context_for("decomposition", prompt)
     reply, cut = await reply_to(prompt, context, max_new_tokens=most, adapter=session.adapter("decomposition"))
-    session.record_reply("decompose", question, reply, cut, depth=depth)
+    session.record_reply("decompose", question, reply, cut, depth=depth, role="decomposition")
     return parse_sub_questions(reply.text)
 
 

@@ -1,16 +1,17 @@
-"""Read finished infer runs from disk."""
+"""Read finished infer runs from disk: from their own folder alone, unless an older version made them."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from infer.evaluation.run_inputs import TokenText, read_token_texts, text_by_tokenizer
 from infer.evaluation.scores import SCORES_FILE, QuestionScores
 from infer.recipe import InferRecipe
 from infer.steps.selection import Fidelity
 from refinery.contract.records import Question, read_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
-from refinery.errors import RunDirError
-from refinery.questions.base import read_questions
+from refinery.errors import RecordError, RunDirError
+from refinery.questions.base import QUESTIONS_FILE, read_questions
 from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run_dir import read_metrics, read_run
 
@@ -26,16 +27,36 @@ class StoredRun:
     @property
     def selected_by(self) -> tuple[str, Fidelity]:
         """The selection and the fidelity by which a run with trees chose its answers."""
-        options = self.recipe.decoder_options(str(self.path))
-        chosen = {"selection": options.selection, "fidelity": options.fidelity} | self.metrics.get("rescored_with", {})
+        chosen = self.options | self.metrics.get("rescored_with", {})
         return chosen["selection"], cast(Fidelity, chosen["fidelity"])
 
-    def questions(self) -> list[Question]:
-        """The questions of its recipe. Raises RecordError if their files are missing."""
-        recipe = self.recipe
-        return read_questions([self.find(path) for path in recipe.questions], reader=recipe.reader, limit=recipe.limit)
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that it was decoded with, defaults included."""
+        kept: dict[str, Any] | None = self.metrics.get("options")
+        return self.recipe.decoder_options(str(self.path)).model_dump(mode="json") if kept is None else kept
 
-    def find(self, name: str | Path) -> Path:
+    def questions(self) -> list[Question]:
+        """The questions that it answered. Raises RunDirError if it did not keep them and its recipe's files are missing."""
+        if (self.path / QUESTIONS_FILE).exists():
+            return read_records(self.path / QUESTIONS_FILE, Question)
+        recipe = self.recipe
+        try:
+            return read_questions([self._find(path) for path in recipe.questions], reader=recipe.reader, limit=recipe.limit)
+        except RecordError as error:
+            raise RunDirError(
+                f"{self.path}: has no {QUESTIONS_FILE}, because an older version made it, and its recipe's questions are missing too "
+                f"({error}) Pass them once to `refinery rescore {self.path} --questions FILE`, which keeps them."
+            ) from None
+
+    def token_text(self) -> TokenText:
+        """A function that gives the text of a token in its traces."""
+        if (kept := read_token_texts(self.path)) is not None:
+            return kept
+        base = self.recipe.tokenizer
+        return text_by_tokenizer(self._find(base) if base else None)
+
+    def _find(self, name: str | Path) -> Path:
         """A path in the recipe, resolved from the folder where the run was started, which may differ from the current one."""
         parts, here = self.recipe.output_dir.parts, self.path.resolve()
         start = Path(*here.parts[: -len(parts)]) if here.parts[-len(parts) :] == parts else Path()

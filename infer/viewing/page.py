@@ -1,8 +1,7 @@
 """The page of infer runs: one row per question, one view per selection, and each run's trace."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.scores import groups_of, has_gold
 from infer.steps.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
-from infer.viewing.trace_tree import TokenText, prediction_tree
+from infer.viewing.trace_tree import prediction_tree
 from refinery.contract.records import Question, parse_record
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.metrics.registry import metrics_of, score_all
@@ -24,8 +23,8 @@ _UPPER_BOUND = "upper bound"
 def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
     """Write the page of the runs in `paths` for at most `limit` questions. Returns the number of questions.
 
-    A demo's folder expands to its infer runs. Raises RunDirError for anything but a finished infer run, and RecordError if the questions
-    that a run answered are missing.
+    A demo's folder expands to its infer runs. Raises RunDirError for anything but a finished infer run, and for a run of an older version
+    whose questions are missing.
     """
     runs = [_ShownRun(stored) for path in paths for stored in stored_runs(path)]
     questions = {question.id: question for run in runs for question in run.questions()}
@@ -53,7 +52,7 @@ class _ShownRun:
         self.stored = stored
         self.predictions = _Predictions(stored.path / PREDICTIONS_FILE)
         self.views = self._views() if self.predictions.strategies else [_View("answer", None, None)]
-        self.token_text = _token_text(stored.find(stored.recipe.tokenizer)) if stored.recipe.tokenizer else str
+        self.token_text = stored.token_text()
         self.head: Run = {
             "name": stored.recipe.name or stored.recipe.decoder,
             "views": [view.name for view in self.views],
@@ -65,9 +64,9 @@ class _ShownRun:
         return self.stored.questions()
 
     def _views(self) -> list["_View"]:
-        options = self.stored.recipe.decoder_options(str(self.stored.path))
-        pairs = product((one for one in self.predictions.strategies if one != LEARNED), selectable(options.fidelity))
-        by = Definition(options.fidelity, generator_weight=options.generator_weight)
+        options = self.stored.options
+        pairs = product((one for one in self.predictions.strategies if one != LEARNED), selectable(options["fidelity"]))
+        by = Definition(options["fidelity"], generator_weight=options["generator_weight"])
         learned = [_View(LEARNED, LEARNED, by)] if LEARNED in self.predictions.strategies else []
         named = (_View(f"{strategy} · {fidelity}", strategy, Definition(fidelity)) for strategy, fidelity in pairs)
         return [*named, *learned, _View(_UPPER_BOUND, None, None)]
@@ -180,28 +179,3 @@ def _selection(prediction: Prediction, view: _View, scores: Sequence[float | Non
     if strategy in ("ensemble", LEARNED):
         return {"by": "sum", "values": values, "keys": [vote_key(path, strategy, by) for path in paths]}
     return {"by": "lowest" if strategy == "ppl" else "highest", "values": values, "keys": None}
-
-
-def _token_text(base: Path) -> TokenText:
-    """A function from a token id to its text, by the tokenizer of a local checkpoint; if that is missing, to the id itself."""
-    path = _tokenizer_file(base)
-    if path is None:
-        return str
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(path))
-    decode: Callable[[int], str] = lru_cache(None)(lambda token_id: tokenizer.decode([token_id], skip_special_tokens=False))
-    return decode
-
-
-def _tokenizer_file(base: Path) -> Path | None:
-    if base.is_dir():
-        return found if (found := base / "tokenizer.json").exists() else None
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        cached = try_to_load_from_cache(str(base), "tokenizer.json")
-    except HFValidationError:  # a folder that no longer exists, and not a hub name
-        return None
-    return Path(cached) if isinstance(cached, str) else None

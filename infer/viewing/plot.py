@@ -45,7 +45,7 @@ def _metric(runs: Sequence[StoredRun]) -> str:
 
 def _named(runs: Sequence[StoredRun]) -> dict[str, StoredRun]:
     names = [run.recipe.name or run.recipe.decoder for run in runs]
-    return {name if names.count(name) == 1 else f"{name} ({run.path.name})": run for name, run in zip(names, runs, strict=True)}
+    return {name if names.count(name) == 1 else f"{name} ({run.path.resolve().name})": run for name, run in zip(names, runs, strict=True)}
 
 
 def _systems(runs: Sequence[StoredRun]) -> dict[str, tuple[StoredRun, str]]:
@@ -89,7 +89,7 @@ def _against_setting(
 
 
 def _max_depth(run: StoredRun) -> int | None:
-    return getattr(run.recipe.decoder_options(str(run.path)), "max_depth", None)
+    return run.options.get("max_depth")
 
 
 def _passages_per_query(run: StoredRun) -> int | None:

@@ -1,12 +1,11 @@
 """Arrange what a decoder did with one question as the tree that a page shows: from its paths if it has any, else from the trace."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from infer.evaluation.run_inputs import TokenText
 from refinery.contract.records import Step, Trajectory
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.reporting.pages.content import Node, Passages, step_node
-
-TokenText = Callable[[int], str]
 
 
 def prediction_tree(prediction: Prediction, passages: Passages, token_text: TokenText) -> list[Node]:
@@ -36,7 +35,7 @@ def _path_node(step: Step, scores: dict[str, float], passages: Passages, token_t
     node = step_node(step, passages, scores=scores)
     if step.action != "answer":
         node.setdefault("hits", [])
-    return node | _written(step.token_ids, step.logprobs, token_text)
+    return node | _written(step, token_text)
 
 
 def _scores(trace: Sequence[TraceStep]) -> dict[str, dict[str, float]]:
@@ -78,7 +77,7 @@ def _append(node: Node, child: Node) -> None:
 
 
 def _trace_node(step: TraceStep, passages: Passages, token_text: TokenText) -> Node:
-    node: Node = {"name": step.name, **_written(step.token_ids, step.logprobs, token_text)}
+    node: Node = {"name": step.name, **_written(step, token_text, step.role)}
     if step.text is not None:
         node["text"] = step.text.strip()
     if step.shortened:
@@ -91,8 +90,9 @@ def _trace_node(step: TraceStep, passages: Passages, token_text: TokenText) -> N
     return node
 
 
-def _written(token_ids: Sequence[int] | None, logprobs: Sequence[float] | None, token_text: TokenText) -> Node:
+def _written(step: Step | TraceStep, token_text: TokenText, role: str | None = None) -> Node:
     """Tokens with their log-probabilities, if the model gives them."""
-    if not logprobs or not token_ids:
+    if not step.logprobs or not step.token_ids:
         return {}
-    return {"tokens": [token_text(token_id) for token_id in token_ids], "logprobs": [round(logprob, 4) for logprob in logprobs]}
+    texts = [token_text(token_id, role) for token_id in step.token_ids]
+    return {"tokens": texts, "logprobs": [round(logprob, 4) for logprob in step.logprobs]}

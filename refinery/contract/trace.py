@@ -23,15 +23,16 @@ class FilledPrompt(Record):
 class TraceStep(Record):
     """One event: `name` says what happened, `depth` is the depth in the recursion or tree, `question` is what it was about.
 
-    `text` is the reply. `cut` is what the model wrote after its reply by continuing in the prompt's format. `token_ids` covers both, and
-    the `reasoning` that a reasoning model wrote first. `shortened` counts the passages that were cut to fit the model's context. `prompt`
-    is recorded if the recipe says so.
+    `text` is the reply, and `role` names the sub-model that wrote it, if it was not the recipe's own model. `cut` is what the model wrote
+    after its reply by continuing in the prompt's format. `token_ids` covers both, and the `reasoning` that a reasoning model wrote first.
+    `shortened` counts the passages that were cut to fit the model's context. `prompt` is recorded if the recipe says so.
     """
 
     name: str
     depth: int
     question: str
     text: str | None = None
+    role: str | None = None
     reasoning: str | None = None
     cut: str | None = None
     passages: list[ScoredPassage] | None = None

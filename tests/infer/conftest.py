@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from infer.evaluation.evaluate import evaluate, total_cost
+from infer.evaluation.run_inputs import keep_questions
 from infer.evaluation.scores import SCORES_FILE, score
 from infer.provenance import provenance
 from infer.recipe import InferRecipe
@@ -40,6 +41,7 @@ def stored_run(tmp_path):
         write_records(output / PREDICTIONS_FILE, predictions)
         rows = score(recipe.name or recipe.decoder, questions, predictions)
         write_records(output / SCORES_FILE, rows)
+        keep_questions(output.path, questions, predictions)
         output.write_metrics(
             {"results": evaluate(rows, predictions, seconds=7.0), "questions": len(questions)}
             | {"cost": total_cost(predictions, seconds=7.0)}

@@ -10,9 +10,10 @@ from infer.steps.selection import STRATEGIES, Definition, select
 from refinery.contract.records import Question, Step, Trajectory, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import RunDirError
+from refinery.questions.base import QUESTIONS_FILE
 
 QUESTIONS = [Question(id=f"q{number}", text=f"Who is {number}?", answers=["Torvel"]) for number in range(4)]
-FILES = (PREDICTIONS_FILE, SCORES_FILE, "metrics.json")
+FILES = (PREDICTIONS_FILE, SCORES_FILE, QUESTIONS_FILE, "metrics.json")
 
 
 def path(answer: str, *logprobs: float) -> Trajectory:
@@ -78,11 +79,11 @@ def test_another_selection_answers_and_rescoring_plainly_takes_it_back(tree_run)
 def test_new_gold_answers_are_scored_and_change_the_questions_hash(plain_run):
     before = json.loads((plain_run / "metrics.json").read_text())
     questions = [question.model_copy(update={"answers": ["Torvel", "Oslo"]}) for question in QUESTIONS]
-    write_records(plain_run.parent / "questions.jsonl", questions)
-    after = rescore(plain_run)
+    after = rescore(plain_run, questions=questions)
     assert (before["results"]["rag"]["all"]["em"], after["results"]["rag"]["all"]["em"]) == (50, 75)
     assert before["questions_hash"] != after["questions_hash"]
     assert before["cost"] == after["cost"]
+    assert rescore(plain_run) == after  # they were kept
 
 
 def test_a_question_without_a_stored_answer_counts_as_wrong(plain_run):
@@ -97,10 +98,9 @@ def test_trees_are_needed_for_another_selection(plain_run):
 
 @pytest.mark.parametrize("change", [{"id": "other"}, {"text": "Who was it?"}])
 def test_other_questions_than_those_answered_are_refused(plain_run, change):
-    write_records(plain_run.parent / "questions.jsonl", [QUESTIONS[0].model_copy(update=change), *QUESTIONS[1:]])
     before = contents(plain_run)
-    with pytest.raises(RunDirError, match="question 'q0' was answered, but it is no longer in the recipe's questions"):
-        rescore(plain_run)
+    with pytest.raises(RunDirError, match="question 'q0' was answered, but it is not among the questions, or has another text there"):
+        rescore(plain_run, questions=[QUESTIONS[0].model_copy(update=change), *QUESTIONS[1:]])
     assert contents(plain_run) == before
 
 

@@ -13,7 +13,7 @@ from infer.viewing.trace_tree import prediction_tree
 from refinery.cli import main
 from refinery.contract.records import Passage, Question, Reading, Step, Trajectory
 from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
-from refinery.errors import RecordError
+from refinery.questions.base import QUESTIONS_FILE
 from refinery.reporting.pages.content import Passages
 
 QUESTIONS = [Question(id=f"q{n}", text=f"Who is {n}?", answers=["Torvel"], supporting=["1"], type="rare") for n in range(12)]
@@ -28,6 +28,10 @@ def page(tmp_path, read_page):
         return read_page(tmp_path / "page.html")
 
     return write_and_read
+
+
+def by_id(token_id, role):
+    return str(token_id)
 
 
 def tree(question: Question, seed: int) -> Prediction:
@@ -138,11 +142,24 @@ def test_a_limit_is_said(page, stored_run):
     assert "first 5 of 12" in index["note"]
 
 
-def test_questions_that_are_gone_are_one_line(page, stored_run):
+def test_a_run_of_an_older_version_is_shown_with_the_questions_of_its_recipe(page, stored_run):
     run = stored_run("rag", QUESTIONS, ["Torvel"] * 12)
-    (run.parent / "questions.jsonl").unlink()
-    with pytest.raises(RecordError, match="cannot be read"):
-        page(run)
+    shown = page(run)
+    (run / QUESTIONS_FILE).unlink()
+    assert page(run) == shown
+
+
+def test_questions_that_an_older_version_did_not_keep_are_missed_in_one_line_and_can_be_given(page, stored_run, tmp_path, capsys):
+    run = stored_run("rag", QUESTIONS, ["Torvel"] * 12)
+    shown = page(run)
+    (run / QUESTIONS_FILE).unlink()
+    given = (run.parent / "questions.jsonl").rename(tmp_path / "moved.jsonl")
+    assert main(["view", str(run), "--output", str(tmp_path / "p.html")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{run}: has no {QUESTIONS_FILE}, because an older version made it" in line
+    assert f"{run.parent / 'questions.jsonl'}: cannot be read" in line
+    assert main(["rescore", str(run), "--questions", str(given)]) == 0
+    assert page(run) == shown
 
 
 def test_the_command_writes_a_page(stored_run, tmp_path, capsys):
@@ -159,7 +176,7 @@ def test_two_runs_are_not_printed(stored_run, capsys):
 
 def test_paths_share_their_steps_and_stay_whole():
     prediction = tree(QUESTIONS[0], 3)
-    nodes = prediction_tree(prediction, Passages(), str)
+    nodes = prediction_tree(prediction, Passages(), by_id)
 
     def walk(nodes, above=()):
         for node in nodes:
@@ -186,7 +203,7 @@ def test_a_sub_question_stands_below_the_question_that_names_it_though_others_ru
         note(1, "B?", "answer", "B"),
         note(0, "Q", "answer", "done"),
     ]
-    (root,) = prediction_tree(plain_trace(trace), Passages(), str)
+    (root,) = prediction_tree(plain_trace(trace), Passages(), by_id)
     assert [child.get("text") for child in root["children"]] == ["1. A?\n2. B?", "A?", "B?", "done"]
     below = {child["text"]: child["children"] for child in root["children"] if child["name"] == "sub-question"}
     assert [child["text"] for child in below["A?"]] == ["1. a?", "a?"]
@@ -203,7 +220,7 @@ def test_every_step_of_a_trace_is_shown_once(steps):
                 yield node["text"]
             yield from leaves(node.get("children", []))
 
-    assert sorted(leaves(prediction_tree(plain_trace(trace), Passages(), str))) == sorted(f"{n}" for n in range(len(steps)))
+    assert sorted(leaves(prediction_tree(plain_trace(trace), Passages(), by_id))) == sorted(f"{n}" for n in range(len(steps)))
 
 
 def plain_trace(trace: list[TraceStep]) -> Prediction:
@@ -212,10 +229,11 @@ def plain_trace(trace: list[TraceStep]) -> Prediction:
 
 
 @pytest.mark.parametrize("command", [["view", "--output", "page.html"], ["rescore"]], ids=lambda command: command[0])
-def test_a_run_is_looked_at_from_another_folder_and_without_its_checkpoint(stored_run, tmp_path, monkeypatch, capsys, command):
-    """It was started in `work`, by paths from there, with a checkpoint that is gone."""
+def test_a_run_of_an_older_version_is_looked_at_from_another_folder(stored_run, tmp_path, monkeypatch, capsys, command):
+    """It was started in `work`, by paths from there, with a checkpoint that is gone, and kept none of its inputs."""
     question = Question(id="a", text="Who made it?", answers=["Lyon"])
     run = stored_run("work/runs/demo", [question], ["Lyon"], llm={"base": "BASE"})
+    (run / QUESTIONS_FILE).unlink()
     record = run / "run.json"
     record.write_text(record.read_text().replace("BASE", "/gone/away/model").replace(f"{tmp_path / 'work'}/", ""))
     (tmp_path / "elsewhere").mkdir()

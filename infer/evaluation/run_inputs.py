@@ -1,0 +1,97 @@
+"""What a run keeps of its inputs, so that its folder can be read anywhere: its questions, and the texts of the tokens in its traces."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from refinery.contract.records import Question, Step, write_records
+from refinery.contract.tokenizer import Tokenizer
+from refinery.contract.trace import Prediction, TraceStep
+from refinery.errors import RunDirError
+from refinery.questions.base import QUESTIONS_FILE
+from refinery.runtime.run_dir import write_json
+
+TOKENS_FILE = "tokens.json"
+OWN_MODEL = "model"  # in place of a role: the recipe's model, which plays every role without a sub-model
+
+# A function from a token id, and the role of the sub-model that wrote it, if any, to the token's text.
+TokenText = Callable[[int, str | None], str]
+_TOKENS: TypeAdapter[dict[str, dict[int, str]]] = TypeAdapter(dict[str, dict[int, str]])
+
+
+def keep_questions(run: Path, questions: Iterable[Question], predictions: Iterable[Prediction | None]) -> None:
+    """Write the questions to the run's folder, each without its candidate passages that no search found.
+
+    Candidates can be ten times as long as their question. Those that were found say whether the questions belong to the corpus.
+    """
+    found = {passage.id for prediction in predictions if prediction for step in _steps(prediction) for passage in step.passages or ()}
+    write_records(run / QUESTIONS_FILE, (_with_found(question, found) for question in questions))
+
+
+def _with_found(question: Question, found: set[str]) -> Question:
+    if not question.passages:
+        return question
+    return question.model_copy(update={"passages": [passage for passage in question.passages if passage.id in found]})
+
+
+def keep_token_texts(run: Path, predictions: Iterable[Prediction], tokenizer_of: Callable[[str], Tokenizer]) -> None:
+    """Write the text of every token id in the traces, by the role of the model that wrote it. `tokenizer_of` is called with such a role."""
+    written: dict[str, set[int]] = {}
+    for prediction in predictions:
+        for step in _steps(prediction):
+            if step.token_ids:
+                written.setdefault(_role_of(step), set()).update(step.token_ids)
+    write_json(run / TOKENS_FILE, {role: _texts(token_ids, tokenizer_of(role)) for role, token_ids in sorted(written.items())})
+
+
+def _texts(token_ids: Iterable[int], tokenizer: Tokenizer) -> dict[int, str]:
+    return {token_id: tokenizer.decode([token_id], skip_special_tokens=False) for token_id in sorted(token_ids)}
+
+
+def _steps(prediction: Prediction) -> Iterator[TraceStep | Step]:
+    yield from prediction.trace
+    for path in prediction.paths:
+        yield from path.steps
+
+
+def _role_of(step: TraceStep | Step) -> str:
+    return (step.role if isinstance(step, TraceStep) else None) or OWN_MODEL
+
+
+def read_token_texts(run: Path) -> TokenText | None:
+    """The texts that a run has kept, or None for a run of a version that kept none. A token without a text is shown by its id."""
+    path = run / TOKENS_FILE
+    if not path.exists():
+        return None
+    try:
+        texts = _TOKENS.validate_json(path.read_bytes())
+    except ValidationError:
+        raise RunDirError(f"{path}: is damaged. Delete it to see tokens by their ids.") from None
+    return lambda token_id, role: texts.get(role or OWN_MODEL, {}).get(token_id, str(token_id))
+
+
+def text_by_tokenizer(base: Path | None) -> TokenText:
+    """For a run that has kept no texts: by the tokenizer of its local checkpoint; if that is missing, each token's id."""
+    path = _tokenizer_file(base) if base else None
+    if path is None:
+        return lambda token_id, role: str(token_id)
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    decode = cache(lambda token_id: tokenizer.decode([token_id], skip_special_tokens=False))
+    return lambda token_id, role: decode(token_id)
+
+
+def _tokenizer_file(base: Path) -> Path | None:
+    if base.is_dir():
+        return found if (found := base / "tokenizer.json").exists() else None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        cached = try_to_load_from_cache(str(base), "tokenizer.json")
+    except HFValidationError:  # a folder that no longer exists, and not a hub name
+        return None
+    return Path(cached) if isinstance(cached, str) else None
