@@ -1,15 +1,12 @@
 """Check whose knowledge a self-knowledge judge was trained on: RA-ISF labels what the answering model itself knows (App. A.1)."""
 
-import json
 import logging
-from pathlib import Path
-from typing import Any
 
 from infer.recipe import PipelineRecipe
 from refinery.hub.model_card import DATA_FILE
 from refinery.llms.build import ModelConfig
 from refinery.llms.weights.checkpoint import read_adapter_config
-from refinery.llms.weights.hub_files import small_files
+from refinery.llms.weights.hub_files import read_small_json
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +30,7 @@ def warn_of_another_models_labels(recipe: PipelineRecipe) -> None:
 
 def _labeled_models(path: str) -> set[str]:
     """The models that answered the questions when the labels were made; none if the checkpoint does not describe its data."""
-    file = Path(small_files(path)) / DATA_FILE
-    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    data = read_small_json(path, DATA_FILE) or {}
     models = [(made.get("made_by") or {}).get("models", {}) for made in data.get("files", [])]
     return {name for of in models for name in (of.get("target") or of.get("target_endpoint") or of.get("teacher") or [])}
 

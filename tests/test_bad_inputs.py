@@ -1,19 +1,24 @@
 """Every bad input gets one line that says where it is, which value it has and what to do, exit code 2, and leaves nothing behind."""
 
+import os
 import shlex
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from helpers.bad_inputs.data import DATA
+from helpers.bad_inputs.models import MODELS
 from helpers.bad_inputs.recipes import RECIPES
 from helpers.bad_inputs.world import BadInput, snapshot, write_file, write_world
 from helpers.scripted_server import scripted
 
 from refinery.cli import main
 
-ROWS = [*RECIPES, *DATA]
+PROJECT = Path(__file__).parents[1]
+ROWS = [*RECIPES, *DATA, *MODELS]
 
 
 @pytest.fixture
@@ -51,6 +56,17 @@ def test_a_bad_input_gets_one_line(row: BadInput, url, tmp_path, monkeypatch, ca
         assert _filled(said, url) in lines[0]
     after = snapshot(tmp_path)
     assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} == set(row.keeps)
+
+
+def test_a_hub_that_cannot_be_reached_is_told_without_retries(tmp_path):
+    write_world(tmp_path, "http://127.0.0.1:1/v1")
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    environment |= {"HF_ENDPOINT": "http://127.0.0.1:1", "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-m", "infer", "infer.yaml", "llm.base=nobody/absent"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 2
+    said = "there is no such folder, and the hub cannot be reached to fetch it. Check the name and the network."
+    assert done.stderr == f"error: nobody/absent: {said}\n"
 
 
 def test_the_names_of_the_rows_differ():

@@ -123,7 +123,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(recipe, tmp_path, capsys, valu
     ("values", "message"),
     [
         ({"retriever": {"passages": "absent.jsonl"}}, "absent.jsonl: cannot be read (No such file or directory)."),
-        ({"llm": {"base": "absent"}}, "absent: its tokenizer cannot be loaded ("),
+        ({"llm": {"base": "absent"}}, "absent: there is no such folder, and HF_HUB_OFFLINE is set"),
         ({"retriever": {"name": "bm52"}}, "no retriever 'bm52'. Did you mean 'bm25'?"),
     ],
 )

@@ -91,12 +91,13 @@ def config_of(base: str) -> Any:
     from transformers import AutoConfig
 
     from refinery.errors import CheckpointError
+    from refinery.llms.weights.hub_files import small_files
 
     if base in SHAPES:
         shape = dict(SHAPES[base])
         return AutoConfig.for_model(shape.pop("model_type"), **shape)
     try:
-        return AutoConfig.from_pretrained(base, trust_remote_code=False)
+        return AutoConfig.from_pretrained(small_files(base), trust_remote_code=False)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise CheckpointError(

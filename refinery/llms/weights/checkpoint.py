@@ -5,7 +5,6 @@ by one call: the base is resized first, which plain PEFT leaves to the caller (i
 read and no code from a repository is run.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,12 +24,13 @@ from refinery.llms.weights.families import (
     share_embedding,
     tell_true_tying,
 )
-from refinery.llms.weights.hub_files import small_files, split_revision
+from refinery.llms.weights.hub_files import read_small_json, small_files, split_revision
 
 if TYPE_CHECKING:
     from peft import LoraModel, PeftModel
     from transformers import PreTrainedModel
 
+_OF_TOKENIZERS = ("tokenizer*", "vocab*", "*.model")
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 
@@ -68,8 +68,11 @@ def load_base(
     `labels` are those of a classifier that is to be trained: its head is new where the checkpoint has none. `quantization` is a
     transformers quantization configuration.
     """
+    from safetensors import SafetensorError
     from transformers import AutoConfig
 
+    if read_small_json(path, "config.json") is None:
+        raise CheckpointError(f"{path}: has no config.json, so it is not a model. Name the folder that its config and weights are in.")
     tokenizer = load_tokenizer(path, chat_template)
     name, revision = split_revision(path)
     family = family or checkpoint_family(path)
@@ -77,11 +80,14 @@ def load_base(
     try:
         if family == "causal":
             check_decoder(AutoConfig.from_pretrained(name, revision=revision or "main", trust_remote_code=False), path=path)
+        _check_weights(path)
         model = auto_class(family).from_pretrained(name, quantization_config=quantization, **arguments, **label_arguments(labels))
     except CheckpointError:
         raise
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be loaded as a {family} model ({_first_line(error)}).") from None
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: its weights are damaged ({error}). Copy or download the checkpoint again.") from None
     _check_vocabulary(path, model, tokenizer)
     if family == "seq2seq":
         tell_true_tying(model)
@@ -97,6 +103,7 @@ def load_with_adapters(
     Raises CheckpointError when an adapter was not trained on such a base, or cannot share a batch with the others.
     """
     from peft import PeftModel
+    from safetensors import SafetensorError
 
     configs = {path: _adapter_config(path) for path in adapters.values()}
     if len(configs) > 1:
@@ -120,6 +127,8 @@ def load_with_adapters(
         except (RuntimeError, ValueError) as error:  # a weight of another shape, or a layer that the base does not have
             trained_on = configs[path]["base_model_name_or_path"]
             raise CheckpointError(f"{path}: does not fit {base} ({_first_line(error)}). It was trained on {trained_on}.") from None
+        except SafetensorError as error:
+            raise CheckpointError(f"{path}: its weights are damaged ({error}). Copy or download the adapter again.") from None
     for path in adapters.values():
         check_template(path, tokenizer)  # the last adapter's tokenizer serves all of them
     assert adapted is not None, "there is an adapter"
@@ -143,6 +152,8 @@ def load_tokenizer(path: str, chat_template: str = AUTO) -> Tokenizer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
+        if not any(any(Path(folder).glob(pattern)) for pattern in _OF_TOKENIZERS):
+            raise CheckpointError(f"{path}: has no tokenizer. Copy tokenizer.json and tokenizer_config.json into this folder.") from None
         raise CheckpointError(f"{path}: its tokenizer cannot be loaded ({_first_line(error)}).") from None
     check_manifest(folder, tokenizer)
     use_template(tokenizer, chat_template)
@@ -164,8 +175,12 @@ def check_template(path: str, tokenizer: Tokenizer) -> None:
 
 def read_adapter_config(path: str) -> dict[str, Any] | None:
     """The adapter's configuration, or None where `path` (a folder, or `owner/name[@revision]` on the hub) holds a whole model."""
-    file = Path(small_files(path)) / "adapter_config.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    return read_small_json(path, "adapter_config.json")
+
+
+def _check_weights(path: str) -> None:
+    if Path(path).is_dir() and not any(Path(path).glob("*.safetensors")):
+        raise CheckpointError(f"{path}: has no weights as safetensors, the only format that is read. Save the model with save_pretrained.")
 
 
 def _check_vocabulary(path: str, model: "PreTrainedModel", tokenizer: Tokenizer) -> None:
@@ -178,4 +193,5 @@ def _check_vocabulary(path: str, model: "PreTrainedModel", tokenizer: Tokenizer)
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+    lines = [line.strip() for line in str(error).strip().split("\n")]
+    return lines[1] if lines[0].endswith(":") and len(lines) > 1 else lines[0]

@@ -1,12 +1,10 @@
 """The three families of models, told apart by what a checkpoint says of itself: causal, seq2seq (T5) and classifier (an encoder)."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from refinery.llms.weights.embeddings import embeddings_of
-from refinery.llms.weights.hub_files import small_files
+from refinery.llms.weights.hub_files import read_small_json
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -18,10 +16,10 @@ _OF_TASK_TYPE: dict[str, FamilyName] = {"CAUSAL_LM": "causal", "SEQ_2_SEQ_LM": "
 
 def checkpoint_family(path: str) -> FamilyName:
     """The family of a whole checkpoint or of an adapter, from its configuration; a folder without one passes for causal."""
-    adapter = _read_json(path, "adapter_config.json")
+    adapter = read_small_json(path, "adapter_config.json")
     if adapter:
         return _OF_TASK_TYPE[adapter["task_type"]]
-    config = _read_json(path, "config.json")
+    config = read_small_json(path, "config.json") or {}
     if config.get("is_encoder_decoder"):
         return "seq2seq"
     return "classifier" if any("ForSequenceClassification" in name for name in config.get("architectures") or []) else "causal"
@@ -29,7 +27,7 @@ def checkpoint_family(path: str) -> FamilyName:
 
 def checkpoint_labels(path: str) -> list[str]:
     """The labels of a classifier, or of an adapter that was saved with its model's configuration."""
-    id2label = _read_json(path, "config.json").get("id2label", {})
+    id2label = (read_small_json(path, "config.json") or {}).get("id2label", {})
     return [id2label[key] for key in sorted(id2label, key=int)]
 
 
@@ -74,8 +72,3 @@ def share_embedding(model: Any) -> None:
     """
     if not model.config.tie_word_embeddings:
         model.encoder.embed_tokens = model.decoder.embed_tokens = model.shared
-
-
-def _read_json(path: str, name: str) -> dict[str, Any]:
-    file = Path(small_files(path)) / name
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

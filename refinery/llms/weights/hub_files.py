@@ -5,9 +5,12 @@ of a whole model are left to transformers, which knows their shards; everything 
 """
 
 import json
+import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from refinery.errors import CheckpointError
 from refinery.runtime.fingerprint import file_fingerprint, text_fingerprint
 
 # Everything but the weights of a whole model, which is what a manifest, a tokenizer or an adapter is read from.
@@ -23,8 +26,17 @@ def split_revision(path: str) -> tuple[str, str | None]:
 
 
 def small_files(path: str) -> str:
-    """The folder of a checkpoint's small files. A name that cannot be fetched is returned: the loader that reads it says what is wrong."""
+    """The folder of a checkpoint's small files. Raises CheckpointError for a name that is neither a folder nor can be fetched."""
     return path if Path(path).is_dir() else _fetched(path)
+
+
+def read_small_json(path: str, name: str) -> dict[str, Any] | None:
+    """The content of a checkpoint's file, or None without that file. Raises CheckpointError for a damaged one."""
+    file = Path(small_files(path)) / name
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: its {name} is not valid JSON ({error}). Copy or download the checkpoint again.") from None
 
 
 def checkpoint_revision(path: str) -> str | None:
@@ -66,5 +78,21 @@ def _fetched(path: str) -> str:
     name, revision = split_revision(path)
     try:
         return snapshot_download(name, revision=revision, allow_patterns=_SMALL)
-    except (OSError, ValueError):  # the client's errors for the network, the repository and its name are of these two kinds
-        return path
+    except (OSError, ValueError) as error:  # the client's errors for the network, the repository and its name are of these two kinds
+        raise CheckpointError(f"{path}: {_why_not_fetched(error, revision)}") from None
+
+
+def _why_not_fetched(error: Exception, revision: str | None) -> str:
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.HFValidationError):
+        return "there is no such folder, and it is not a hub name (owner/name). Check the path."
+    if isinstance(error, errors.GatedRepoError):
+        return "the hub asks you to accept this model's terms. Accept them on its page, then run `hf auth login`."
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "there is no such folder, and the hub has no such model that you may read. Check the name, or run `hf auth login`."
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"the model has no revision '{revision}'. Check the name after the @."
+    if os.environ.get("HF_HUB_OFFLINE"):
+        return "there is no such folder, and HF_HUB_OFFLINE is set, so it cannot be fetched. Check the name, or unset the variable."
+    return "there is no such folder, and the hub cannot be reached to fetch it. Check the name and the network."

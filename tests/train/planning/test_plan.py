@@ -197,5 +197,5 @@ def test_a_plan_refuses_what_a_run_would(values, tmp_path):
 
     with pytest.raises(RecipeError, match="train garbage without an error"):
         plan_lines(recipe, Launch(8, "zero3"))
-    with pytest.raises(CheckpointError, match="no configuration can be read"):
+    with pytest.raises(CheckpointError, match="there is no such folder"):
         plan_lines(TrainRecipe.model_validate(values | {"base": str(tmp_path / "absent")}), ONE)
