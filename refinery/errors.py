@@ -13,6 +13,10 @@ class RecordError(RefineryError, ValueError):
     """A data file or row that cannot be used."""
 
 
+class UnreadableDocumentError(RecordError):
+    """A document that cannot be read: broken, protected by a password, or without text."""
+
+
 class UnwritableError(RecordError):
     """A row whose trained text the tokenizer cannot write."""
 

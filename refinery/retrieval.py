@@ -24,7 +24,7 @@ def search(index: Index, query: list[str], *, k: int = 5, **changes: Any) -> lis
 def search(index: Index, query: str | list[str], *, k: int = 5, **changes: Any) -> list[Hit] | list[list[Hit]]:
     """The `k` best passages for a query with their scores, best first. A list of queries gives a list of results from one open index.
 
-    `index` is a folder that `refinery index` made, a file of passages or a folder of texts (indexed in memory by BM25), a retriever's
+    `index` is a folder that `refinery index` made, a file of passages or a folder of documents (indexed in memory by BM25), a retriever's
     recipe as a path or a dict, or an open retriever. `changes` override the recipe's keys:
 
         for hit in refinery.search("passages.jsonl", "films by Maria Torvel", k=3):

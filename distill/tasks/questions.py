@@ -20,6 +20,7 @@ from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Question, write_records
 from refinery.metrics.squad import token_f1
 from refinery.passages.corpus import corpus_hash
+from refinery.passages.settings import SplitSettings
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.base import read_passages
 from refinery.runtime.recipe import Recipe
@@ -93,7 +94,7 @@ def write_inputs(recipe: DistillRecipe, output: Path) -> None:
 
 def _passages(recipe: DistillRecipe, options: Options) -> Sequence[Passage]:
     if options.documents:
-        return read_passages(options.documents, words_per_passage=options.words_per_passage)
+        return read_passages(options.documents, SplitSettings(words_per_passage=options.words_per_passage))
     if recipe.retriever is None or recipe.retriever.passages is None:
         raise options.fault("documents", "task 'questions' needs passages to ask about. Set it, or retriever.passages.")
     return read_passages(recipe.retriever.passages)

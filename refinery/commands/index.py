@@ -6,13 +6,13 @@ from pathlib import Path
 from refinery.runtime.shipped import shipped
 
 GROUP = "Retrieval"
-HELP = "index passages on disk (from JSON Lines, Parquet, DPR's TSV or a folder of texts) for a retriever"
+HELP = "index passages on disk (from JSON Lines, Parquet, DPR's TSV or a folder of documents) for a retriever"
 BM25_RECIPE = shipped("recipes/retrieval/bm25.yaml")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("passages", type=Path, metavar="PASSAGES", help=".jsonl, .parquet, DPR's .tsv, or a folder of .txt and .md files")
+    parser.add_argument("passages", type=Path, metavar="PASSAGES", help=".jsonl, .parquet, DPR's .tsv, or a folder of documents")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the index, for retriever.index in a recipe")
     parser.add_argument("--retriever", type=Path, default=BM25_RECIPE, metavar="RECIPE", help="a retriever's recipe (default: BM25)")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of that recipe; use dots for nested keys")

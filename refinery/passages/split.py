@@ -1,32 +1,124 @@
-"""Cut a document's text into passages. Every reader of documents uses this, so an id always names the same passage."""
+"""Cut documents into passages. Everyone who reads documents uses this, so that an id always names the same passage."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise, takewhile
+
+from refinery.contract.records import Passage
+from refinery.passages.documents.base import Block, Document
+from refinery.passages.sections import sections
+from refinery.passages.settings import SplitSettings
+
+# A table or code of up to this many times `words_per_passage` stays whole. A longer one is cut between its lines.
+_MOST_PASSAGES_OF_A_WHOLE = 4
 
 
-def split_text(text: str, words_per_passage: int) -> Iterator[str]:
-    """Passages of at most `words_per_passage` words, each on one line.
+def split_document(document: Document, name: str, settings: SplitSettings) -> Iterator[Passage]:
+    """The passages of a document. `name` is its path in its folder, with which their ids begin.
 
-    Passages end at paragraph ends. A paragraph longer than a passage is cut between sentences, and only a sentence longer than a passage
-    is cut inside.
+    An id is `guide/setup.md:2`, or `guide/setup.md#install/linux:2` for the second passage of a section. A change in one document or
+    section leaves the ids of all others as they were.
     """
-    held: list[str] = []
-    num_words = 0
-    for part in _parts(text, words_per_passage):
-        length = len(part.split())
-        if held and num_words + length > words_per_passage:
-            yield " ".join(held)
-            held, num_words = [], 0
-        held.append(part)
-        num_words += length
+    file_title = re.sub(r"[_-]+", " ", name.rpartition("/")[2].rpartition(".")[0])
+    for section in sections(document, file_title):
+        for number, text in enumerate(split_blocks(section.blocks, settings), 1):
+            yield Passage(id=f"{name}{section.anchor}:{number}", title=section.title, text=text)
+
+
+def split_blocks(blocks: Iterable[Block], settings: SplitSettings) -> Iterator[str]:
+    """Passages of at most `words_per_passage` words, which end at paragraph ends.
+
+    A paragraph longer than a passage is cut between sentences, and only a sentence longer than a passage is cut inside. Tables and code
+    are not cut unless they are longer than four passages, and then between lines; each piece of a table begins with its first line.
+    """
+    held: list[_Piece] = []
+    for block in blocks:
+        for piece in _pieces(block, settings):
+            if held and _length(held) + piece.num_words > settings.words_per_passage:
+                yield _joined(held)
+                held = _repeated(held, settings.overlap_words)
+                if _length(held) + piece.num_words > settings.words_per_passage:
+                    held = []
+            held.append(piece)
     if held:
-        yield " ".join(held)
+        yield _joined(held)
 
 
-def _parts(text: str, words_per_passage: int) -> Iterator[str]:
-    """Paragraphs, the sentences of a paragraph that is too long, and the pieces of a sentence that is too long."""
-    for paragraph in re.split(r"\n\s*\n", text):
-        line = " ".join(paragraph.split())
-        for part in re.split(r"(?<=[.!?])\s+", line) if len(line.split()) > words_per_passage else [line]:
-            words = part.split()
-            yield from (" ".join(words[start : start + words_per_passage]) for start in range(0, len(words), words_per_passage))
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Text that is not cut any further. `begins` says whether its block begins with it."""
+
+    text: str
+    kind: str
+    num_words: int
+    begins: bool = True
+
+
+def _pieces(block: Block, settings: SplitSettings) -> Iterator[_Piece]:
+    if block.is_whole:
+        texts = _cut_lines(block, settings.words_per_passage)
+    else:
+        texts = _cut_sentences(block.text, settings.words_per_passage - settings.overlap_words)
+    for number, text in enumerate(texts):
+        if num_words := _count_words(text):
+            yield _Piece(text, block.kind, num_words, begins=block.is_whole or number == 0)
+
+
+def _cut_sentences(text: str, most_words: int) -> Iterator[str]:
+    """The text, its sentences if it is too long, and the pieces of a sentence that is too long."""
+    for part in re.split(r"(?<=[.!?])\s+", text) if len(text.split()) > most_words else [text]:
+        yield from _cut_words(part, most_words)
+
+
+def _cut_words(text: str, most_words: int) -> Iterator[str]:
+    words = text.split()
+    return (" ".join(words[start : start + most_words]) for start in range(0, len(words), most_words))
+
+
+def _cut_lines(block: Block, most_words: int) -> Iterator[str]:
+    """The block, or pieces of at most `most_words` if it is too long to stay whole."""
+    if _count_words(block.text) <= _MOST_PASSAGES_OF_A_WHOLE * most_words:
+        yield block.text
+        return
+    lines = block.text.split("\n")
+    header = lines[:1] if block.kind == "table" and _count_words(lines[0]) <= most_words // 2 else []
+    room = most_words - sum(map(_count_words, header))
+    held: list[str] = []
+    for line in chain.from_iterable(_cut_line(line, room) for line in lines[len(header) :]):
+        if held and sum(map(_count_words, held)) + _count_words(line) > room:
+            yield "\n".join(header + held)
+            held = []
+        held.append(line)
+    yield "\n".join(header + held)
+
+
+def _cut_line(line: str, most_words: int) -> Iterable[str]:
+    return [line] if _count_words(line) <= most_words else _cut_words(line, most_words)
+
+
+def _count_words(text: str) -> int:
+    """How many words a text has, without the bars between the cells of a table."""
+    return sum(word != "|" for word in text.split())
+
+
+def _length(pieces: Iterable[_Piece]) -> int:
+    return sum(piece.num_words for piece in pieces)
+
+
+def _joined(pieces: Sequence[_Piece]) -> str:
+    """The text of a passage. Paragraphs follow each other on one line; list items, tables and code have lines to themselves."""
+    text = pieces[0].text
+    for before, piece in pairwise(pieces):
+        on_one_line = not piece.begins or before.kind == piece.kind == "paragraph"
+        text += (" " if on_one_line else "\n") + piece.text
+    return text
+
+
+def _repeated(pieces: Sequence[_Piece], overlap_words: int) -> list[_Piece]:
+    """The end of a passage, with which the next one begins. Tables and code are not repeated."""
+    prose = list(takewhile(lambda piece: piece.kind in ("paragraph", "item"), reversed(pieces)))[::-1]
+    if not prose or not overlap_words:
+        return []
+    words = _joined(prose).split()[-overlap_words:]
+    return [_Piece(" ".join(words), "paragraph", len(words))]

@@ -24,6 +24,7 @@ from pydantic import Field, model_validator
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
+from refinery.passages.settings import DEFAULT_SETTINGS, SplitSettings
 from refinery.passages.sources import iter_passages
 from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import NoOptions, Recipe, options_type
@@ -59,7 +60,7 @@ class RetrieverConfig(Recipe):
     """The retriever and the corpus it searches."""
 
     name: str = Field(default="bm25", description="a file of refinery/retrievers, an entry point of that group, or a module of your own")
-    passages: Path | None = Field(default=None, description="JSON Lines, Parquet, DPR's TSV or a folder of texts, searched in memory")
+    passages: Path | None = Field(default=None, description="JSON Lines, Parquet, DPR's TSV or a folder of documents, searched in memory")
     index: Path | None = Field(default=None, description="a folder that `refinery index` made, instead of `passages`")
     options: dict[str, Any] = Field(default={}, description="the retriever's own options")
     cache: Path | None = Field(default=None, description="a file that stores searches between runs")
@@ -118,9 +119,9 @@ def _of_function(build: Callable[..., Any]) -> RetrieverPlugin:
 RETRIEVERS = PluginKind("retriever", "refinery.retrievers", RetrieverPlugin, "RETRIEVER", "build", ("config", "options"), _of_function)
 
 
-def read_passages(path: Path, *, words_per_passage: int = 100) -> Sequence[Passage]:
+def read_passages(path: Path, settings: SplitSettings = DEFAULT_SETTINGS) -> Sequence[Passage]:
     """Read a corpus into memory. Ids must be unique. Documents are cut as by `iter_passages`."""
-    passages = list(iter_passages(path, words_per_passage=words_per_passage))
+    passages = list(iter_passages(path, settings))
     if not passages:
         raise RecordError(f"{path}: has no rows. It should hold one Passage per line.")
     seen: set[str] = set()

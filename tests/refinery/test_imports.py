@@ -24,7 +24,7 @@ LIGHT_MODULES = [
     "refinery.retrievers.base",
 ]
 STAGE_RECIPES = ["distill.recipe", "train.recipe", "infer.recipe"]
-HEAVY = {"torch", "transformers", "datasets", "trl", "peft", "accelerate", "openai", "bm25s", "numpy"}
+HEAVY = {"torch", "transformers", "datasets", "trl", "peft", "accelerate", "openai", "bm25s", "numpy", "bs4", "lxml", "pypdf", "docx"}
 
 
 @pytest.mark.parametrize("module", [*LIGHT_MODULES, *STAGE_RECIPES])

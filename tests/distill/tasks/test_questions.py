@@ -186,7 +186,7 @@ def test_passages_that_are_there_already_are_not_written_again(tmp_path):
 
 def test_nothing_to_ask_about_is_an_error(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RecordError, match=r"empty: holds no text in files ending in \.md or \.txt"):
+    with pytest.raises(RecordError, match=r"empty: holds no documents"):
         list(rows(recipe(tmp_path, documents=str(tmp_path / "empty"))))
     with pytest.raises(RecipeError, match="options.documents: .* Set it, or retriever.passages"):
         list(rows(recipe(tmp_path)))

@@ -76,9 +76,15 @@ def test_a_parquet_file_with_bytes_that_are_no_text_is_named(tmp_path):
         list(iter_passages(tmp_path / "p.parquet"))
 
 
-def test_a_folder_without_documents_is_refused(tmp_path):
-    with pytest.raises(RecordError, match="holds no text in files ending in .md or .txt"):
-        list(iter_passages(tmp_path))
+def test_an_id_does_not_change_when_another_document_does(tmp_path):
+    (tmp_path / "b.md").write_text("# Lyon\nA city.\n## Rivers\nTwo of them.")
+    before = {passage.id: passage for passage in iter_passages(tmp_path)}
+    assert list(before) == ["b.md:1", "b.md#rivers:1"]
+    for name in ("a.txt", "b.txt", "b/c.md", "z.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("More text.")
+        after = [passage for passage in iter_passages(tmp_path) if passage.id in before]
+        assert after == list(before.values())
 
 
 def test_the_number_of_passages_is_estimated_from_a_beginning(tmp_path):
@@ -87,3 +93,9 @@ def test_the_number_of_passages_is_estimated_from_a_beginning(tmp_path):
     write_dpr(tmp_path / "p.tsv", [(row.id, row.text, row.title) for row in rows])
     for name in ("p.jsonl", "p.tsv"):
         assert estimate_count(tmp_path / name) == pytest.approx(len(rows), rel=0.1)
+
+
+def test_the_number_of_passages_of_documents_is_estimated_from_the_first(tmp_path):
+    for number in range(30):
+        (tmp_path / f"{number:02d}.txt").write_text("one two three four.\n\n" * 2_000)
+    assert estimate_count(tmp_path) == len(list(iter_passages(tmp_path))) == 30 * 80

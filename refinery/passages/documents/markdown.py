@@ -1,0 +1,104 @@
+"""Markdown as GitHub writes it: front matter, headings, lists, tables, code and footnotes. Link targets and markup are not text."""
+
+import html
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from refinery.passages.documents.base import Block, Document, Heading, paragraphs, table
+from refinery.passages.lines import decoded
+from refinery.text import one_line
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+_NOT_TEXT = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|</?[A-Za-z][^>]*>", re.DOTALL | re.IGNORECASE)
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_NESTING = 100  # of quotations and lists; what lies deeper is left out by the parser
+
+
+def read_markdown(content: bytes, path: Path) -> Document:
+    """The title is that of the front matter, of which nothing else is text. Raises RecordError for text that is not UTF-8."""
+    text = decoded(content, path)
+    tokens = _parser(front_matter=True).parse(text)
+    values = _mapping(tokens[0].content) if tokens and tokens[0].type == "front_matter" else {}
+    if values is None:  # two horizontal rules with text between them
+        tokens, values = _parser(front_matter=False).parse(text), {}
+    return Document(one_line(str(values.get("title") or "")) or None, _Elements(tokens).found)
+
+
+def _parser(*, front_matter: bool) -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.footnote import footnote_plugin
+    from mdit_py_plugins.front_matter import front_matter_plugin
+
+    parser = MarkdownIt("commonmark", {"maxNesting": _NESTING}).enable(["table", "strikethrough"]).use(footnote_plugin)
+    return parser.use(front_matter_plugin) if front_matter else parser
+
+
+def _mapping(front_matter: str) -> dict[Any, Any] | None:
+    """The values of front matter, or None when it is not front matter but text."""
+    try:
+        values = yaml.safe_load(front_matter)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+    return {} if values is None else values if isinstance(values, dict) else None
+
+
+class _Elements:
+    """Collects the elements that a sequence of tokens describes."""
+
+    def __init__(self, tokens: "Sequence[Token]") -> None:
+        self.found: list[Heading | Block] = []
+        self._marker = ""  # of a list item that has begun
+        self._rows: list[list[str]] = []
+        opened = ""  # the element that the next inline token fills
+        for token in tokens:
+            if token.type == "inline":
+                self._add_text(opened, _plain(token))
+            else:
+                opened = token.tag
+                self._add(token)
+
+    def _add_text(self, opened: str, text: str) -> None:
+        if opened in _HEADINGS:
+            self.found.append(Heading(int(opened[1]), text))
+        elif opened in ("th", "td"):
+            self._rows[-1].append(text)
+        elif text:
+            self.found.append(Block(self._marker + text, "item" if self._marker else "paragraph"))
+            self._marker = ""
+
+    def _add(self, token: "Token") -> None:
+        match token.type:
+            case "list_item_open":
+                self._marker = f"{token.info}{token.markup} " if token.info else "- "
+            case "fence" | "code_block":
+                self.found.append(Block(token.content.strip("\n"), "code"))
+            case "html_block":
+                self.found += paragraphs(html.unescape(_NOT_TEXT.sub(" ", token.content)))
+            case "tr_open":
+                self._rows.append([])
+            case "table_close":
+                self.found.append(table(self._rows))
+                self._rows = []
+            case "footnote_block_open":  # the parser moves footnotes to the end
+                self.found.append(Heading(2, "Footnotes"))
+
+
+def _plain(token: "Token") -> str:
+    """The words of a line, without its markup."""
+    parts = (" " if child.type in ("softbreak", "hardbreak") or _is_break(child) else _word(child) for child in token.children or [])
+    return one_line("".join(parts))
+
+
+def _is_break(child: "Token") -> bool:
+    return child.type == "html_inline" and child.content.lower().startswith("<br")
+
+
+def _word(child: "Token") -> str:
+    return child.content if child.type in ("text", "code_inline", "image") else ""

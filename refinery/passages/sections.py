@@ -1,0 +1,73 @@
+"""The sections of a document: what lies between two headings, with the title and the anchor that its passages carry."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from refinery.passages.documents.base import Block, Document, Heading
+
+_MOST_WORDS_OF_A_HEADING = 30  # a longer one is a paragraph: in Markdown, a rule right below a paragraph makes it a heading
+_LONGEST_SLUG = 60
+_BETWEEN = " › "
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Text under one heading. The anchor is empty before the first heading, and else unique in the document."""
+
+    title: str  # the document's, then the headings above, from the highest
+    anchor: str  # #section/subsection
+    blocks: list[Block] = field(default_factory=list)
+
+
+def sections(document: Document, name: str) -> Iterator[Section]:
+    """The sections that hold text, in their order. `name` is the title of a document that has none.
+
+    The only first-level heading of a document is its title, unless the document gives another. A section without text has no passages:
+    its heading is in the titles of the sections below it.
+    """
+    elements = [_heading_or_text(element) for element in document.elements]
+    title = document.title or _only_first_level(elements) or name
+    used: set[str] = set()
+    path: list[Heading] = []
+    section = Section(title, "")
+    for element in elements:
+        if isinstance(element, Block):
+            section.blocks.append(element)
+        elif path or not _is_title(element, title):
+            if section.blocks:
+                yield section
+            path = [*(above for above in path if above.level < element.level), element]
+            shown = path[1:] if _is_title(path[0], title) else path
+            section = Section(_BETWEEN.join((title, *(heading.text for heading in shown))), _anchor(path, used))
+    if section.blocks:
+        yield section
+
+
+def _heading_or_text(element: Heading | Block) -> Heading | Block:
+    if isinstance(element, Heading) and not 0 < len(element.text.split()) <= _MOST_WORDS_OF_A_HEADING:
+        return Block(element.text)
+    return element
+
+
+def _only_first_level(elements: Sequence[Heading | Block]) -> str | None:
+    first = [element.text for element in elements if isinstance(element, Heading) and element.level == 1]
+    return first[0] if len(first) == 1 else None
+
+
+def _is_title(heading: Heading, title: str) -> bool:
+    return heading.level == 1 and heading.text.casefold() == title.casefold()
+
+
+def _anchor(path: Sequence[Heading], used: set[str]) -> str:
+    anchor = unique = "#" + "/".join(_slug(heading.text) for heading in path)
+    number = 1
+    while unique in used:
+        number += 1
+        unique = f"{anchor}-{number}"
+    used.add(unique)
+    return unique
+
+
+def _slug(text: str) -> str:
+    return "-".join(re.findall(r"\w+", text.lower()))[:_LONGEST_SLUG].rstrip("-") or "section"

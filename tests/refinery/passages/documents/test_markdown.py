@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+
+from refinery.errors import RecordError
+from refinery.passages.documents.base import Block, Heading
+from refinery.passages.documents.markdown import read_markdown
+
+
+def read(text):
+    return read_markdown(text.encode(), Path("a.md"))
+
+
+def elements(text):
+    return read(text).elements
+
+
+def test_only_the_title_of_front_matter_is_read():
+    document = read("---\ntitle: Our  guide\ntags: [secret]\n---\nText.\n")
+    assert (document.title, document.elements) == ("Our guide", [Block("Text.")])
+    assert read("---\ntags: []\n---\nText.").title is None
+
+
+@pytest.mark.parametrize("between", ["Plain words.", "a: [", "2024-99-99"])
+def test_text_between_two_rules_is_no_front_matter(between):
+    document = read(f"---\n{between}\n\n---\nText.")
+    assert document.title is None
+    assert document.elements == [Block(between), Block("Text.")]
+
+
+def test_headings_paragraphs_and_markup():
+    text = "# The *guide*\n\nA [link](http://x.y), **bold**,\n`code`, ![a picture](x.png)  \nand a<br>break &amp; more.\n\n> Quoted."
+    assert elements(text) == [
+        Heading(1, "The guide"),
+        Block("A link, bold, code, a picture and a break & more."),
+        Block("Quoted."),
+    ]
+
+
+def test_lists_keep_their_marks():
+    text = "- one\n- two\n\n  more\n\n3. three\n   - four\n"
+    assert elements(text) == [
+        Block("- one", "item"),
+        Block("- two", "item"),
+        Block("more"),
+        Block("3. three", "item"),
+        Block("- four", "item"),
+    ]
+
+
+def test_tables_and_code_keep_their_lines():
+    text = "| a | b |\n|---|:-:|\n| 1 | *two* words |\n| 3 |\n\n```python\nif x:\n\n    # no heading\n```\n"
+    assert elements(text) == [Block("| a | b |\n| 1 | two words |\n| 3 |  |", "table"), Block("if x:\n\n    # no heading", "code")]
+
+
+def test_of_html_only_the_text_is_read():
+    text = '<!-- no -->\n<p align="center">Hello &amp;\n<b>welcome</b></p>\n\n<script>\nno()\n</script>\n\nText <em>here</em>.'
+    assert elements(text) == [Block("Hello & welcome"), Block("Text here.")]
+
+
+def test_footnotes_follow_under_a_heading_of_their_own():
+    assert elements("Text.[^1]\n\n[^1]: Lyon\n") == [Block("Text."), Heading(2, "Footnotes"), Block("Lyon")]
+
+
+def test_text_that_is_not_utf8_is_named_by_its_line():
+    with pytest.raises(RecordError, match=r"a\.md:2: not UTF-8 at byte 0 of the line"):
+        read_markdown(b"fine\n\xff", Path("a.md"))
