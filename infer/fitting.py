@@ -6,11 +6,13 @@ from typing import Any
 from refinery.contract.records import Passage
 from refinery.contract.segments import encode_text
 from refinery.contract.tokenizer import Tokenizer
+from refinery.llms.base import LLM
 from refinery.prompts.render import Prompt
 
 # No tokenizer has longer tokens, so text beyond this many characters per token can be cut without encoding it.
 _CHARACTERS_PER_TOKEN = 64
 _TITLE_TOKENS = 32
+_UNKNOWN_CONTEXT_CHARACTERS = 36_000
 # "Title:", "Text:" and two line ends take tokens too; eight is a safe upper bound.
 _TOKENS_BESIDE = 8
 
@@ -27,6 +29,12 @@ def fit_text(text: str, token_budget: int, tokenizer: Tokenizer) -> str:
     if len(token_ids) <= token_budget:
         return beginning
     return valid_text(tokenizer.decode(token_ids[:token_budget], skip_special_tokens=False)).rstrip("\N{REPLACEMENT CHARACTER}")
+
+
+def fit_part(text: str, llm: LLM, part: int) -> str:
+    """The beginning of a text that takes at most 1/`part` of the model's context."""
+    text, limit = valid_text(text), llm.context_limit
+    return text[: _UNKNOWN_CONTEXT_CHARACTERS // part] if limit is None else fit_text(text, limit // part, llm.token_counter)
 
 
 def fit_passages(passages: Sequence[Passage], token_budget: int, tokenizer: Tokenizer) -> list[Passage]:

@@ -1,6 +1,7 @@
 """What is loaded to answer questions: a decoder, its models and its retriever."""
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 from infer.decoders.base import find_decoder
@@ -15,7 +16,7 @@ from refinery.contract.choices import choice_question
 from refinery.contract.control_tokens import check_manifest
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
-from refinery.contract.trace import Prediction
+from refinery.contract.trace import Prediction, TraceStep
 from refinery.llms.base import LLM, Need, ServedLLM
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import Retriever
@@ -93,13 +94,16 @@ class Pipeline:
         ]
         return own.union(*played)
 
-    async def answer(self, question: Question) -> Prediction:
+    async def answer(self, question: Question, *, on_step: Callable[[TraceStep], None] | None = None) -> Prediction:
         """Decode one question with its choices; one with a history is reworded first, so that it can be understood alone.
 
-        Raises the errors of `refinery.errors`, and whatever a third-party decoder raises.
+        `on_step` is called with each step of the trace as it happens. Raises the errors of `refinery.errors`, and whatever a third-party
+        decoder raises.
         """
         async with self._in_flight:
-            return await self._decode(self.session(question), question)
+            session = self.session(question)
+            session.on_step = on_step
+            return await self._decode(session, question)
 
     async def outcome(self, question: Question) -> Prediction:
         """Like `answer`, but an error that affects only this question is recorded in `failed`. Errors that affect all are raised."""

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -44,6 +44,7 @@ class Session:
     trace: list[TraceStep] = field(default_factory=list)
     searches: SearchHealth = field(default_factory=SearchHealth)  # shared by all questions
     failed: str | None = None
+    on_step: Callable[[TraceStep], None] | None = None  # called with each step when it is recorded
 
     def context(self, prompt: str | Sequence[Segment]) -> Context:
         """A new context whose cost is added to this question's."""
@@ -133,6 +134,8 @@ class Session:
             [ScoredPassage(**h.passage.model_dump(), retrieval_score=h.retrieval_score) for h in passages] if passages is not None else None
         )
         self.trace.append(TraceStep(name=name, depth=depth, question=question, passages=found, **values))
+        if self.on_step:
+            self.on_step(self.trace[-1])
 
     def ended_by(self, fault: str) -> Prediction:
         """The prediction of a question that ended without an answer, for the reason at the beginning of `fault`."""

@@ -21,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 chooses a free one (default: 8000)")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the key clients must send")
     parser.add_argument("--timeout-seconds", type=float, default=600.0, help="time limit for one question (default: 600)")
+    parser.add_argument("--sources", action="store_true", help="list the passages that were read under each answer")
+    parser.add_argument("--no-steps", action="store_true", help="do not stream what the decoder does as reasoning")
+    parser.add_argument("--no-housekeeping", action="store_true", help="search what chat interfaces ask for titles, tags and follow-ups")
     parser.add_argument(
         "--cors",
         action="append",
@@ -40,10 +43,17 @@ def run(arguments: argparse.Namespace) -> None:
     paths = [arguments.recipe, *(argument for argument in arguments.more if argument not in overrides)]
     recipes = [load_pipeline_recipe(enter_project(path), overrides) for path in paths]
     try:
-        from infer.serving.serve import ServeOptions, serve
+        from infer.serving.serve import serve
+        from infer.serving.service import ServeOptions
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise RecipeError(f"serving needs {error.name}. Install it: pip install 'rag-refinery[serve]'") from None
-    options = ServeOptions(arguments.timeout_seconds, tuple(arguments.cors))
+    options = ServeOptions(
+        timeout_seconds=arguments.timeout_seconds,
+        steps=not arguments.no_steps,
+        sources=arguments.sources,
+        housekeeping=not arguments.no_housekeeping,
+        origins=tuple(arguments.cors),
+    )
     serve(recipes, options, host=arguments.host, port=arguments.port, api_key_env=arguments.api_key_env)

@@ -25,7 +25,7 @@ def efficiency(predictions: Sequence[Prediction | None], *, tokenizer: Tokenizer
     if not answered:
         return {"iterations": 0.0, "passages_per_iteration": 0.0, "passages_per_call": 0.0, "knowledge_tokens": 0.0}
     iterations = [1 + max((step.depth for step in prediction.trace), default=0) for prediction in answered]
-    passages = [len(_read(prediction)) for prediction in answered]
+    passages = [len(passages_read(prediction)) for prediction in answered]
     calls = [max(prediction.cost.calls, 1) for prediction in answered]
     count_tokens = _counter(tokenizer)
     tokens = [sum(map(count_tokens, _texts(prediction))) for prediction in answered]
@@ -43,13 +43,14 @@ def _counter(tokenizer: Tokenizer | None) -> Callable[[str], int]:
     return lambda text: len(encode_text(text, tokenizer))
 
 
-def _read(prediction: Prediction) -> list[ScoredPassage]:
+def passages_read(prediction: Prediction) -> list[ScoredPassage]:
+    """The passages that the model was shown, in order and with repetitions: those that passed a filter, if the method has one."""
     filters = any(step.name == "filter" for step in prediction.trace)
     return _passages(prediction, "filter" if filters else "retrieve")
 
 
 def _texts(prediction: Prediction) -> list[str]:
-    read = [*_read(prediction), *_passages(prediction, "condensed")]
+    read = [*passages_read(prediction), *_passages(prediction, "condensed")]
     return [text for passage in read for text in (passage.title, passage.text)]
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from infer.serving.sources import without_sources
 from refinery.llms.thinking import split_thinking
 
 _REASONING, _END = '<details type="reasoning"', "</details>"  # how Open WebUI keeps a reply's reasoning beside its text
@@ -40,7 +41,8 @@ class Message(BaseModel):
 def history_of(messages: Sequence[Message]) -> list[str] | None:
     """Earlier messages as `Question.history` holds them: turns that alternate, the user's first. System instructions are not turns.
 
-    A user's message without a reply is followed by an empty one, and replies that follow each other become one.
+    A user's message without a reply is followed by an empty one, and replies that follow each other become one. A reply is read without
+    the reasoning and the sources that were shown with it.
     """
     turns: list[str] = []
     for message in messages:
@@ -48,7 +50,7 @@ def history_of(messages: Sequence[Message]) -> list[str] | None:
         if message.role == "user":
             turns += [message.text] if is_users_turn else ["", message.text]
         elif message.role == "assistant" and turns:
-            said = _without_reasoning(message.text)
+            said = without_sources(_without_reasoning(message.text))
             turns[-1:] = [f"{turns[-1]}\n{said}".strip()] if is_users_turn else [turns[-1], said]
     return [*turns, ""] if len(turns) % 2 else turns or None
 

@@ -4,18 +4,29 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from infer.fitting import fit_text
 from infer.serving.errors import ApiError
 from infer.serving.request import ChatBody
+from infer.serving.sources import sources
+from infer.serving.steps import step_line
 from refinery.contract.tokenizer import Tokenizer
-from refinery.contract.trace import Prediction
+from refinery.contract.trace import Prediction, TraceStep
 
 
-def completion(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """The whole reply. Its extension `refinery` holds trace, paths, selections and cost; `tokenizer` applies the client's token limit."""
-    content, finish_reason = _content(request, prediction, tokenizer)
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a client gets of an answer: with its sources or without; `tokenizer` counts the tokens of the client's limit."""
+
+    tokenizer: Tokenizer | None
+    with_sources: bool
+
+
+def completion(request: ChatBody, prediction: Prediction, shown: Shown) -> dict[str, Any]:
+    """The whole reply. Its extension `refinery` holds trace, paths, selections and cost."""
+    content, finish_reason = _content(request, prediction, shown)
     message = {"role": "assistant", "content": content, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
     return _head(request, prediction.question_id, "chat.completion") | {
@@ -30,10 +41,15 @@ def opening_chunk(request: ChatBody, completion_id: str) -> str:
     return _event(_chunk(request, completion_id, {"role": "assistant", "content": ""}))
 
 
-def closing_chunks(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> Iterator[str]:
+def step_chunk(request: ChatBody, completion_id: str, step: TraceStep) -> str:
+    """An event that tells a step; interfaces show `reasoning_content` apart from the answer."""
+    return _event(_chunk(request, completion_id, {"reasoning_content": step_line(step)}))
+
+
+def closing_chunks(request: ChatBody, prediction: Prediction, shown: Shown) -> Iterator[str]:
     """The events that end a stream: the answer, which a decoder has only at its end, the extension, and usage if requested."""
     completion_id = prediction.question_id
-    content, finish_reason = _content(request, prediction, tokenizer)
+    content, finish_reason = _content(request, prediction, shown)
     yield _event(_chunk(request, completion_id, {"content": content}))
     yield _event(_chunk(request, completion_id, {}, finish_reason=finish_reason) | {"refinery": _extension(request, prediction)})
     if request.stream_options and request.stream_options.include_usage:
@@ -46,17 +62,20 @@ def error_event(error: ApiError) -> str:
     return _event(error.body)
 
 
-def _content(request: ChatBody, prediction: Prediction, tokenizer: Tokenizer | None) -> tuple[str, Literal["stop", "length"]]:
-    """The answer, cut to the client's limit, and whether it was cut. Without a tokenizer a word counts as a token."""
-    answer, limit = prediction.answer, request.limit
+def _content(request: ChatBody, prediction: Prediction, shown: Shown) -> tuple[str, Literal["stop", "length"]]:
+    """The answer, cut to the client's limit, with its sources below if they are wanted; and whether it was cut."""
+    answer = _cut(prediction.answer, request.limit, shown.tokenizer)
+    return answer + (sources(prediction) if shown.with_sources else ""), "stop" if answer == prediction.answer else "length"
+
+
+def _cut(answer: str, limit: int | None, tokenizer: Tokenizer | None) -> str:
+    """The answer's first `limit` tokens. Without a tokenizer a word counts as a token."""
     if limit is None:
-        return answer, "stop"
+        return answer
     if tokenizer is not None:
-        kept = fit_text(answer, limit, tokenizer)
-    else:
-        ends = [word.end() for word in re.finditer(r"\S+", answer)]
-        kept = answer if len(ends) <= limit else answer[: ends[limit - 1]]
-    return kept, "stop" if kept == answer else "length"
+        return fit_text(answer, limit, tokenizer)
+    ends = [word.end() for word in re.finditer(r"\S+", answer)]
+    return answer if len(ends) <= limit else answer[: ends[limit - 1]]
 
 
 def _head(request: ChatBody, completion_id: str, kind: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infer.serving.errors import ApiError
+from infer.serving.housekeeping import task_of
 from infer.serving.messages import Message, history_of
 from refinery.contract.records import Question
 
@@ -82,5 +83,5 @@ def _check_last(messages: list[Message]) -> None:
     if last.role == "user" and last.unreadable:
         fault = f"messages: the last one holds a part of type '{last.unreadable[:40]}', and a decoder reads only text. Ask without it."
         raise ApiError(400, fault, parameter=f"messages.{len(messages) - 1}.content")
-    if last.role != "user" or not last.text.strip():
+    if not (last.role == "user" or task_of(messages)) or not last.text.strip():
         raise ApiError(400, "messages: the last one is the question, so it must be from the user and not blank.", parameter="messages")

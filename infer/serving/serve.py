@@ -4,7 +4,6 @@ import contextlib
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 import uvicorn
 from starlette.applications import Starlette
@@ -16,20 +15,12 @@ from infer.parts import Parts
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.errors import HANDLERS
-from infer.serving.service import Service, model_name
+from infer.serving.service import ServeOptions, Service, model_name
 from refinery.errors import RecipeError
 from refinery.runtime.serving import Guard, check_origins, listen, url_of
 from refinery.text import printable
 
 _SHUTDOWN_SECONDS = 30
-
-
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """How a server treats its clients. `origins` are the sites whose pages may ask from a browser; `*` is any."""
-
-    timeout_seconds: float = 600.0
-    origins: tuple[str, ...] = ()
 
 
 def serve(recipes: Sequence[PipelineRecipe], options: ServeOptions, *, host: str, port: int, api_key_env: str | None) -> None:
@@ -55,7 +46,7 @@ def serve(recipes: Sequence[PipelineRecipe], options: ServeOptions, *, host: str
 
 def build_app(pipelines: Sequence[Pipeline], options: ServeOptions, *, guard: Guard | None = None) -> Starlette:
     """The ASGI application for loaded pipelines whose names differ; without a guard, anyone may send requests."""
-    service = Service(pipelines, guard or Guard(), options.timeout_seconds)
+    service = Service(pipelines, guard or Guard(), options)
     routes = [
         Route("/health", service.health),
         Route("/v1/models", service.models),

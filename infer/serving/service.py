@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -12,17 +13,34 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.errors import ApiError
-from infer.serving.reply import closing_chunks, completion, error_event, opening_chunk
+from infer.serving.housekeeping import housekeep, task_of
+from infer.serving.reply import Shown, completion
 from infer.serving.request import ChatBody, parse_body
+from infer.serving.stream import events
+from refinery.contract.chat_template import has_template
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
-from refinery.contract.trace import Prediction
+from refinery.contract.trace import Prediction, TraceStep
 from refinery.errors import RecordError, RefineryError
 from refinery.runtime.serving import Guard, read_json_body
 
 _log = logging.getLogger(__name__)
 _MOST_BODY_BYTES = 1 << 20
-_KEEP_ALIVE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a server treats its clients.
+
+    `steps` streams what the decoder does as reasoning, `sources` lists the passages under the answer, and `housekeeping` recognizes titles,
+    tags and follow-ups, which are not searched. `origins` are the sites whose pages may ask from a browser; `*` is any.
+    """
+
+    timeout_seconds: float = 600.0
+    steps: bool = True
+    sources: bool = False
+    housekeeping: bool = True
+    origins: tuple[str, ...] = ()
 
 
 def model_name(recipe: PipelineRecipe) -> str:
@@ -58,6 +76,11 @@ class _Served:
         """The tokenizer of the served model, or None if only its endpoint has one."""
         return self.pipeline.llm.tokenizer if self.pipeline.recipe.tokenizer else None
 
+    @property
+    def chats(self) -> bool:
+        """Whether the model was trained to follow instructions: it has a chat template, or is a chat endpoint."""
+        return self.tokenizer is None or has_template(self.tokenizer)
+
     def begin(self) -> None:
         """Count a question. Raises ApiError (429) if there are as many as the recipe allows."""
         if self.in_flight >= self.pipeline.recipe.questions_in_flight:
@@ -74,8 +97,8 @@ class _Served:
 class Service:
     """The request handlers, for decoders whose names differ."""
 
-    def __init__(self, pipelines: Sequence[Pipeline], guard: Guard, timeout_seconds: float) -> None:
-        self._guard, self._timeout_seconds = guard, timeout_seconds
+    def __init__(self, pipelines: Sequence[Pipeline], guard: Guard, options: ServeOptions) -> None:
+        self._guard, self._options = guard, options
         self._served = {served.name: served for served in map(_Served, pipelines)}
         self._started = time.monotonic()
 
@@ -99,21 +122,27 @@ class Service:
         """Answer the last message in the context of its conversation."""
         self._guard.check(request.headers)
         body = parse_body(await read_json_body(request.headers, request.stream(), most_bytes=_MOST_BODY_BYTES))
-        served = self._named(body.model)
+        served, question = self._named(body.model), body.question
+        steps: asyncio.Queue[TraceStep | None] = asyncio.Queue()
         served.begin()
-        question = body.question
-        answering = asyncio.ensure_future(self._answer(served, question))
+        answering = asyncio.ensure_future(self._answer(served, body, question, steps))
         answering.add_done_callback(served.end)
+        answering.add_done_callback(lambda _: steps.put_nowait(None))
+        shown = Shown(tokenizer=served.tokenizer, with_sources=self._options.sources)
         if body.stream:
-            return StreamingResponse(_events(body, question.id, answering, served.tokenizer), media_type="text/event-stream")
-        return JSONResponse(completion(body, await _unless_gone(request, answering), served.tokenizer))
+            return StreamingResponse(events(body, question.id, answering, steps, shown), media_type="text/event-stream")
+        return JSONResponse(completion(body, await _unless_gone(request, answering), shown))
 
-    async def _answer(self, served: _Served, question: Question) -> Prediction:
+    async def _answer(self, served: _Served, body: ChatBody, question: Question, steps: "asyncio.Queue[TraceStep | None]") -> Prediction:
+        """The prediction, whose steps are put into the queue as they happen. Raises ApiError."""
+        pipeline, task = served.pipeline, task_of(body.messages) if self._options.housekeeping else None
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return await served.pipeline.answer(question)
+            async with asyncio.timeout(self._options.timeout_seconds):
+                if task is not None:
+                    return await housekeep(task, body.messages, pipeline.session(question), chats=served.chats, limit=body.limit)
+                return await pipeline.answer(question, on_step=steps.put_nowait if self._options.steps else None)
         except TimeoutError:
-            raise ApiError(504, f"no answer within {self._timeout_seconds:g} seconds", code="timeout") from None
+            raise ApiError(504, f"no answer within {self._options.timeout_seconds:g} seconds", code="timeout") from None
         except RecordError as error:  # the question lacks something that the retriever or decoder needs
             raise ApiError(400, str(error)) from None
         except RefineryError as error:
@@ -129,22 +158,6 @@ class Service:
             names = " or ".join(f"'{name}'" for name in self._served)
             raise ApiError(404, f"there is no model '{name}' here. Use {names}.", code="model_not_found", parameter="model")
         return self._served[name]
-
-
-async def _events(
-    body: ChatBody, completion_id: str, answering: "asyncio.Future[Prediction]", tokenizer: Tokenizer | None
-) -> AsyncIterator[str]:
-    """The stream; until the answer is there, a comment every few seconds keeps the connection open."""
-    try:
-        yield opening_chunk(body, completion_id)
-        while not (await asyncio.wait([answering], timeout=_KEEP_ALIVE_SECONDS))[0]:
-            yield ": thinking\n\n"
-        for event in closing_chunks(body, answering.result(), tokenizer):
-            yield event
-    except ApiError as error:
-        yield error_event(error)
-    finally:
-        answering.cancel()
 
 
 async def _unless_gone(request: Request, answering: "asyncio.Future[Prediction]") -> Prediction:

@@ -7,11 +7,15 @@ from typing import Any
 
 import yaml
 
+from refinery.text import one_line, printable
+
 # The licenses of common questions, passages and models that the hub knows by name. Any other is given as `license_name`.
 _HUB_LICENCES = {
     *("apache-2.0", "mit", "bsd-3-clause", "cc0-1.0", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0"),
     *("cc-by-nc-4.0", "cc-by-nc-sa-4.0", "gfdl", "odc-by", "odbl", "pddl", "unknown", "llama2", "llama3", "llama3.1", "llama3.2", "gemma"),
 }
+
+_SYNTAX = re.compile(r"[\\`*_\[\]~|$!#]")
 
 
 def front_matter(values: dict[str, Any]) -> list[str]:
@@ -39,6 +43,11 @@ def table_block(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]
 def plain(text: str) -> str:
     """Text that Markdown shows literally, without tags or escapes."""
     return text.replace("\\", "\\\\").replace("<", "&lt;")
+
+
+def escaped(text: str) -> str:
+    """Outside text as one line that Markdown shows literally: no tag, link, image, emphasis or formula, and no control character."""
+    return _SYNTAX.sub(r"\\\g<0>", printable(one_line(text)).replace("&", "&amp;").replace("<", "&lt;"))
 
 
 def json_block(values: object) -> list[str]:

@@ -11,7 +11,8 @@ from helpers.chat_client import KEY, PASSAGES
 
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
-from infer.serving.serve import ServeOptions, build_app
+from infer.serving.serve import build_app
+from infer.serving.service import ServeOptions
 from refinery.contract.records import write_records
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.bm25 import Bm25

@@ -37,16 +37,17 @@ def test_an_answer_comes_with_its_trace_and_what_it_cost(pipeline, served):
 
 def test_a_stream_opens_at_once_and_ends_with_trace_and_usage(pipeline, served):
     chunks = list(ask(served(pipeline), stream=True, stream_options={"include_usage": True}))
-    assert [chunk.choices[0].delta.content for chunk in chunks[:-1]] == ["", "Cleo Marn", None]
+    *spoken, end, usage = chunks
+    assert [chunk.choices[0].delta.content for chunk in spoken] == ["", None, None, "Cleo Marn"]
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert chunks[2].choices[0].finish_reason == "stop"
-    assert chunks[2].refinery["trace"][0]["name"] == "retrieve"
-    assert (chunks[3].choices, chunks[3].usage.total_tokens) == ([], chunks[3].usage.prompt_tokens + chunks[3].usage.completion_tokens)
+    assert (end.choices[0].delta.content, end.choices[0].finish_reason) == (None, "stop")
+    assert end.refinery["trace"][0]["name"] == "retrieve"
+    assert (usage.choices, usage.usage.total_tokens) == ([], usage.usage.prompt_tokens + usage.usage.completion_tokens)
     assert len({chunk.id for chunk in chunks}) == 1
 
 
 def test_a_long_silence_is_filled_so_that_the_stream_stays_open(pipeline, served, monkeypatch):
-    monkeypatch.setattr("infer.serving.service._KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr("infer.serving.stream._KEEP_ALIVE_SECONDS", 0.01)
     pipeline.decoder = slow_decoder(lambda question, session: asyncio.sleep(0.1))
     with served(pipeline).chat.completions.with_streaming_response.create(
         model="rag", messages=[{"role": "user", "content": "Who?"}], stream=True

@@ -1,0 +1,102 @@
+"""Recognize what a chat interface asks for itself: a title, tags, follow-ups. It is about the chat, so it is not searched.
+
+The openings are those of the interfaces' own English prompts. A request whose prompt was changed or translated is answered as a question.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infer.serving.messages import Message
+from infer.session import Session
+from infer.steps.reasoning import reason
+from infer.steps.standalone import fit_part
+from refinery.contract.trace import Prediction
+from refinery.prompts.render import render_prompt
+from refinery.text import one_line
+
+STEP = "housekeeping"
+_INSTRUCTS = ("system", "developer")
+_MOST_TOKENS, _TITLE_WORDS, _TITLE_CHARACTERS = 512, 8, 60
+_MOST_TURNS = 8
+# Parts of the model's context: for an interface's instructions, for each turn, for the last message and for the reply.
+_INSTRUCTIONS, _TURN, _LAST_MESSAGE, _REPLY = 6, 48, 3, 4
+_NEW_CHAT = "New chat"
+# The first question in a prompt that quotes the conversation.
+_QUOTED = re.compile(r'^(?:(?:USER|User|user|User message): *|```\n)"?(.+?)"?$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A request of an interface: how its prompt begins, the reply of a model that does not chat, and a text that must follow the opening.
+
+    `{title}` in the reply is the beginning of the chat's first question, as a JSON string if the reply is JSON.
+    """
+
+    opening: str
+    reply: str = "{title}"
+    quotes: str = ""
+
+
+_OPEN_WEBUI = {
+    "Generate a concise, 3-5 word title": '{"title": {title}}',
+    "Generate 1-3 broad tags": '{"tags": ["General"]}',
+    "Suggest 3-5 relevant follow-up": '{"follow_ups": []}',
+    "You are an autocompletion system.": '{"text": ""}',
+    "Analyze the chat history to determine the necessity of generating search queries": '{"queries": []}',
+}
+_LAST = (
+    *(Task(f"### Task:\n{opening}", reply, "<chat_history>") for opening, reply in _OPEN_WEBUI.items()),
+    Task("Create a concise, 3-5 word phrase as a header for the following query"),  # Open WebUI before 0.5
+    Task("Provide a concise, 5-word-or-less title for the conversation"),  # LibreChat
+    Task("Please generate a four to five word title summarizing our conversation"),  # NextChat
+    Task("Summarize the discussion briefly in 200 words or less to use as a prompt for future context."),  # NextChat
+    Task("Based on the chat history, give this conversation a name."),  # Chatbox
+)
+_FIRST = (
+    Task("You are a chat thread titling assistant."),  # HuggingChat
+    Task("You are a summarization AI. You'll never answer a user's question directly"),  # HuggingChat before 2025
+    Task("You are a professional conversation summarizer. Generate a concise title"),  # LobeChat
+    Task("You are an assistant skilled in conversation. You need to summarize the user's conversation into a title"),  # Cherry Studio
+)
+
+
+def task_of(messages: Sequence[Message]) -> Task | None:
+    """The task that the last message gives, or that a system message before everything else does; None for a question."""
+    first, last = messages[0], messages[-1]
+    given = [(task, last) for task in _LAST]
+    given += [(task, first) for task in _FIRST] if first.role in _INSTRUCTS else []
+    return next((task for task, message in given if _gives(message.text.strip(), task)), None)
+
+
+def _gives(text: str, task: Task) -> bool:
+    return text.startswith(task.opening) and task.quotes in text
+
+
+async def housekeep(task: Task, messages: Sequence[Message], session: Session, *, chats: bool, limit: int | None) -> Prediction:
+    """Let the model do the task in at most `limit` tokens, without a search. If it does not chat or says nothing, give an extract."""
+    said = await _said(messages, session, limit) if chats else ""
+    return session.prediction(said or _extract(task, messages))
+
+
+async def _said(messages: Sequence[Message], session: Session, limit: int | None) -> str:
+    llm, context = session.llm, session.llm.context_limit
+    instructions = [(message.role, fit_part(message.text, llm, _INSTRUCTIONS)) for message in messages[:1] if message.role in _INSTRUCTS]
+    turns = [(message.role, fit_part(message.text, llm, _TURN)) for message in messages[len(instructions) : -1][-_MOST_TURNS:]]
+    prompt = render_prompt(STEP, messages=[*instructions, *turns], last=fit_part(messages[-1].text, llm, _LAST_MESSAGE))
+    most = min(limit or _MOST_TOKENS, _MOST_TOKENS, context // _REPLY if context else _MOST_TOKENS)
+    return await reason(STEP, prompt, session.question.text, session, max_new_tokens=most)
+
+
+def _extract(task: Task, messages: Sequence[Message]) -> str:
+    """The task's reply, with the beginning of the first question as the title."""
+    question = one_line(_first_question(messages))[:_TITLE_CHARACTERS]
+    title = " ".join(question.split()[:_TITLE_WORDS]) or _NEW_CHAT
+    return task.reply.replace("{title}", json.dumps(title, ensure_ascii=False) if task.reply != "{title}" else title)
+
+
+def _first_question(messages: Sequence[Message]) -> str:
+    asked = [message.text for message in messages[:-1] if message.role == "user"]
+    quoted = _QUOTED.search(messages[-1].text)
+    return asked[0] if asked else quoted[1] if quoted else ""
