@@ -83,7 +83,8 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
         )
         writer = LabelWriter(output, guards, replaces_finished=finished is not None, take=take)
         task.write_inputs(recipe, output.path)
-        metrics = await _label(task, recipe, total, store, retriever, writer, lasting) | {"inputs": inputs}
+        metrics = await _label(task, recipe, total, store, retriever, writer, lasting)
+        metrics |= {"inputs": inputs, "retriever": retriever and retriever.revision}
         writer.write_columns()
         output.begin()
         (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")

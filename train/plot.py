@@ -15,7 +15,7 @@ _NOT_MEASURES = ("eval_loss", "eval_runtime", "eval_samples_per_second", "eval_s
 
 def panels(paths: Sequence[Path]) -> list[Panel]:
     """The panels that these runs have. Raises RunDirError for a run without a history of its steps."""
-    histories = {path.name: _history(path) for path in paths}
+    histories = {path.resolve().name: _history(path) for path in paths}
     names = dict.fromkeys(name for rows in histories.values() for row in rows for name in row)
     losses = [name for name in names if name in ("loss", "eval_loss") or name.startswith("loss_")]
     measures = [name for name in names if name.startswith("eval_") and name not in _NOT_MEASURES]

@@ -10,9 +10,11 @@ from typing import Any
 
 from distill.guards import EXAMPLES, Duplicates
 from distill.output.parquet import join_parquet
+from distill.recipe import DistillRecipe
 from refinery.contract.split_name import is_split
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
+from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run_dir import RunDir, environment, read_metrics, read_run, write_json
 
 # Keys that may differ between the shards of one recipe: the shard itself, and where each machine stores its files.
@@ -46,6 +48,7 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
         join_parquet([part for run in runs if (part := run / f"{split}.parquet").exists()], out / f"{split}.parquet")
     if (runs[0] / "passages.jsonl").exists():  # the passages that questions were written from; every shard has all of them
         shutil.copyfile(runs[0] / "passages.jsonl", out / "passages.jsonl")
+    _join_stores(runs, records, out)
     metrics["guards"]["duplicate_questions"] = _duplicates([out / f"{split}.jsonl" for split in metrics["rows_by_split"]])
     (out / "README.md").write_text(dataset_card(record, metrics), encoding="utf-8")
     RunDir(out).write_metrics(metrics)
@@ -104,6 +107,16 @@ def _join(parts: Sequence[Path], joined: Path) -> None:
                 with part.open("rb") as rows:
                     shutil.copyfileobj(rows, file)
     partial.replace(joined)
+
+
+def _join_stores(runs: Sequence[Path], records: dict[Path, dict[str, Any]], out: Path) -> None:
+    """Join the replies of the shards, so that the prompts behind the labels can be shown, unless a recipe has put them elsewhere."""
+    if any(records[run]["recipe"].get("store") for run in runs):
+        return
+    recipe = build_recipe(records[runs[0]]["recipe"], DistillRecipe, where=str(runs[0] / "run.json"))
+    plugin, places = recipe.store_plugin, [recipe.store_place(run) for run in runs]
+    if plugin.join and all(map(plugin.exists, places)):
+        plugin.join(places, recipe.store_place(out))
 
 
 def _add_up(values: Sequence[Any], key: str = "") -> Any:

@@ -15,9 +15,10 @@ from distill.guards import Guards
 from distill.output.parquet import write_parquet
 from distill.steps.rank_agreement import RankAgreement
 from distill.teacher.teacher import RejectedRow
-from refinery.contract.records import JudgeLabel, Record, RelevanceLabel, Trajectory
+from refinery.contract.records import JudgeLabel, Question, Record, RelevanceLabel, Trajectory
 from refinery.contract.rq_rag_release import release_row
 from refinery.prompts.render import rendered_prompts
+from refinery.questions.base import QUESTIONS_FILE
 from refinery.runtime.run_dir import RunDir
 
 Outcome = Sequence[Record] | RejectedRow
@@ -71,10 +72,12 @@ class LabelWriter:
         return sum(self.rejected.values())
 
     def write(self, question: Any, outcome: Outcome) -> None:
-        """Write one question's rows, or the reason that it has none."""
+        """Write one question, and its rows or the reason that it has none."""
         if not self.questions:
             self.output.begin()
         self.questions += 1
+        if isinstance(question, Question):  # and not a row that the task itself provides
+            self._file(QUESTIONS_FILE).write(question.model_dump_json(exclude_none=True) + "\n")
         if isinstance(outcome, RejectedRow):
             self.rejected[outcome.reason] += 1
             if len(self.first_rejected) < _FIRST_REJECTED:

@@ -12,7 +12,7 @@ receives the recipe's `store`:
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -77,11 +77,13 @@ class StorePlugin:
 
     `open_store(place)` opens the recipe's `store` and creates it if it does not exist; `exists(place)` says whether it exists, for readers
     that must not create one. `file_name` is the store's name in the run's folder if the recipe does not name one; with None it must.
+    `join(places, joined)` writes what the stores of several shards hold to a new one; with None, a merged run has no store.
     """
 
     open_store: Callable[[str], ReplyStore]
     exists: Callable[[str], bool] = _may_be_there
     file_name: str | None = None
+    join: Callable[[Sequence[str], str], None] | None = None
 
 
 STORES = PluginKind("reply store", "distill.stores", StorePlugin, "STORE", "open_store", ("place",), StorePlugin)

@@ -11,6 +11,8 @@ import fcntl
 import json
 import logging
 import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -116,6 +118,16 @@ class SqliteStore(ReplyStore):
         """Forget a batch job once all of its replies are stored."""
         await self._run("DELETE FROM batches WHERE id = ?", (batch_id,))
 
+    def take(self, other: Path) -> None:
+        """Copy the values of another store that this process has open; what its jobs have spent is not added up."""
+        try:
+            self._database.execute("ATTACH ? AS other", (str(other),))
+            with self._database:
+                self._database.execute("INSERT OR IGNORE INTO effects SELECT * FROM other.effects")
+            self._database.execute("DETACH other")
+        except sqlite3.Error as error:
+            raise self._unusable(error) from None
+
     def close(self) -> None:
         """Close the store, so that another process can open it."""
         if self._num_damaged:
@@ -192,4 +204,13 @@ def _set_aside_undigested(database: sqlite3.Connection) -> bool:
     return "undigested" in tables
 
 
-STORE = StorePlugin(lambda place: SqliteStore(Path(place)), exists=lambda place: Path(place).exists(), file_name="effects.sqlite")
+def _join(places: Sequence[str], joined: str) -> None:
+    with closing(SqliteStore(Path(joined))) as store:
+        for place in map(Path, places):
+            with closing(SqliteStore(place)):
+                store.take(place)
+
+
+STORE = StorePlugin(
+    lambda place: SqliteStore(Path(place)), exists=lambda place: Path(place).exists(), file_name="effects.sqlite", join=_join
+)

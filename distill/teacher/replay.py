@@ -12,6 +12,7 @@ from distill.teacher.budget import Budget
 from distill.teacher.teacher import RequestLog, Teacher
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, Reply
+from refinery.retrievers.base import Retriever
 
 T = TypeVar("T", bound=BaseModel)
 Messages = tuple[tuple[str, str], ...]
@@ -43,6 +44,17 @@ class Replay(Teacher):
             raise CacheMiss
         self.replayed.append((request, stored))
         return await super()._reply(messages, schema, asked, rollout)
+
+
+class StoredSearches(Retriever):
+    """A run's retriever without its corpus, for searches that are in the run's store; `revision` is part of their keys."""
+
+    def __init__(self, revision: str) -> None:
+        self.revision = revision
+
+    async def search(self, query: str, **options: Any) -> NoReturn:
+        """Raises CacheMiss, because the store does not contain this search."""
+        raise CacheMiss
 
 
 class PromptRecorder:

@@ -12,19 +12,22 @@ from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.run import iter_rows, load_task
 from distill.stores.base import ReplyStore
-from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
+from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay, StoredSearches
 from distill.teacher.teacher import RejectedRow
 from distill.viewing.trace_tree import cell_text, groups_of, label_tree
+from refinery.contract.records import Question, iter_records
 from refinery.errors import RefineryError, RunDirError
+from refinery.questions.base import QUESTIONS_FILE
 from refinery.reporting.pages.content import Cell, Detail, Passages, PromptCompletion, Row, RunDetail
 from refinery.reporting.pages.write import write_page
+from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.recipe import build_recipe
-from refinery.runtime.run_dir import read_run
+from refinery.runtime.run_dir import RunDir, read_metrics, read_run
 
 _log = logging.getLogger(__name__)
 _WORDS = {"right": "labeled", "wrong": "rejected", "view": "view"}
-_NOT_ROWS = ("failures.jsonl", "passages.jsonl")
+_NOT_ROWS = ("failures.jsonl", "passages.jsonl", QUESTIONS_FILE)
 
 
 def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
@@ -60,7 +63,7 @@ class _ShownRun:
         if not (path / "failures.jsonl").exists():
             raise RunDirError(f"{path}: has not written any rows yet. Try again once it has finished or stopped.")
         recipe = build_recipe(record["recipe"], DistillRecipe, where=str(path / "run.json"))
-        self.name = path.name
+        self.name = path.resolve().name
         self.labels: dict[str, list[dict[str, Any]]] = {}
         for split, row in _label_rows(path):
             self.labels.setdefault(row["question_id"] if "question_id" in row else row["id"], []).append(row | {"split": split})
@@ -68,19 +71,19 @@ class _ShownRun:
         self._conversations = _Conversations(recipe, path)
 
     def ids(self) -> list[str]:
-        """The run's question ids: in the order of their file if it still exists, otherwise labeled ones before rejected ones."""
+        """The run's question ids: in the order in which they were asked if that is known, otherwise labeled ones before rejected ones."""
         known = [*self.labels, *self.failures]
         order = {question_id: number for number, question_id in enumerate(self._conversations.inputs)}
         return sorted(known, key=lambda question_id: order.get(question_id, len(order)))
 
     def text(self, question_id: str) -> str | None:
-        """The question's text, if its file or a label has it."""
+        """The question's text, if it or a label is known."""
         rows = self.labels.get(question_id, [])
         row = self._conversations.inputs.get(question_id)
         return getattr(row, "text", None) or next((row.get("question", row.get("text")) for row in rows), None)
 
     def answers(self, question_id: str) -> list[str]:
-        """The question's gold answers, if its file has them."""
+        """The question's gold answers, if it is known."""
         return getattr(self._conversations.inputs.get(question_id), "answers", [])
 
     def shown(self, question_id: str) -> tuple[list[Cell] | None, RunDetail | None]:
@@ -102,26 +105,28 @@ class _ShownRun:
 class _Conversations:
     """What a run asked about each question, found by running the task again on the store alone.
 
-    `inputs` are the run's questions by id; if their file is missing there are none, and no prompts can be shown.
+    `inputs` are the run's questions by id: those in its folder, or for a run of an older version, and for a task with rows of other kinds,
+    those of its recipe. If they are missing there are none, and no prompts can be shown.
     """
 
     def __init__(self, recipe: DistillRecipe, path: Path) -> None:
-        self._task = load_task(recipe)
         self._runner = asyncio.Runner()
         self._store: ReplyStore | None = None
+        self._replayed: list[Any] = []
         self.inputs: dict[str, Any] = {}
+        if (kept := path / QUESTIONS_FILE).exists():
+            self.inputs = {row.id: row for row in iter_records(kept, Question)}
         try:
-            retriever = build_retriever(recipe.retriever) if recipe.retriever else None
-            self.inputs = {row.id: row for row in iter_rows(self._task, recipe)}
+            self._task = load_task(recipe)
+            self.inputs = self.inputs or {row.id: row for row in iter_rows(self._task, recipe)}
+            retriever = _retriever(recipe, path)
             place = recipe.store_place(path)
+            if not recipe.store_plugin.exists(place):
+                raise RunDirError(f"the run's store {place} is missing")
         except RefineryError as error:
             _log.warning("prompts are left out: %s", error)
             return
-        if not recipe.store_plugin.exists(place):
-            _log.warning("prompts are left out: the run's store %s is missing", place)
-            return
         self._store = recipe.open_store(path)
-        self._replayed: list[Any] = []
         teacher, target = (self._replay(config) for config in (recipe.teacher, recipe.target_endpoint))
         listener: Any = PromptRecorder()
         self._bench = LabelContext(recipe, teacher, target or listener, retriever, self._store, recipe.task_options())
@@ -145,13 +150,28 @@ class _Conversations:
             return [{"prompt": [("user", captured.prompt)], "reply": reply, "facts": "by the student"} for reply in _replies(rows)]
         except (CacheMiss, RejectedRow):
             pass
+        except RefineryError as error:  # the task reads other runs, which may be missing here
+            _log.warning("prompts are left out: %s", error)
+            self._close_store()
         return [_exchange(request.messages, reply) for request, reply in self._replayed]
 
     def close(self) -> None:
         """Give the store back."""
         self._runner.close()
+        self._close_store()
+
+    def _close_store(self) -> None:
         if self._store is not None:
             self._store.close()
+        self._store = None
+
+
+def _retriever(recipe: DistillRecipe, path: Path) -> Retriever | None:
+    """The recipe's retriever, without its corpus if every search is in the run's store."""
+    if recipe.retriever is None:
+        return None
+    revision = read_metrics(path).get("retriever") if RunDir(path).finished else None
+    return StoredSearches(revision) if revision else build_retriever(recipe.retriever)
 
 
 def _row(question_id: str, runs: Sequence[_ShownRun]) -> tuple[Row, Detail]:

@@ -10,7 +10,7 @@ from refinery.runtime.run_dir import read_metrics
 
 def panels(paths: Sequence[Path]) -> list[Panel]:
     """The panels for these runs. Raises RunDirError for an unfinished run."""
-    runs = {path.name: read_metrics(path) for path in paths}
+    runs = {path.resolve().name: read_metrics(path) for path in paths}
     found = [Panel("outcomes", "Outcomes of the questions", lambda axes: draw_shares(axes, _outcomes(runs), label="share of questions"))]
     if balance := {name: _probs(run["guards"]["label_balance"]) for name, run in runs.items() if run["guards"]["label_balance"]}:
         found.append(Panel("labels", "Label balance", lambda axes: draw_shares(axes, balance, label="share of labels")))

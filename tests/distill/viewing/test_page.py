@@ -1,5 +1,6 @@
 """The page of distill runs: every label, prompt and reply, against the demo's teacher over real HTTP."""
 
+import json
 import random
 import shutil
 
@@ -16,6 +17,7 @@ from refinery.demo.teacher.server import MODEL, Faults
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
 from refinery.errors import RunDirError
+from refinery.questions.base import QUESTIONS_FILE
 from refinery.reporting.pages.content import Passages
 
 WORLDS = demo_worlds(0)
@@ -93,11 +95,22 @@ def test_two_teachers_labels_stand_side_by_side(page, distilled):
     assert all(len(row["cells"]) == 2 and all(row["cells"]) for row in index["rows"])
 
 
-def test_labels_are_shown_though_the_questions_and_the_store_are_gone(page, distilled, caplog):
+def test_a_run_of_an_older_version_is_shown_with_the_inputs_of_its_recipe(page, distilled):
     run = distilled("relevance")
-    shutil.move(run, run.parent / "elsewhere")
+    shown = page(run)
+    metrics = json.loads((run / "metrics.json").read_text())
+    (run / "metrics.json").write_text(json.dumps({key: value for key, value in metrics.items() if key != "retriever"}))
+    (run / QUESTIONS_FILE).unlink()
+    assert page(run) == shown
+
+
+@pytest.mark.parametrize("gone", ["run/effects.sqlite", "run/questions.jsonl"])
+def test_labels_are_shown_though_the_questions_or_the_store_are_gone(page, distilled, caplog, gone):
+    run = distilled("relevance")
+    shutil.move(run, run.parent / "run")
     (run.parent / "questions.jsonl").unlink()
-    index, details = page(run.parent / "elsewhere")
+    (run.parent / gone).unlink()
+    index, details = page(run.parent / "run")
     assert {row["text"] for row in index["rows"]} == {question.text for question in QUESTIONS}
     assert details[0]["runs"][0]["exchanges"] == []
     assert "prompts are left out" in caplog.text
