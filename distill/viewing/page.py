@@ -178,9 +178,9 @@ def _row(question_id: str, runs: Sequence[_ShownRun]) -> tuple[Row, Detail]:
     shown = [run.shown(question_id) for run in runs]
     text = next((text for run in runs if (text := run.text(question_id))), question_id)
     groups = list(dict.fromkeys(group for run in runs for group in groups_of(run.labels.get(question_id, []))))
-    row: Row = {"id": question_id, "text": text, "groups": groups, "cells": [cells for cells, _ in shown]}
-    gold = next((answers for run in runs if (answers := run.answers(question_id))), [])
-    return row, {"facts": [("gold", " | ".join(gold))] if gold else [], "runs": [detail for _, detail in shown]}
+    gold = " | ".join(next((answers for run in runs if (answers := run.answers(question_id))), []))
+    row: Row = {"id": question_id, "text": text, "gold": gold, "groups": groups, "cells": [cells for cells, _ in shown]}
+    return row, {"facts": [("gold", gold)] if gold else [], "runs": [detail for _, detail in shown]}
 
 
 def _exchange(messages: Sequence[tuple[str, str]], reply: Any) -> PromptCompletion:

@@ -36,6 +36,12 @@ class StoredRun:
         kept: dict[str, Any] | None = self.metrics.get("options")
         return self.recipe.decoder_options(str(self.path)).model_dump(mode="json") if kept is None else kept
 
+    @property
+    def system(self) -> str:
+        """The system in `metrics.json` whose answers are the run's: with trees, that of the selection it was made with."""
+        systems = list(self.metrics["results"])
+        return systems[0] if len(systems) == 1 else next(system for system in systems if system.endswith(f"_{self.selected_by[0]}"))
+
     def questions(self) -> list[Question]:
         """The questions that it answered. Raises RunDirError if it did not keep them and its recipe's files are missing."""
         if (self.path / QUESTIONS_FILE).exists():

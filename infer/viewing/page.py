@@ -8,7 +8,9 @@ from typing import Any
 
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.scores import groups_of, has_gold
+from infer.evaluation.why_wrong import why_wrong
 from infer.steps.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
+from infer.viewing.card import run_card
 from infer.viewing.trace_tree import prediction_tree
 from refinery.contract.records import Question, parse_record
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
@@ -17,7 +19,9 @@ from refinery.reporting.pages.content import Cell, Detail, Leaf, Passages, Row, 
 from refinery.reporting.pages.write import write_page
 
 _WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by"}
+_COLUMNS = ("score", "F1", "calls", "tokens")
 _UPPER_BOUND = "upper bound"
+_RIGHT_FROM = 0.5  # as in the page's scripts
 
 
 def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
@@ -40,8 +44,10 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
         runs=[run.head for run in runs],
         rows=(_row(question, runs, several_datasets) for question in chosen),
         total=len(chosen),
+        columns=_COLUMNS,
         words=_WORDS,
         note=note,
+        about={"cards": [run_card(run.stored, name=run.head["name"]) for run in runs]},
     )
 
 
@@ -58,10 +64,29 @@ class _ShownRun:
             "views": [view.name for view in self.views],
             "own": self._own(),
         }
+        self._relevance_threshold: float = stored.options.get("relevance_threshold", 0.5)
+        self._knows_supporting = self._found_supporting()
 
     def questions(self) -> list[Question]:
         """The questions of the run's recipe."""
         return self.stored.questions()
+
+    def why_wrong(self, question: Question, prediction: Prediction, scores: Sequence[float | None], path: int | None) -> str:
+        """Why the answer is wrong, or the path with this number."""
+        if not self._knows_supporting:
+            question = question.model_copy(update={"supporting": None})
+        return why_wrong(
+            question,
+            prediction,
+            path=None if path is None else prediction.paths[path],
+            right_elsewhere=any((score or 0) >= _RIGHT_FROM for score in scores),
+            relevance_threshold=self._relevance_threshold,
+        )
+
+    def _found_supporting(self) -> bool:
+        """Whether the run's passages have the ids that its questions name; other corpora cannot be scored for support."""
+        results = self.stored.metrics["results"]
+        return bool(results) and "recall.retrieval" in results[self.stored.system]["all"]["metrics"]
 
     def _views(self) -> list["_View"]:
         options = self.stored.options
@@ -121,6 +146,7 @@ def _row(question: Question, runs: Sequence[_ShownRun], several_datasets: bool) 
     row: Row = {
         "id": question.id,
         "text": question.text,
+        "gold": " | ".join(question.answers),
         "groups": groups_of(question, several_datasets),
         "cells": [cells for cells, _ in done],
     }
@@ -131,32 +157,47 @@ def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) ->
     """The cell of each view, and the detail."""
     if prediction is None:
         return None, None
-    answers = [path.answer or "" for path in prediction.paths] or [prediction.answer]
-    scores = _scores(question, answers)
     passages = Passages(gold=frozenset(question.supporting or ()))
     detail: RunDetail = {"nodes": prediction_tree(prediction, passages, run.token_text), "passages": passages.rows}
     cost = prediction.cost
     tokens = f"tokens read {cost.prefill_tokens:,}, written {cost.decode_tokens:,}"
     detail["facts"] = [("cost", f"calls {cost.calls}, searches {cost.retrievals}, {tokens}")]
+    answers = [path.answer or "" for path in prediction.paths] or [prediction.answer]
+    scores = _scores(_metric(question), question, answers)
+    cells = _cells(run, question, prediction, answers, scores)
     if not prediction.paths:
-        return [Cell(text=prediction.answer, score=scores[0])] * len(run.views), detail  # a failed tree has the same answer in every view
+        return cells * len(run.views), detail  # a failed tree has the same answer in every view
     detail["leaves"] = [_leaf(path, score) for path, score in zip(prediction.paths, scores, strict=True)]
     detail["selections"] = {view.name: _selection(prediction, view, scores, question) for view in run.views}
-    winners = [_winner(prediction, view, scores, question) for view in run.views]
-    return [{"text": answers[winner], "score": scores[winner]} for winner in winners], detail
+    return [cells[_winner(prediction, view, scores, question)] for view in run.views], detail
 
 
-def _scores(question: Question, answers: Sequence[str]) -> list[float | None]:
-    """Scores by the first metric that papers report on the question's dataset; None for a question without gold answers."""
+def _cells(
+    run: _ShownRun, question: Question, prediction: Prediction, answers: Sequence[str], scores: Sequence[float | None]
+) -> list[Cell]:
+    """A cell for each answer, those of a tree's paths in their order."""
+    cost, f1s = prediction.cost, _scores("f1.squad", question, answers)
+    spent = (cost.calls, cost.prefill_tokens + cost.decode_tokens)
+    cells: list[Cell] = []
+    for number, (answer, score, f1) in enumerate(zip(answers, scores, f1s, strict=True)):
+        cell: Cell = {"text": answer, "score": score, "numbers": [score, f1, *spent]}
+        if score is not None and score < _RIGHT_FROM:
+            cell["why"] = run.why_wrong(question, prediction, scores, number if prediction.paths else None)
+        cells.append(cell)
+    return cells
+
+
+def _scores(metric: str, question: Question, answers: Sequence[str]) -> list[float | None]:
+    """The score of each answer; None for a question without gold answers, or one that the metric does not apply to."""
     if not has_gold(question):
         return [None] * len(answers)
     distinct = list(dict.fromkeys(answers))
-    metric = _metric(question)
     values = dict(zip(distinct, score_all([metric], distinct, [question] * len(distinct))[metric].tolist(), strict=True))
     return [None if values[answer] != values[answer] else values[answer] for answer in answers]
 
 
 def _metric(question: Question) -> str:
+    """The first metric that papers report on the question's dataset."""
     return metrics_of(question.dataset)[0]
 
 

@@ -50,14 +50,7 @@ def _named(runs: Sequence[StoredRun]) -> dict[str, StoredRun]:
 
 def _systems(runs: Sequence[StoredRun]) -> dict[str, tuple[StoredRun, str]]:
     """One system per run: that of the selection it was made with."""
-    return {name: (run, _own_system(run)) for name, run in _named(runs).items()}
-
-
-def _own_system(run: StoredRun) -> str:
-    systems = list(run.metrics["results"])
-    if len(systems) == 1:
-        return systems[0]
-    return next(system for system in systems if system.endswith(f"_{run.selected_by[0]}"))
+    return {name: (run, run.system) for name, run in _named(runs).items()}
 
 
 def _score(run: StoredRun, system: str, metric: str) -> Score:
@@ -81,7 +74,7 @@ def _against_setting(
     lines: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         if (value := setting(run)) is not None:
-            lines.setdefault(f"{run.recipe.decoder}, {_model(run)}", []).append((value, _score(run, _own_system(run), metric)[0]))
+            lines.setdefault(f"{run.recipe.decoder}, {_model(run)}", []).append((value, _score(run, run.system, metric)[0]))
     lines = {label: sorted(points) for label, points in lines.items() if len({x for x, _ in points}) > 1}
     if not lines:
         return []

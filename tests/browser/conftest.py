@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from infer.evaluation.evaluate import evaluate
+from infer.evaluation.scores import score
 from infer.steps.selection import STRATEGIES, Definition, select
 from refinery.cli import main
 from refinery.contract.records import Passage, Question, Step, Trajectory, write_records
@@ -47,13 +49,13 @@ def open_page(chromium):
     """Open a page from disk; at the end of the test nothing may have been complained of, nor asked for from outside."""
     opened = []
 
-    def open_file(path: Path, *, width: int = 1280, scheme: str = "light") -> Opened:
+    def open_file(path: Path, *, width: int = 1280, scheme: str = "light", hash: str = "") -> Opened:
         page = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
         found = Opened(page)
         page.on("console", lambda message: found.complaints.append(message.text))
         page.on("pageerror", lambda error: found.complaints.append(str(error)))
         page.on("request", lambda request: found.complaints.append(request.url) if not request.url.startswith("file:") else None)
-        page.goto(path.as_uri())
+        page.goto(f"{path.as_uri()}#{hash}")
         page.wait_for_selector("body[data-ready]")
         opened.append(found)
         return found
@@ -119,13 +121,22 @@ def make_page(tmp_path_factory):
         for name, (decoder, predictions) in runs.items():
             (folder / name).mkdir()
             recipe = {"decoder": decoder, "name": name, "questions": [str(folder / "questions.jsonl")], "output_dir": str(folder / name)}
-            write_json(folder / name / "run.json", {"stage": "infer", "recipe": recipe | {"llm": {"base": str(folder)}}})
-            write_json(folder / name / "metrics.json", {"questions_hash": "", "results": {}})
+            write_json(
+                folder / name / "run.json",
+                {"stage": "infer", "recipe": recipe | {"llm": {"base": str(folder)}}, "command": ["refinery", HOSTILE]},
+            )
+            write_json(folder / name / "metrics.json", {"questions_hash": "", "results": _results(name, asked, predictions)})
             write_records(folder / name / "predictions.jsonl", predictions)
         assert main(["view", *(str(folder / name) for name in runs), "--output", str(folder / "page.html")]) == 0
         return folder / "page.html"
 
     return write
+
+
+def _results(name: str, asked: list[Question], predictions: list[Prediction]) -> dict[str, object]:
+    done = {prediction.question_id: prediction for prediction in predictions}
+    found = [done.get(question.id) for question in asked]
+    return evaluate(score(name, asked, found), found, seconds=1.0)
 
 
 @pytest.fixture(scope="session")

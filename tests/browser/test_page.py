@@ -2,6 +2,7 @@
 
 import sys
 import time
+from urllib.parse import quote
 
 import pytest
 
@@ -15,8 +16,18 @@ def choose(opened, label, value):
     opened.page.get_by_label(label, exact=True).locator("visible=true").first.select_option(value)
 
 
+def narrow_to(opened, facet, choice):
+    opened.page.locator(f'[data-key="{facet} {choice}"]').click()
+
+
+def counts(opened, facet):
+    """The choices of a facet with the number of questions that each would leave."""
+    shown = opened.page.locator(f'.facets[aria-label="{facet}"] .facet').all_inner_texts()
+    return {name.strip(): int(count) for name, _, count in (text.replace("\n", " ").strip().rpartition(" ") for text in shown)}
+
+
 def open_row(opened, number):
-    opened.page.evaluate(f"location.hash = 'row={number}'")
+    opened.page.evaluate(f"location.hash = new URLSearchParams({{ q: held.rows[{number}].id }})")
     opened.page.wait_for_function(
         "(text) => (document.querySelector('#question h2') || {}).textContent === text", arg=question(opened, number)
     )
@@ -50,10 +61,10 @@ def test_the_filters_leave_what_they_say(tree_page, open_page):
     opened = open_page(tree_page)
     choose(opened, "run", "1")
     choose(opened, "beside", "")
-    choose(opened, "show", "wrong")
+    narrow_to(opened, "show", "wrong")
     assert opened.page.inner_text("#summary").startswith("34 of 120")
     assert all("✗" in row and "Oslo" in row for row in opened.rows())
-    choose(opened, "type", "rare")
+    narrow_to(opened, "type", "rare")
     assert opened.page.inner_text("#summary").startswith("17 of 120")
     opened.page.fill("#search", "film 1")
     assert all("film 1" in row for row in opened.rows())
@@ -61,9 +72,73 @@ def test_the_filters_leave_what_they_say(tree_page, open_page):
     assert opened.rows() == []
 
 
+def test_a_facet_counts_what_each_choice_would_leave(tree_page, open_page):
+    opened = open_page(tree_page, hash="runs=1,none")
+    assert counts(opened, "show") == {"all": 100, "right": 66, "wrong": 34}
+    narrow_to(opened, "show", "wrong")
+    assert counts(opened, "type") == {"common": 17, "rare": 17}
+    assert counts(opened, "why wrong") == {"misread": 34}
+    narrow_to(opened, "type", "rare")
+    assert counts(opened, "show") == {"all": 50, "right": 33, "wrong": 17}
+    assert counts(opened, "why wrong") == {"misread": 17}
+    narrow_to(opened, "type", "rare")
+    assert counts(opened, "why wrong") == {"misread": 34}
+
+
+def test_why_an_answer_is_wrong_is_a_filter_and_stands_beside_it(tree_page, open_page):
+    opened = open_page(tree_page)
+    reasons = counts(opened, "why wrong")
+    assert set(reasons) == {"another path is right", "fault"}  # an empty answer is a fault
+    narrow_to(opened, "why wrong", "another path is right")
+    assert opened.page.inner_text("#summary").startswith(f"{reasons['another path is right']} of 120")
+    assert all("another path is right" in row for row in opened.rows())
+
+
+def test_a_column_orders_the_list_up_down_and_back(tree_page, open_page):
+    opened = open_page(tree_page, hash="runs=1,none")
+    scores = lambda: [text.split("\t")[-3] for text in opened.rows()]  # noqa: E731
+    head = opened.page.locator('[data-key="sort 0.score"]')
+    assert opened.page.locator("#table th.number").first.get_attribute("aria-sort") == "none"
+    unsorted = scores()
+    head.click()
+    assert (scores()[:34], scores()[34:]) == (["0"] * 34, ["1"] * 16)
+    head.click()
+    assert opened.page.locator("#table th.number").first.get_attribute("aria-sort") == "descending"
+    assert scores() == ["1"] * 50
+    assert opened.page.evaluate("document.activeElement.dataset.key") == "sort 0.score"  # a second press needs no second aim
+    head.click()
+    assert scores() == unsorted
+    opened.page.locator('[data-key="sort question"]').click()
+    assert [row.split(" ")[3] for row in opened.rows()][1:5] == [
+        "0?",
+        "2?",
+        "3?",
+        "4?",
+    ]  # numbers in the order of numbers; the hostile one first
+
+
+def test_the_list_shows_the_gold_answer_and_the_score(tree_page, open_page):
+    opened = open_page(tree_page, hash="runs=1,none")
+    assert opened.page.locator("#table th").all_inner_texts() == ["question", "gold", "ra_isf", "score", "F1", "calls", "tokens"]
+    assert [cell.strip() for cell in opened.rows()[0].split("\t")[1:]] == ["Torvel", "✗Oslo misread", "0", "0", "9", "940"]
+
+
+def test_the_card_says_what_was_run_and_what_it_reached(tree_page, open_page):
+    opened = open_page(tree_page)
+    card = opened.page.locator(".card").nth(1)
+    assert "ra_isf" in card.locator("h2").inner_text()
+    assert card.locator("tbody tr").first.locator("td").all_inner_texts()[:2] == ["all", "120"]
+    assert "55.0" in card.locator(".estimate").first.inner_text()  # 66 of 120
+    low, mean, high = (
+        float(card.locator(".interval").first.evaluate(f"bar => parseFloat(bar.style.getPropertyValue('--{end}'))"))
+        for end in ("low", "mean", "high")
+    )
+    assert low < mean == 55 < high
+
+
 def test_rows_where_two_runs_differ_are_found(tree_page, open_page):
     opened = open_page(tree_page)
-    choose(opened, "show", "only_second")
+    narrow_to(opened, "show", "only_second")
     for row in opened.rows():
         assert "✗" in row
         assert "✓" in row
@@ -147,9 +222,10 @@ def test_a_run_that_lacks_the_question_says_so(tree_page, open_page):
 def test_markup_from_outside_is_shown_as_text(tree_page, open_page):
     opened = open_page(tree_page)
     assert "<b>bold</b>" in opened.rows()[1]
+    assert "<b>bold</b>" in opened.page.inner_text("#about")  # the command of the run
     open_row(opened, 1)
     open_everything(opened)
-    assert opened.page.locator("main img, main b:text-is('bold')").count() == 0
+    assert opened.page.locator("img, b:text-is('bold')").count() == 0
     assert opened.page.locator("script:not([type])").count() == 1
     assert '<script>document.title = "owned"</script>' in opened.page.inner_text("#question")
 
@@ -185,9 +261,74 @@ def test_the_back_button_closes_a_question_and_an_address_opens_one(tree_page, o
     opened.page.go_back()
     opened.page.wait_for_selector("#list:not([hidden])")
     assert opened.page.is_visible("#list")
-    opened.page.goto(f"{tree_page.as_uri()}#row=7")
+    opened.page.goto(f"{tree_page.as_uri()}#q=q7")
     opened.page.wait_for_function("() => (document.querySelector('#question h2') || {}).textContent === held.rows[7].text")
     assert opened.page.text_content("#question h2") == opened.page.evaluate("held.rows[7].text")
+
+
+def test_what_is_shown_stands_in_the_address_and_comes_back_from_it(tree_page, open_page):
+    opened = open_page(tree_page)
+    choose(opened, "run", "1")
+    choose(opened, "beside", "")
+    narrow_to(opened, "show", "wrong")
+    narrow_to(opened, "type", "rare")
+    opened.page.locator('[data-key="sort 0.tokens"]').click()
+    opened.page.fill("#search", "film 1")
+    rows, address = opened.rows(), opened.page.url
+    assert len(rows) == 2
+    again = open_page(tree_page, hash=address.partition("#")[2])
+    assert again.rows() == rows
+    assert again.page.input_value("#search") == "film 1"
+    assert again.page.locator('[aria-pressed="true"]').all_inner_texts() == opened.page.locator('[aria-pressed="true"]').all_inner_texts()
+
+
+def test_the_back_button_takes_back_a_filter(tree_page, open_page):
+    opened = open_page(tree_page)
+    narrow_to(opened, "type", "rare")
+    narrow_to(opened, "type", "common")
+    assert opened.rows() == []
+    opened.page.go_back()
+    opened.page.wait_for_function("() => document.querySelector('#summary').textContent.startsWith('60 of 120')")
+    assert counts(opened, "type") == {"common": 0, "rare": 60}
+
+
+HOSTILE_ADDRESSES = [
+    "search=" + quote('<img src=x onerror="document.title=`owned`">') + "&why=" + quote("<script>document.title='owned'</script>"),
+    "show=__proto__&sort=constructor&page=-3&runs=__proto__,9&views=99,-1&type=toString&q=%3Cb%3E",
+    "show=hasOwnProperty&sort=-&page=1e9&runs=0.5,1&views=,&%E0%A4%A&q",
+]
+
+
+@pytest.mark.parametrize("address", HOSTILE_ADDRESSES)
+def test_an_address_of_any_kind_is_only_text(tree_page, open_page, address):
+    opened = open_page(tree_page, hash=address)
+    assert opened.page.locator("main img").count() == 0
+    if "search" in address:
+        assert opened.page.input_value("#search").startswith("<img")
+        assert opened.rows() == []
+    else:
+        assert opened.page.inner_text("#summary").startswith("120 of 120")
+        assert opened.page.is_hidden("#question")
+
+
+def test_the_list_stands_beside_the_open_question_where_there_is_room(tree_page, open_page):
+    wide, narrow = open_page(tree_page, hash="q=q5"), open_page(tree_page, width=400, hash="q=q5")
+    assert wide.page.locator("[aria-current]").get_attribute("data-row") == "5"
+    places = [wide.page.locator(place).bounding_box() for place in ("#list", "#question")]
+    assert places[0]["x"] + places[0]["width"] <= places[1]["x"]
+    assert wide.page.evaluate("document.documentElement.scrollHeight") <= 900  # each of the two scrolls by itself
+    assert narrow.page.is_hidden("#list")
+    wide.page.set_viewport_size({"width": 400, "height": 800})
+    wide.page.wait_for_selector("#list", state="hidden")
+
+
+def test_a_narrow_screen_folds_the_controls_away(tree_page, open_page):
+    narrow, wide = open_page(tree_page, width=400), open_page(tree_page)
+    assert (wide.page.is_visible(".facets >> nth=0"), narrow.page.is_visible(".facets >> nth=0")) == (True, False)
+    assert (wide.page.is_visible(".card >> nth=0"), narrow.page.is_visible(".card >> nth=0")) == (True, False)
+    narrow.page.locator("#controls summary").click()
+    narrow_to(narrow, "show", "wrong")
+    assert narrow.page.inner_text("#controls summary") == "Filters · 1 active"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

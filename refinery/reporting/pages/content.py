@@ -5,7 +5,7 @@ a table cell, and a detail that is unpacked when the row is opened.
 """
 
 from collections.abc import Collection
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from refinery.contract.control_tokens import token_for
 from refinery.contract.records import Passage, Step
@@ -54,7 +54,7 @@ class Leaf(TypedDict):
 
 
 class RunDetail(TypedDict, total=False):
-    """What one run did with one question. `passages` holds (id, title, text, whether it is a gold passage)."""
+    """What one run did with one question. `passages` holds (id, title, text, whether it is a gold passage), `text` what its model read."""
 
     facts: list[tuple[str, str]]
     nodes: list[Node]
@@ -62,6 +62,7 @@ class RunDetail(TypedDict, total=False):
     leaves: list[Leaf]
     selections: dict[str, Selection]
     exchanges: list[PromptCompletion]
+    text: str
 
 
 class Detail(TypedDict):
@@ -72,17 +73,23 @@ class Detail(TypedDict):
 
 
 class Cell(TypedDict):
-    """A table cell: one row in one view. A `score` of at least 0.5 counts as right, None as not judged."""
+    """A table cell: one row in one view. A `score` of at least 0.5 counts as right, None as not judged.
+
+    `numbers` are the values of the page's columns, and `why` is why the answer is wrong.
+    """
 
     text: str
     score: float | None
+    numbers: NotRequired[list[float | None]]
+    why: NotRequired[str]
 
 
 class Row(TypedDict):
-    """One question. `cells` are by run and view, with None for a run without the question."""
+    """One question, with its gold answers in `gold`. `cells` are by run and view, with None for a run without the question."""
 
     id: str
     text: str
+    gold: str
     groups: list[str]
     cells: list[list[Cell] | None]
 
@@ -93,6 +100,86 @@ class Run(TypedDict):
     name: str
     views: list[str]
     own: int
+
+
+class Estimate(TypedDict):
+    """A mean in percent with its interval. `best` marks the best one of a table's column."""
+
+    mean: float
+    low: float
+    high: float
+    best: NotRequired[bool]
+
+
+class Link(TypedDict):
+    """A link to a page beside this one, by its file name."""
+
+    text: str
+    link: str
+
+
+class Table(TypedDict):
+    """A table on a card."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str | float | Estimate | Link | None]]
+
+
+class Card(TypedDict):
+    """What is to be known of a run before its questions: facts, and tables of its results."""
+
+    name: str
+    facts: list[tuple[str, str]]
+    tables: list[Table]
+
+
+class Line(TypedDict):
+    """A curve: (step, value) in the order of the steps, at least one."""
+
+    name: str
+    points: list[tuple[float, float]]
+
+
+class Chart(TypedDict):
+    """Curves in one figure."""
+
+    name: str
+    across: str
+    lines: list[Line]
+
+
+class Example(TypedDict):
+    """A training row in parts of (text, kind, whether it is trained)."""
+
+    name: str
+    parts: list[tuple[str, str, bool]]
+
+
+class FlowRun(TypedDict):
+    """A run in a project: the page that `link` names shows it, and `uses` holds the ids of the runs that it was made with."""
+
+    id: str
+    name: str
+    link: str
+    facts: list[tuple[str, str]]
+    uses: list[str]
+
+
+class FlowStage(TypedDict):
+    """The runs of one stage of a project."""
+
+    name: str
+    runs: list[FlowRun]
+
+
+class About(TypedDict, total=False):
+    """What stands above the list of questions."""
+
+    cards: list[Card]
+    charts: list[Chart]
+    examples: list[Example]
+    flow: list[FlowStage]
 
 
 class Passages:

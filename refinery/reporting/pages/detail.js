@@ -6,10 +6,24 @@ async function drawQuestion() {
   if (held.rows[state.open] !== row) return; // another question was opened meanwhile
   const panes = shownSides().map((run) => pane(run, row, detail.runs[run]));
   document.getElementById("question").replaceChildren(
-    element("div", { class: "bar" }, element("button", { onclick: closeQuestion }, "back to the list"), element("button", { onclick: () => step(-1) }, "previous"), element("button", { onclick: () => step(1) }, "next"), ...runControls()),
+    questionBar(),
     element("h2", {}, row.text),
     facts([["id", row.id], ...(row.groups.length ? [["type", row.groups.join(", ")]] : []), ...detail.facts]),
     element("div", { class: "panes" }, ...panes),
+  );
+}
+
+function questionBar() {
+  const place = state.found.indexOf(state.open);
+  const button = (text, act, disabled = false) => element("button", { onclick: act, disabled }, text);
+  return element(
+    "div",
+    { class: "bar" },
+    button(WIDE.matches ? "close" : "back to the list", closeQuestion),
+    button("previous", () => step(-1), place <= 0),
+    button("next", () => step(1), place < 0 || place === state.found.length - 1),
+    place < 0 ? null : element("span", { class: "none" }, `${(place + 1).toLocaleString("en")} of ${state.found.length.toLocaleString("en")}`),
+    ...runControls(),
   );
 }
 
@@ -28,9 +42,11 @@ function pane(run, row, detail) {
     {},
     heading,
     element("p", { class: "answer" }, mark(isRight(cell)), cell.text || "(empty)"),
+    cell.why ? element("p", {}, element("span", { class: "reason" }, cell.why)) : null,
     selection ? whyElement(detail, selection) : null,
     facts(detail.facts || []),
     detail.nodes ? treeElement(detail, chosen) : null,
+    detail.text ? element("pre", {}, detail.text) : null,
     ...(detail.exchanges || []).map(exchangeElement),
   );
 }

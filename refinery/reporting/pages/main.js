@@ -1,26 +1,61 @@
-// Opening and closing a question, the keyboard, and the start. The open question stands in the address, so that the back button works.
+// Opening and closing a question, the keyboard, and the start.
 
-function refresh() {
+const WIDE = window.matchMedia("(min-width: 1000px)"); // the list stands beside the open question
+const NARROW = window.matchMedia("(max-width: 640px)"); // a row is a card
+
+function draw() {
+  const isOpen = state.open != null;
+  if (document.body.classList.contains("reading") !== isOpen) fold(isOpen);
+  document.body.classList.toggle("reading", isOpen);
+  document.getElementById("list").hidden = !held.rows.length || (isOpen && !WIDE.matches);
+  document.getElementById("question").hidden = !isOpen;
+  filterRows();
   drawFilters();
   drawTable();
-  if (state.open != null) drawQuestion();
+  return isOpen ? drawQuestion() : null;
 }
 
-function openQuestion(index) {
-  location.hash = `row=${index}`;
+// On a narrow screen, and beside an open question, the controls are behind their heading.
+function fold(isOpen) {
+  document.getElementById("controls").open = !NARROW.matches && !isOpen;
 }
 
-function closeQuestion() {
-  location.hash = "";
+// What a control changes: the state, its address, and the page.
+function change(values, options) {
+  Object.assign(state, values);
+  writeAddress(options);
+  return draw();
+}
+
+async function openQuestion(index) {
+  await change({ open: index });
+  showFromTop();
+}
+
+async function closeQuestion() {
+  await change({ open: null });
+  focusRow();
+}
+
+function showFromTop() {
+  const question = document.getElementById("question");
+  question.focus({ preventScroll: WIDE.matches });
+  question.scrollTo(0, 0);
+  if (!WIDE.matches) window.scrollTo(0, 0);
+  document.querySelector("#table [aria-current]")?.scrollIntoView({ block: "nearest" });
 }
 
 // To the next question that the filters leave.
 function step(by) {
   const at = state.found.indexOf(state.open) + by;
   if (at < 0 || at >= state.found.length) return;
-  state.page = Math.floor(at / ROWS_PER_PAGE);
-  state.cursor = at % ROWS_PER_PAGE;
+  showPageOf(at);
   openQuestion(state.found[at]);
+}
+
+function showPageOf(position) {
+  state.page = Math.floor(position / ROWS_PER_PAGE);
+  state.cursor = position % ROWS_PER_PAGE;
 }
 
 function openAll() {
@@ -29,19 +64,13 @@ function openAll() {
 }
 
 async function route() {
-  const asked = /^#row=(\d+)$/.exec(location.hash);
-  state.open = asked && Number(asked[1]) < held.rows.length ? Number(asked[1]) : null;
-  const [list, question] = [document.getElementById("list"), document.getElementById("question")];
-  list.hidden = state.open != null;
-  question.hidden = state.open == null;
-  if (state.open == null) {
-    drawTable();
-    focusRow();
-  } else {
-    await drawQuestion();
-    question.focus();
-    window.scrollTo(0, 0);
-  }
+  const wasOpen = state.open != null;
+  readAddress();
+  filterRows();
+  if (state.open != null && state.found.includes(state.open)) showPageOf(state.found.indexOf(state.open));
+  await draw();
+  if (state.open != null) showFromTop();
+  else if (wasOpen) focusRow();
 }
 
 const KEYS = {
@@ -55,14 +84,14 @@ const KEYS = {
     Enter: () => state.found.length && openQuestion(state.found[state.page * ROWS_PER_PAGE + state.cursor]),
     "/": () => document.getElementById("search").focus(),
   },
-  question: { n: () => step(1), p: () => step(-1), Escape: closeQuestion, e: openAll },
+  question: { n: () => step(1), p: () => step(-1), j: () => step(1), k: () => step(-1), Escape: closeQuestion, e: openAll },
 };
 
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || !held.rows.length) return;
   const typing = event.target.matches("input, select, textarea");
   if (typing && event.key === "Escape") return event.target.blur();
-  const interactive = event.target.matches("summary, button");
+  const interactive = event.target.matches("summary, button, a");
   if (typing || (interactive && event.key === "Enter")) return;
   const act = KEYS[state.open == null ? "list" : "question"][event.key];
   if (!act) return;
@@ -72,14 +101,17 @@ function onKey(event) {
 
 async function start() {
   held = await unpack("index");
-  state.views = held.runs.map((run) => run.own);
-  state.sides = [0, held.runs.length > 1 ? 1 : null];
   document.getElementById("note").textContent = held.note;
-  drawFilters();
-  drawTable();
+  drawAbout();
+  fold(false);
+  document.getElementById("about").open = !NARROW.matches;
+  NARROW.addEventListener("change", () => (fold(state.open != null), draw()));
+  WIDE.addEventListener("change", draw);
+  document.getElementById("search").addEventListener("input", (event) => change({ search: event.target.value, page: 0, cursor: 0 }, { over: true }));
+  document.querySelector("footer").hidden = !held.rows.length;
+  await route();
   window.addEventListener("hashchange", route);
   document.addEventListener("keydown", onKey);
-  if (location.hash) await route();
   document.body.dataset.ready = "yes";
 }
 

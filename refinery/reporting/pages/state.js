@@ -1,8 +1,8 @@
-// What is shown: the runs side by side, the view of each, the filters, the page, and the open question.
+// What is shown: the runs side by side, the view of each, the filters, the order, the page of the list, and the open question.
 
 const ROWS_PER_PAGE = 50;
-let held; // the index: title, runs, rows, words
-const state = { search: "", outcome: "all", group: "", sides: [0, null], views: [], page: 0, cursor: 0, open: null };
+let held; // the index: title, runs, rows, columns, words
+const state = { search: "", outcome: "all", groups: [], why: "", sort: "", sides: [0, null], views: [], page: 0, cursor: 0, open: null, found: [], beside: {} };
 
 const cellOf = (row, run) => row.cells[run] && row.cells[run][state.views[run]];
 const isRight = (cell) => (cell && cell.score != null ? cell.score >= 0.5 : null);
@@ -23,22 +23,35 @@ function outcomeWords() {
   return state.sides[1] == null ? words : { ...words, only_first: `first ${right}, second ${wrong}`, only_second: `first ${wrong}, second ${right}`, differ: "they differ" };
 }
 
-// Numbers of the rows that the filters leave.
-function foundRows() {
-  const wanted = state.search.trim().toLowerCase();
-  const [first, second] = state.sides;
-  const passes = OUTCOMES[state.outcome];
+const FILTERS = {
+  search: (row, a, b) => {
+    const wanted = state.search.trim().toLowerCase();
+    return !wanted || [row.id, row.text, row.gold, a && a.text, b && b.text].some((text) => text && text.toLowerCase().includes(wanted));
+  },
+  outcome: (row, a, b) => OUTCOMES[state.outcome](a, b),
+  groups: (row) => state.groups.every((group) => row.groups.includes(group)),
+  why: (row, a) => !state.why || (a != null && a.why === state.why),
+};
+
+// Finds the rows that every filter leaves (`found`), and for each filter those that all the others leave (`beside`), in one pass.
+function filterRows() {
   const found = [];
+  const beside = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, []]));
   held.rows.forEach((row, index) => {
-    const a = cellOf(row, first);
-    const b = second == null ? null : cellOf(row, second);
+    const [a, b] = cellsOf(row);
     if (!a && !b) return;
-    if (state.group && !row.groups.includes(state.group)) return;
-    if (!passes(a, b)) return;
-    if (wanted && ![row.id, row.text, a && a.text, b && b.text].some((text) => text && text.toLowerCase().includes(wanted))) return;
-    found.push(index);
+    const refusing = Object.keys(FILTERS).filter((name) => !FILTERS[name](row, a, b));
+    if (!refusing.length) found.push(index);
+    if (refusing.length < 2) (refusing.length ? refusing : Object.keys(FILTERS)).forEach((name) => beside[name].push(index));
   });
-  return found;
+  state.found = sorted(found);
+  state.beside = beside;
+}
+
+// The cells of the first run shown and of the one beside it.
+function cellsOf(row) {
+  const [first, second] = state.sides;
+  return [cellOf(row, first), second == null ? null : cellOf(row, second)];
 }
 
 // `12 of 40 right (30.0%)` over the rows found, for one run.

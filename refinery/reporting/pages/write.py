@@ -12,21 +12,43 @@ from pathlib import Path
 from typing import Any
 
 from refinery.errors import RunDirError
-from refinery.reporting.pages.content import Detail, Row, Run
+from refinery.reporting.pages.content import About, Detail, Row, Run
 from refinery.runtime.fingerprint import sha256
 from refinery.runtime.progress import Progress
 
 _ROWS_PER_PACK = 50
-_SCRIPTS = ("unpack.js", "state.js", "table.js", "tree.js", "detail.js", "main.js")
+_SCRIPTS = (
+    "unpack.js",
+    "state.js",
+    "address.js",
+    "columns.js",
+    "facets.js",
+    "table.js",
+    "tree.js",
+    "detail.js",
+    "charts.js",
+    "flow.js",
+    "about.js",
+    "main.js",
+)
 
 
 def write_page(
-    path: Path, *, title: str, runs: Sequence[Run], rows: Iterable[tuple[Row, Detail]], total: int, words: dict[str, str], note: str
+    path: Path,
+    *,
+    title: str,
+    runs: Sequence[Run] = (),
+    rows: Iterable[tuple[Row, Detail]] = (),
+    total: int = 0,
+    columns: Sequence[str] = (),
+    words: dict[str, str],
+    note: str,
+    about: About | None = None,
 ) -> int:
     """Write the page of `rows`, of which there are `total`, reading them one by one. Returns how many there were.
 
-    `words` are the page's words for a `right` row, a `wrong` row and a `view`. `note` explains them. Raises
-    RunDirError when the file cannot be written.
+    `words` are the page's words for a `right` row, a `wrong` row and a `view`, and others where its own do not fit. `note` explains them.
+    `columns` name the numbers of a cell. Raises RunDirError when the file cannot be written.
     """
     folder = files("refinery.reporting.pages")
     style = folder.joinpath("page.css").read_text(encoding="utf-8")
@@ -47,8 +69,8 @@ def write_page(
                     pack = []
             if pack:
                 file.write(_packed(f"pack-{len(index) // _ROWS_PER_PACK}", pack))
-            held = {"title": title, "runs": runs, "words": words, "note": note, "rowsPerPack": _ROWS_PER_PACK}
-            file.write(_packed("index", held | {"rows": index}))
+            held = {"title": title, "runs": runs, "columns": columns, "words": words, "note": note, "about": about}
+            file.write(_packed("index", held | {"rowsPerPack": _ROWS_PER_PACK, "rows": index}))
             file.write(foot)
         partial.replace(path)
     except OSError as error:

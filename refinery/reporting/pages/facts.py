@@ -1,0 +1,47 @@
+"""What the card of any run says about its origin, from its `run.json`."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from refinery.reporting.markdown import without_secrets
+from refinery.reporting.pages.content import Estimate
+
+
+def origin(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """When the run was started, and the command that started it."""
+    day, _, hour = str(record.get("started", "")).partition("T")
+    return present([("date", f"{day} {hour[:5]}".strip()), ("command", _command(record.get("command", ())))])
+
+
+def settings(values: Mapping[str, Any], names: Sequence[str] | None = None) -> list[tuple[str, str]]:
+    """Keys of a recipe that have a value, in the form of a recipe: `names` of them, by default all."""
+    return present([(name, shown(values.get(name))) for name in (values if names is None else names)])
+
+
+def shown(value: Any) -> str:
+    """A recipe's value on one line; empty for none."""
+    if value is None or value == [] or value == {}:
+        return ""
+    return without_secrets(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+
+
+def present(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pairs that have a value."""
+    return [(name, value) for name, value in pairs if value]
+
+
+def estimate(scores: Mapping[str, Any] | None) -> Estimate | None:
+    """A metric of `metrics.json` with its interval, if the run has it."""
+    return {"mean": scores["mean"], "low": scores["low"], "high": scores["high"]} if scores else None
+
+
+def _command(words: Sequence[str]) -> str:
+    """The command as a user would type it: the program's name without its folder, and `python -m` for a module."""
+    if not words:
+        return ""
+    program = Path(words[0])
+    named = ["python", "-m", program.parent.name] if program.name == "__main__.py" else [program.name]
+    return shlex.join([*named, *map(without_secrets, words[1:])])
