@@ -30,7 +30,8 @@ def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer:
         recipe.learned.card(recipe.model_dump(mode="json"))
     )  # the task may be a module that is not installed where the model is pushed
     files = [_data_file(path) for path in recipe.data]
-    write_json(recipe.output_dir / DATA_FILE, {"files": files, "prompts": rendered_prompts(), "card": card})
+    values = {"files": files, "base_is_folder": Path(recipe.base).is_dir(), "prompts": rendered_prompts(), "card": card}
+    write_json(recipe.output_dir / DATA_FILE, values)
     prompts = [_prompt(row) if recipe.family == "causal" else row.input_ids for row in rows[:NUM_EXAMPLES]]
     lines = [json.dumps({"text": tokenizer.decode(ids), "input_ids": ids}, ensure_ascii=False) + "\n" for ids in prompts]
     (recipe.output_dir / EXAMPLES_FILE).write_text("".join(lines), encoding="utf-8")

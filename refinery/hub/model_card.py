@@ -27,7 +27,7 @@ def model_card(
     recipe, data = record["recipe"], _read(run / DATA_FILE)
     manifest, words = _read(run / MANIFEST_FILE), _words(recipe, data)
     lines = [
-        *front_matter(_hub_values(recipe)),
+        *front_matter(_hub_values(recipe, data)),
         f"# {repository.rpartition('/')[2]}",
         "",
         words.purpose,
@@ -36,7 +36,7 @@ def model_card(
         "## Use",
         *use_lines(words, repository),
         "## Made from",
-        *_base(recipe),
+        *_base(recipe, data),
         *_prompting(manifest),
         "",
         *table_block(("setting", "value"), [(name, recipe[name]) for name in _SETTINGS if recipe.get(name) is not None]),
@@ -62,9 +62,9 @@ def _words(recipe: dict[str, Any], data: dict[str, Any]) -> Card:
     return Card(**data["card"]) if "card" in data else find_installed(TASKS, recipe["task"]).card(recipe)
 
 
-def _hub_values(recipe: dict[str, Any]) -> dict[str, Any]:
+def _hub_values(recipe: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """The metadata that the hub reads. A base model that is a local folder is left out, because the hub could not link to it."""
-    named = {} if _is_folder(recipe["base"]) else {"base_model": recipe["base"].partition("@")[0]}
+    named = {} if _base_is_folder(recipe, data) else {"base_model": recipe["base"].partition("@")[0]}
     return named | {
         "library_name": "transformers" if recipe["strategy"] == "full" else "peft",
         "tags": ["rag-refinery", "retrieval-augmented-generation", recipe["task"]],
@@ -72,12 +72,16 @@ def _hub_values(recipe: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_folder(base: str) -> bool:
+def _base_is_folder(recipe: dict[str, Any], data: dict[str, Any]) -> bool:
+    """What training recorded. For a run of an earlier version, whether the base looks like a folder here."""
+    base: str = recipe["base"]
+    if "base_is_folder" in data:
+        return data["base_is_folder"]
     return Path(base).is_dir() or base.startswith((".", "/", "~")) or base.count("/") != 1
 
 
-def _base(recipe: dict[str, Any]) -> Iterable[str]:
-    if not _is_folder(recipe["base"]):
+def _base(recipe: dict[str, Any], data: dict[str, Any]) -> Iterable[str]:
+    if not _base_is_folder(recipe, data):
         yield f"Base model: [`{recipe['base']}`](https://huggingface.co/{recipe['base'].partition('@')[0]})."
         return
     yield f"Base model: the folder `{recipe['base']}` on the machine where this model was trained. "
@@ -127,7 +131,7 @@ def _outputs(shown: Sequence[tuple[str, str]]) -> Iterable[str]:
 
 def _licences(recipe: dict[str, Any], data: dict[str, Any]) -> Iterable[str]:
     """The chain of licenses: the base model's, each data source's, and the teacher's terms. We cannot grant any of them."""
-    where = "that of the folder's model" if _is_folder(recipe["base"]) else "stated on its own card"
+    where = "that of the folder's model" if _base_is_folder(recipe, data) else "stated on its own card"
     yield f"- Base model `{recipe['base']}`: {where}; it binds this model too."
     for file in data.get("files", []):
         made_by = file.get("made_by") or {}

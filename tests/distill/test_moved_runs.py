@@ -19,7 +19,7 @@ from refinery.questions.base import QUESTIONS_FILE
 WORLDS = demo_worlds(0)
 PASSAGES = list(WORLDS["test"].passages())
 QUESTIONS = [
-    question.model_copy(update={"passages": [p for p in PASSAGES if p.id in question.supporting or p.text < "B"]})
+    question.model_copy(update={"passages": [p for p in PASSAGES if p.id in (question.supporting or ()) or p.text < "B"]})
     for question in draw_questions(WORLDS["test"], random.Random(0), {"two_hop": 12})
 ]
 COMMANDS = {
