@@ -18,7 +18,7 @@ from typing import Any
 from distill.guards import Guards
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
-from distill.labeling import label_all
+from distill.labeling import TooManyRejected, label_all
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.stores.base import ReplyStore
@@ -183,20 +183,21 @@ async def _label(
     teachers = {name: build_teacher(config, recipe, store, spending, name) for name, config in configs.items() if config}
     target = teachers.get("target_endpoint") or _build_target(recipe)
     context = LabelContext(recipe, teachers.get("teacher"), target, retriever, store, recipe.task_options())
-    stopped, started = "interrupted", time.perf_counter()
+    stopped, started, explains = "interrupted", time.perf_counter(), False
     try:
         with _rare_collections():
             await label_all(iter_rows(task, recipe), total, task, context, writer, list(teachers.values()), lasting)
         stopped = ""
     except Exception as error:
-        stopped = str(error)
+        stopped, explains = str(error), isinstance(error, TooManyRejected)  # which refers to failures.jsonl
         raise
     finally:
         for one in teachers.values():
             await one.close()
-        writer.finish(whole=not stopped)
+        keeps = not stopped or explains or writer.labeled or any(one.models or one.hits for one in teachers.values())
+        writer.finish(whole=not stopped) if keeps else writer.discard()
         metrics = _metrics(writer, teachers) | {"seconds_labelling": round(time.perf_counter() - started, 3)}
-        if stopped:
+        if stopped and keeps:
             write_json(writer.output / "stopped.json", {"why": stopped, **metrics})
     (writer.output / "stopped.json").unlink(missing_ok=True)
     return metrics

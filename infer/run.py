@@ -24,6 +24,7 @@ from infer.shards import (
 )
 from refinery.contract.records import Question, write_records
 from refinery.contract.trace import PREDICTIONS_FILE
+from refinery.errors import LLMError
 from refinery.questions.base import read_questions
 from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
@@ -53,7 +54,9 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
             revision = pipeline.retriever and pipeline.retriever.revision
             known = {**fingerprints(recipe, questions, pipeline.options), "retriever": revision}
             output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume, fingerprints=known)
-        earlier = read_ledgers(output)
+            if not output.begun:
+                delete_ledgers(output)  # of an earlier start without any answer, perhaps of another recipe
+        earlier = read_ledgers(output) if output.begun else []
         check_fingerprints(output.path, prompts_used(earlier), prompts_now(prompts_used(earlier)))
         processes.wait()  # every process has read the answers so far; from here on each one adds to them
         answered = {row.prediction.question_id for row in earlier if row.prediction.failed is None}
@@ -70,12 +73,16 @@ def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Questio
     ledger = read_ledgers(output)
     seconds, by_id = wall_seconds(ledger), last_outcomes(ledger)
     predictions = [by_id[question.id] for question in questions]
+    failed = Counter(prediction.failed.partition(":")[0] for prediction in predictions if prediction.failed)
+    if failed.total() == len(questions) and not output.begun:
+        delete_ledgers(output)
+        reasons, first = ", ".join(f"{reason} {count}" for reason, count in failed.most_common()), predictions[0]
+        raise LLMError(f"all {len(questions)} questions failed ({reasons}). The first, '{first.question_id}': {first.failed}")
     write_records(output / PREDICTIONS_FILE, predictions)
     rows = score(recipe.name or recipe.decoder, questions, predictions, metrics=recipe.metrics)
     write_records(output / SCORES_FILE, rows)
     keep_questions(output.path, questions, predictions)
     keep_token_texts(output.path, predictions, pipeline.tokenizer_of)
-    failed = Counter(prediction.failed.partition(":")[0] for prediction in predictions if prediction.failed)
     metrics = {
         "results": evaluate(rows, predictions, seconds=seconds, tokenizer=pipeline.llm.tokenizer if recipe.tokenizer else None),
         "questions": len(questions),

@@ -103,18 +103,26 @@ class AnswerLedger:
         seconds = round(time.perf_counter() - self._started, 4)
         row = LedgerRow(attempt=self._attempt, seconds=seconds, prompts=rendered_prompts(), prediction=prediction)
         try:
-            self._output.begin()
+            if _is_answered(prediction):  # a run without any answer does not refuse a corrected start
+                self._output.begin()
             self._file.write(row.model_dump_json(exclude_none=True) + "\n")
             self._file.flush()
         except OSError as error:
             raise RunDirError(f"{self._path}: cannot be written ({error.strerror}). Free some space and pass --resume.") from None
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._file is not None
         with suppress(OSError):  # a full disk, which `write` has already reported
             self._file.close()
-        if self._path.stat().st_size == 0:  # no question was answered
+        if self._path.stat().st_size == 0 or (kind is not None and not self._output.begun):  # nothing to resume from
             self._path.unlink()
+
+
+def _is_answered(prediction: Prediction) -> bool:
+    """Whether the question did not fail, and no endpoint refused a request about it."""
+    return prediction.failed is None and not any(
+        step.name == "fault" and (step.text or "").startswith("refused") for step in prediction.trace
+    )
 
 
 def read_ledgers(output: RunDir) -> list[LedgerRow]:

@@ -51,6 +51,11 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f" Did you mean '{nearest[0]}'?" if nearest else ""
 
 
+def with_article(noun: str) -> str:
+    """`an int` or `a dict`."""
+    return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
+
+
 @lru_cache(maxsize=1 << 12)  # several metrics read the same text in a row; a larger cache would hold on to a run's long texts
 def normalize_answer(text: str) -> str:
     """Lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""

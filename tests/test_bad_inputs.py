@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.bad_inputs.data import DATA
+from helpers.bad_inputs.endpoints import ENDPOINTS
 from helpers.bad_inputs.models import MODELS
 from helpers.bad_inputs.recipes import RECIPES
 from helpers.bad_inputs.world import BadInput, snapshot, write_file, write_world
@@ -18,7 +19,7 @@ from helpers.scripted_server import scripted
 from refinery.cli import main
 
 PROJECT = Path(__file__).parents[1]
-ROWS = [*RECIPES, *DATA, *MODELS]
+ROWS = [*RECIPES, *DATA, *MODELS, *ENDPOINTS]
 
 
 @pytest.fixture

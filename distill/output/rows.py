@@ -73,7 +73,7 @@ class LabelWriter:
 
     def write(self, question: Any, outcome: Outcome) -> None:
         """Write one question, and its rows or the reason that it has none."""
-        if not self.questions:
+        if not isinstance(outcome, RejectedRow):  # a run that has no label yet does not refuse a corrected start
             self.output.begin()
         self.questions += 1
         if isinstance(question, Question):  # and not a row that the task itself provides
@@ -124,6 +124,12 @@ class LabelWriter:
                 (self.output / f"{name}.partial").replace(self.output / name)
             else:
                 (self.output / f"{name}.partial").unlink()
+
+    def discard(self) -> None:
+        """Close and delete the files of a run that has nothing to keep."""
+        for name, file in self._files.items():
+            file.close()
+            (self.output / f"{name}.partial").unlink()
 
     def warnings(self) -> Iterator[str]:
         """Warnings about problems that are likely to make the labels useless."""

@@ -41,7 +41,7 @@ class SqliteStore(ReplyStore):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = _locked(path)
+        self._lock, self._is_new = _locked(path), not path.exists()
         try:
             self._database = _open(path)
             # Replies of a version without digests, whose keys included the server; they are read if there is no newer reply.
@@ -129,11 +129,23 @@ class SqliteStore(ReplyStore):
             raise self._unusable(error) from None
 
     def close(self) -> None:
-        """Close the store, so that another process can open it."""
+        """Close the store, so that another process can open it. A new file is deleted again if nothing was paid or stored."""
         if self._num_damaged:
             _log.warning("%s: %d damaged values were left unread, and asked for again where needed", self.path, self._num_damaged)
+        unused = self._is_new and self._is_empty()
         self._database.close()
+        if unused:
+            for suffix in ("", "-wal", "-shm", ".lock"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         self._lock.close()
+
+    def _is_empty(self) -> bool:
+        try:
+            if any(self._database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in ("effects", "batches")):  # noqa: S608
+                return False
+            return not any(any(from_json(value).values()) for (value,) in self._database.execute("SELECT value FROM costs"))
+        except (sqlite3.Error, ValueError):
+            return False
 
     async def _run(self, statement: str, values: tuple[Any, ...]) -> None:
         await self._queue(statement, values)

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from refinery.errors import PluginError
-from refinery.text import did_you_mean
+from refinery.text import did_you_mean, with_article
 
 T = TypeVar("T")
 
@@ -73,8 +73,8 @@ def checked(found: object, protocol: type[T], where: str) -> T:
     missing = sorted(name for name in members if not name.startswith("_") and not hasattr(found, name))
     if missing:
         raise PluginError(
-            f"{where}: has no {', '.join(missing)}. It is of type '{type(found).__name__}', and should be a "
-            f"{protocol.__module__}.{protocol.__name__}."
+            f"{where}: {with_article(type(found).__name__)} has no {', '.join(missing)}. "
+            f"It should be a {protocol.__module__}.{protocol.__name__}."
         )
     return cast(T, found)
 
@@ -98,7 +98,7 @@ def _declared(kind: PluginKind[T], name: str, found: object) -> T:
         return found
     if kind.of_function is None or not callable(found):
         wanted = f"{kind.declared.__name__}, or a function {_call(kind)}" if kind.of_function else kind.declared.__name__
-        raise PluginError(f"{kind.noun} '{name}': is a {type(found).__name__}. It should be a {wanted}.")
+        raise PluginError(f"{kind.noun} '{name}': is {with_article(type(found).__name__)}. It should be a {wanted}.")
     _check_call(kind, name, found)
     return kind.of_function(found)
 

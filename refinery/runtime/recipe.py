@@ -18,7 +18,7 @@ from refinery.runtime.secret_shapes import secrets_in, without_secret
 from refinery.runtime.shipped import with_found_paths
 from refinery.runtime.stages import stages
 from refinery.runtime.yaml_file import read_yaml
-from refinery.text import did_you_mean
+from refinery.text import did_you_mean, with_article
 
 # Names for our keys in other toolkits, or in older versions of our libraries.
 OLD_NAMES = {
@@ -135,7 +135,7 @@ def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: s
         return recipe.model_validate(values).read_from(where, part)
     except ValidationError as error:
         if not part and (stage := _other_stage(values, recipe)):
-            raise RecipeError(f"{where}: is a recipe of the stage '{stage}'. Run it with: refinery {stage} {where}") from None
+            raise RecipeError(f"{where}: is {with_article(stage)} recipe. Run it with: refinery {stage} {where}") from None
         raise RecipeError("\n".join(f"{where}: {_explain(fault, recipe, part)}" for fault in error.errors())) from None
 
 

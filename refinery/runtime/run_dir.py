@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from refinery.errors import RunDirError
 from refinery.runtime.recipe import Recipe
+from refinery.text import with_article
 from refinery.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,11 @@ class RunDir:
     def finished(self) -> bool:
         """Whether an earlier run here has finished."""
         return (self / _METRICS).exists()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run has something worth keeping, and so refuses a start without --resume."""
+        return (self / "run.json").exists()
 
     def begin(self) -> None:
         """Give `run.json` its final name. From now on a second start needs --resume. May be called repeatedly."""
@@ -190,7 +196,7 @@ def stage_of_runs(folders: Sequence[Path]) -> str:
     stages = {folder: read_run(folder)["stage"] for folder in folders}
     shown = {"infer" if stage == "demo" else stage for stage in stages.values()}
     if len(shown) > 1:
-        listed = ", ".join(f"{folder} is a {stage} run" for folder, stage in stages.items())
+        listed = ", ".join(f"{folder} is {with_article(stage)} run" for folder, stage in stages.items())
         raise RunDirError(f"{listed}. Name runs of one stage.")
     return shown.pop()
 

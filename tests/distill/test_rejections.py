@@ -19,14 +19,22 @@ def read_rows(path) -> list[dict]:
 
 
 def test_a_run_that_is_certain_to_fail_stops_and_says_why(mock_recipe, tmp_path, capsys):
-    with endpoint(Settings(latency_seconds=0.0, refused_share=1.0)) as url:
-        path = str(mock_recipe(url, count=1000, max_failure_share=0.05, **FEW_AT_ONCE))
+    with serving(lambda prompt: "I'm sorry, but I cannot help.") as server:
+        path = str(mock_recipe(server.base_url.removesuffix("/v1"), count=1000, max_failure_share=0.05, **FEW_AT_ONCE))
         assert main([path]) == 2
-        assert stats(url)["requests"] < 51 + 2 * 8
+        assert server.requests < 51 + 2 * 8
     said = capsys.readouterr().err
     assert "rows were rejected, more than max_failure_share 0.05 allows of 1000" in said
-    assert "The first: q0: refused: status 400: content filter; q1: refused: status 400: content filter; q2: refused:" in said
+    assert "The first: q0: refused: I'm sorry, but I cannot help.; q1: refused: I'm sorry, but I cannot help.; q2: refused:" in said
     assert json.loads((tmp_path / "run" / "stopped.json").read_text())["questions_rejected"] > 50
+
+
+def test_a_teacher_that_refuses_every_request_stops_the_run_after_a_handful(mock_recipe, tmp_path, capsys):
+    with endpoint(Settings(latency_seconds=0.0, refused_share=1.0)) as url:
+        assert main([str(mock_recipe(url, count=1000, max_failure_share=1, **FEW_AT_ONCE))]) == 2
+        assert stats(url)["requests"] < 4 * FEW_AT_ONCE["rows_in_flight"]
+    assert "cannot be used: it refuses every request in the same way: status 400: content filter." in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_a_stopped_run_has_paid_is_not_paid_again(mock_recipe, tmp_path):

@@ -142,10 +142,10 @@ def test_the_help_shows_commands_in_groups(refinery):
         (
             ["train", "recipes/demo/infer/rag.yaml"],
             2,
-            "is a recipe of the stage 'infer'. Run it with: refinery infer recipes/demo/infer/rag.yaml",
+            "is an infer recipe. Run it with: refinery infer recipes/demo/infer/rag.yaml",
         ),
-        (["infer", "recipes/demo/train/relevance.yaml"], 2, "is a recipe of the stage 'train'. Run it with: refinery train"),
-        (["train", "recipes/demo/distill/relevance.yaml"], 2, "is a recipe of the stage 'distill'. Run it with: refinery distill"),
+        (["infer", "recipes/demo/train/relevance.yaml"], 2, "is a train recipe. Run it with: refinery train"),
+        (["train", "recipes/demo/distill/relevance.yaml"], 2, "is a distill recipe. Run it with: refinery distill"),
         (
             ["infer", "recipes/demo/infer/rq_rag.yaml", "options.max_dept=3"],
             2,

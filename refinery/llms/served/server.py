@@ -1,5 +1,6 @@
 """One server of an endpoint: sends requests to it, tracks its state, and explains why it cannot be used."""
 
+import asyncio
 import json
 import logging
 import os
@@ -19,8 +20,11 @@ from refinery.llms.served.responses import Response, RetryableFault, is_about_sc
 logger = logging.getLogger(__name__)
 
 _PROBE_SECONDS = 20.0
+# After this many refused requests and no reply, a tiny request finds out whether the server refuses all of them.
+_REFUSALS = 3
 # After this many replies without a schema, following unexplained errors with one, all requests leave it out.
 _SCHEMA_FAILURES = 3
+_ID = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
 _VERSION_IN_PATH = re.compile(r"/v\d")
 
 R = TypeVar("R", bound=Reply)
@@ -48,6 +52,8 @@ class Server:
         self.refusal = ""
         self._session = session
         self._tiny: EndpointRequest[Any] = TINY_CHAT  # to the last used route
+        self._asking_tiny, self._refusals = asyncio.Lock(), 0
+        self._tiny_refusal: str | None = None
         self._answered, self._sends_schemas, self._schema_failures = False, protocol_of(config).takes_schemas, 0
 
     def rank(self) -> tuple[bool, float]:
@@ -69,8 +75,10 @@ class Server:
         except RetryableFault as fault:
             tries.without_schema = with_schema and fault.status == 500  # a failing guided-decoding backend may not say so
             raise
-        except RefusedRequest:
+        except RefusedRequest as error:
             self.outage.answered()
+            if await self._refuses_all(error):
+                raise UnusableEndpoint(self.unusable(f"it refuses every request in the same way: {error}", 400), status=400) from None
             raise
         except UnusableEndpoint as error:
             self.outage.answered()
@@ -82,6 +90,16 @@ class Server:
         if request.json_schema is not None and self._sends_schemas:
             self._note_schema(with_schema, named)
         return reply
+
+    async def _refuses_all(self, error: RefusedRequest) -> bool:
+        """Whether a server that has refused a handful of requests, and answered none, refuses a tiny one for the same reason."""
+        self._refusals += 1
+        if self._answered or self._refusals < _REFUSALS:
+            return False
+        async with self._asking_tiny:  # once, although all of the first requests may be refused at the same time
+            if self._tiny_refusal is None:
+                self._tiny_refusal = str(await self._probe() or "")
+        return _without_ids(self._tiny_refusal) == _without_ids(str(error))
 
     def _note_schema(self, taken: bool, named: bool) -> None:
         """Remember whether the server supports schemas, once a reply proves it."""
@@ -119,7 +137,8 @@ class Server:
 
     def unusable(self, why: str, status: int | None = None, *, connected: bool = True) -> str:
         """The message that says which endpoint failed, how, and what to do."""
-        return f"endpoint {self.base} (model '{self.config.model}') cannot be used: {why}{self._remedy(status, connected)}"
+        end = "" if why.endswith((".", "!", "?")) else "."
+        return f"endpoint {self.base} (model '{self.config.model}') cannot be used: {why}{end}{self._remedy(status, connected)}"
 
     def out_too_long(self) -> str:
         """The message for an outage that lasts too long."""
@@ -134,6 +153,12 @@ class Server:
             return " Is a server running there? Start it, or correct base_url."
         if status in (401, 403) and not os.environ.get(self.config.api_key_env):
             return f" {key} is not set: export the key under this name, or name another variable with api_key_env."
-        if status == 404 and not self.config.azure_api_version and not _VERSION_IN_PATH.search(self.base):
-            return f" Check base_url, model and {key}. base_url has no /v1: try {self.base}/v1."
-        return f" Check base_url, model and {key}." if status in (401, 403, 404) else ""
+        check = f" Check base_url, model and {key}." if status in (200, 400, 401, 403, 404) else ""
+        if status in (200, 404) and not self.config.azure_api_version and not _VERSION_IN_PATH.search(self.base):
+            check += f" base_url has no /v1: try {self.base}/v1."
+        return check
+
+
+def _without_ids(message: str) -> str:
+    """An error's message without its numbers and request ids, which differ from request to request."""
+    return _ID.sub("#", message.lower())

@@ -64,27 +64,27 @@ RECIPES = [
     BadInput(
         "an infer recipe given to train",
         "train infer.yaml",
-        ("infer.yaml: is a recipe of the stage 'infer'. Run it with: refinery infer infer.yaml",),
+        ("infer.yaml: is an infer recipe. Run it with: refinery infer infer.yaml",),
     ),
     BadInput(
         "a train recipe given to distill",
         "distill train.yaml",
-        ("train.yaml: is a recipe of the stage 'train'. Run it with: refinery train train.yaml",),
+        ("train.yaml: is a train recipe. Run it with: refinery train train.yaml",),
     ),
     BadInput(
         "a distill recipe given to infer",
         "infer distill.yaml",
-        ("distill.yaml: is a recipe of the stage 'distill'. Run it with: refinery distill distill.yaml",),
+        ("distill.yaml: is a distill recipe. Run it with: refinery distill distill.yaml",),
     ),
     BadInput(
         "an infer recipe given to report",
         "report infer.yaml",
-        ("infer.yaml: is a recipe of the stage 'infer'", "refinery infer infer.yaml"),
+        ("infer.yaml: is an infer recipe", "refinery infer infer.yaml"),
     ),
     BadInput(
         "an infer recipe given to index",
         "index passages.jsonl --output i --retriever rag.yaml",
-        ("rag.yaml: is a recipe of the stage 'infer'",),
+        ("rag.yaml: is an infer recipe",),
     ),
     BadInput("a misspelled decoder", "infer rag.yaml decoder=rga", ("rag.yaml: decoder: no decoder 'rga'. Did you mean 'rag'?",)),
     BadInput(
@@ -112,7 +112,7 @@ RECIPES = [
     BadInput(
         "a function that builds nothing",
         "infer rag.yaml retriever.name=hollow.module:build",
-        ("rag.yaml: retriever.name: retriever 'hollow.module:build': has no corpus_hash, revision, search",),
+        ("rag.yaml: retriever.name: retriever 'hollow.module:build': an object has no corpus_hash, revision, search",),
         {"hollow/module.py": "def build(config, options):\n    return object()\n"},
     ),
     BadInput(

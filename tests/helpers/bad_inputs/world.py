@@ -51,7 +51,7 @@ class BadInput:
 
 def write_world(folder: Path, url: str) -> None:
     """The inputs without a mistake; the endpoint is at `url`."""
-    questions = [Question(id=id, text=f"Where is {id}?", answers=["France"], split="train") for id in ("Lyon", "Nice")]
+    questions = [Question(id=id, text=f"Where is {id}?", answers=["France"], split="train") for id in ("Lyon", "Nice", "Lille", "Brest")]
     write_records(folder / "questions.jsonl", questions)
     passages = [Passage(id=id, title=id, text=f"{id} is a city in France.") for id in ("Lyon", "Nice", "Lille")]
     write_records(folder / "passages.jsonl", passages)
@@ -84,7 +84,9 @@ def write_file(path: Path, content: Any, url: str) -> None:
     elif isinstance(content, str):
         path.write_text(content, encoding="utf-8")
     else:
-        path.write_text(yaml.safe_dump(content, sort_keys=False).replace("{url}", url), encoding="utf-8")
+        path.write_text(
+            yaml.safe_dump(content, sort_keys=False).replace("{url}", url).replace("{root}", url.removesuffix("/v1")), encoding="utf-8"
+        )
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

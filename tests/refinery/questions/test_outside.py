@@ -68,7 +68,7 @@ def test_a_function_alone_reads_files_only(my_lab, rows):
     [
         ("", r"declares neither READER \(a Reader\) nor the function read\(path\)"),
         ("def read(): ...", r"cannot be called as read\(path\) \(too many positional arguments\)"),
-        ("READER = 3", r"is a int. It should be a Reader, or a function read\(path\)"),
+        ("READER = 3", r"is an int. It should be a Reader, or a function read\(path\)"),
     ],
 )
 def test_a_wrong_one_is_told_what_is_missing(my_lab, rows, text, fault):
