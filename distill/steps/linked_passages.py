@@ -4,12 +4,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from refinery.contract.records import Passage
+from refinery.passages.sections import BETWEEN
 
 
 def linked_pairs(passages: Sequence[Passage], *, links_per_passage: int) -> Iterator[tuple[Passage, Passage]]:
     """Each passage with the passages whose titles its text mentions verbatim, in the order of mention.
 
-    A parenthesized suffix of a title is ignored; if several passages share a title, the first one is used.
+    A section's passage is mentioned by its document's title. A parenthesized suffix of a title is ignored; if several passages share a
+    title, the first one is used.
     """
     by_title: dict[tuple[str, ...], Passage] = {}
     for passage in passages:
@@ -25,4 +27,4 @@ def linked_pairs(passages: Sequence[Passage], *, links_per_passage: int) -> Iter
 
 
 def _title_words(passage: Passage) -> tuple[str, ...]:
-    return tuple(re.findall(r"\w+", re.sub(r"\s*\([^()]*\)\s*$", "", passage.title)))
+    return tuple(re.findall(r"\w+", re.sub(r"\s*\([^()]*\)\s*$", "", passage.title.partition(BETWEEN)[0])))

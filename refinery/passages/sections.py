@@ -8,7 +8,7 @@ from refinery.passages.documents.base import Block, Document, Heading
 
 _MOST_WORDS_OF_A_HEADING = 30  # a longer one is a paragraph: in Markdown, a rule right below a paragraph makes it a heading
 _LONGEST_SLUG = 60
-_BETWEEN = " › "
+BETWEEN = " › "  # the document and its headings in a title
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def sections(document: Document, name: str) -> Iterator[Section]:
                 yield section
             path = [*(above for above in path if above.level < element.level), element]
             shown = path[1:] if _is_title(path[0], title) else path
-            section = Section(_BETWEEN.join((title, *(heading.text for heading in shown))), _anchor(path, used))
+            section = Section(BETWEEN.join((title, *(heading.text for heading in shown))), _anchor(path, used))
     if section.blocks:
         yield section
 

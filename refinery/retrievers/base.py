@@ -88,11 +88,13 @@ class Indexing:
     """How `refinery index` writes the index of a retriever, which opens it when `config.index` names the folder.
 
     `build_index(passages, folder, options)` continues where an earlier call stopped. `estimate_bytes(num_passages, sample, options)` is
-    the (memory, disk) that the build takes, in bytes.
+    the (memory, disk) that the build takes, in bytes. `reuse_index(passages, folder, options, previous)` builds it too, but takes what did
+    not change from the index in the folder `previous`; it returns how many passages that were. Without it, an update builds all of it.
     """
 
     build_index: Callable[[Sequence[Passage], Path, Any], None]
     estimate_bytes: Callable[[int, Sequence[Passage], Any], tuple[int, int]]
+    reuse_index: Callable[[Sequence[Passage], Path, Any, Path], int] | None = None
 
 
 def _no_parts(options: Any) -> Sequence[RetrieverConfig]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from refinery.contract.records import Passage, Question
-from refinery.passages.corpus import batches, corpus_hash, searched_text
+from refinery.passages.corpus import Corpus, batches, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
@@ -87,6 +87,14 @@ def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> 
     _vectors_module(options).build_vectors(passages, folder, load_encoder(options.encoder).passages, options.faiss)
 
 
+def reuse_index(passages: Sequence[Passage], folder: Path, options: Options, previous: Path) -> int:
+    """Write the same files, but encode only texts that the index in `previous` does not have. Returns how many passages it has."""
+    vectors = _vectors_module(options)
+    known = vectors.KnownVectors(Corpus(previous), previous, options.faiss, load_encoder(options.encoder).passages)
+    vectors.build_vectors(passages, folder, known, options.faiss)
+    return known.num_reused
+
+
 def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
     """The (memory, disk) in bytes that `build_index` takes, without the encoder's own memory."""
     dimensions = load_encoder(options.encoder).passages([searched_text(sample[0])]).shape[1]
@@ -94,7 +102,7 @@ def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Option
     return num_passages * memory + (1 << 28), num_passages * disk
 
 
-RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes))
+RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes, reuse_index))
 
 
 def _vectors_module(options: Options) -> Any:

@@ -1,7 +1,7 @@
 """The manifest of an index folder, and the check that the folder still matches it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,13 +29,17 @@ class Check(Record):
 
 
 class Manifest(Record):
-    """The retriever and options of an index, what it was built from, and the hashes and checks that identify it."""
+    """The retriever and options of an index, what it was built from, and the hashes and checks that identify it.
+
+    `questions` is the hash of those whose passages were left out.
+    """
 
     name: str
     options: dict[str, Any]
     source: str
     num_passages: int
     num_dropped: int
+    questions: str
     corpus_hash: str
     files: dict[str, str]
     checks: list[Check]
@@ -66,11 +70,7 @@ def open_index(folder: Path, name: str, options: IndexOptions) -> tuple[Corpus, 
     """
     manifest = read_manifest(folder)
     check_name(folder, manifest, name)
-    for key, built in manifest.options.items():
-        if key not in options.SEARCH_ONLY and getattr(options, key) != built:
-            raise RetrievalError(
-                f"{folder}: was built with {key}={built!r}, but the recipe says {getattr(options, key)!r}. Remove the key, or build again."
-            )
+    check_options(folder, manifest, {key: getattr(options, key) for key in manifest.options if key not in options.SEARCH_ONLY})
     for file, checksum in manifest.files.items():
         if not (folder / file).is_file() or sampled_checksum(folder / file) != checksum:
             raise RetrievalError(f"{folder / file}: is missing or has changed since the index was built. Copy the index again, or rebuild.")
@@ -83,6 +83,15 @@ def check_name(folder: Path, manifest: Manifest, name: str) -> None:
         raise RetrievalError(
             f"{folder}: is an index for retriever '{manifest.name}', but the recipe names '{name}'. Set name: {manifest.name}."
         )
+
+
+def check_options(folder: Path, manifest: Manifest, options: Mapping[str, Any]) -> None:
+    """Raise RetrievalError for an index that was built with other values of these options."""
+    for key, value in options.items():
+        if (built := manifest.options.get(key)) != value:
+            raise RetrievalError(
+                f"{folder}: was built with {key}={built!r}, but the recipe says {value!r}. Remove the key, or build again."
+            )
 
 
 def sampled_checksum(path: Path) -> str:

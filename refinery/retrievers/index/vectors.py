@@ -12,6 +12,7 @@ from numpy.lib.format import open_memmap
 from refinery.contract.records import Passage, Record, write_records
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import batches, searched_text
+from refinery.runtime.fingerprint import id_number
 from refinery.runtime.progress import Progress
 
 _EMBEDDINGS_FILE, _FAISS_FILE, _DONE_FILE = "embeddings.npy", "vectors.faiss", "encoded.json"
@@ -37,6 +38,45 @@ class Vectors:
         if self._index is None:
             return faiss.knn(queries, self._embeddings, min(k, len(self._embeddings)), metric=faiss.METRIC_INNER_PRODUCT)
         return self._index.search(queries, min(k, self._index.ntotal))
+
+
+class KnownVectors:
+    """Encodes texts like `encode`, but takes the vectors of texts that are in an earlier index from there.
+
+    An index with product quantization keeps no vectors, so all texts are encoded again.
+    """
+
+    def __init__(self, passages: Sequence[Passage], folder: Path, factory: str, encode: Callable[[list[str]], Any]) -> None:
+        self.num_reused = 0
+        self._passages, self._encode = passages, encode
+        self._vectors = _stored_vectors(folder, factory)
+        known = passages if self._vectors is not None else ()
+        numbers = np.fromiter((id_number(searched_text(passage)) for passage in known), dtype=np.uint64)
+        self._order = np.argsort(numbers)
+        self._numbers = numbers[self._order]
+
+    def __call__(self, texts: list[str]) -> Any:
+        """(texts, dimensions)"""
+        rows = [self._row(text) for text in texts]
+        new = [text for text, row in zip(texts, rows, strict=True) if row is None]
+        encoded = iter(self._encode(new) if new else ())
+        self.num_reused += len(texts) - len(new)
+        return np.stack([next(encoded) if row is None or self._vectors is None else self._vectors(row) for row in rows])
+
+    def _row(self, text: str) -> int | None:
+        """The position of a passage with this text. Its hash finds it, and the text itself decides."""
+        place = int(np.searchsorted(self._numbers, np.uint64(id_number(text))))
+        row = int(self._order[place]) if place < len(self._order) else None
+        return row if row is not None and searched_text(self._passages[row]) == text else None
+
+
+def _stored_vectors(folder: Path, factory: str) -> Callable[[int], Any] | None:
+    """The vector at a position of an index, if the index keeps vectors as they were encoded."""
+    if factory == "Flat":
+        return np.load(folder / _EMBEDDINGS_FILE, mmap_mode="r").__getitem__
+    if factory.startswith("HNSW"):
+        return faiss.read_index(str(folder / _FAISS_FILE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY).reconstruct
+    return None
 
 
 def build_vectors(
