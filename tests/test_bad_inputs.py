@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.bad_inputs.commands import COMMANDS
 from helpers.bad_inputs.data import DATA
 from helpers.bad_inputs.endpoints import ENDPOINTS
 from helpers.bad_inputs.models import MODELS
@@ -19,7 +20,7 @@ from helpers.scripted_server import scripted
 from refinery.cli import main
 
 PROJECT = Path(__file__).parents[1]
-ROWS = [*RECIPES, *DATA, *MODELS, *ENDPOINTS]
+ROWS = [*RECIPES, *DATA, *MODELS, *ENDPOINTS, *COMMANDS]
 
 
 @pytest.fixture

@@ -143,8 +143,11 @@ def hub_errors(repository: str) -> Iterator[None]:
             " Run `hf auth login` with a token that may write there, or set HF_TOKEN." if error.response.status_code in (401, 403) else ""
         )
         raise HubError(f"{repository}: the hub refused with status {error.response.status_code}.{hint}") from None
-    except (transport, OSError, HFValidationError) as error:
+    except HFValidationError as error:
         raise HubError(f"{repository}: cannot be pushed to ({without_secrets(str(error)).splitlines()[0]}).") from None
+    except (transport, OSError) as error:
+        why = without_secrets(str(error)).splitlines()[0].rstrip(".")
+        raise HubError(f"{repository}: the hub cannot be reached ({why}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE.") from None
 
 
 def _push_dataset(run: Path, record: Any, metrics: Any, repository: str, *, private: bool, revision: str) -> str:

@@ -120,7 +120,15 @@ def check_run(
     another recipe, or with other content for the same recipe, and the stage cannot reuse its results (`same_recipe`).
     """
     run = RunDir(output_dir)
-    if not (run / "run.json").exists():
+    if resume and not run.begun:
+        logger.info("%s: there is no run to resume, so this one starts from the beginning.", output_dir)
+    return _earlier_run(recipe, run, resume=resume, same_recipe=same_recipe, fingerprints=fingerprints or {})
+
+
+def _earlier_run(recipe: Recipe, run: RunDir, *, resume: bool, same_recipe: bool, fingerprints: Fingerprints) -> dict[str, Any] | None:
+    """See `check_run`."""
+    output_dir = run.path
+    if not run.begun:
         return None
     if not resume:
         raise RunDirError(f"{output_dir}: already contains a run. Pass --resume to continue it, or output_dir=... to start another.")
@@ -131,7 +139,7 @@ def check_run(
         return None
     if changed:
         raise RunDirError(f"{output_dir}: was started with another recipe (changed: {', '.join(changed)}). Choose another output_dir.")
-    check_fingerprints(output_dir, record.get("fingerprints", {}), fingerprints or {})
+    check_fingerprints(output_dir, record.get("fingerprints", {}), fingerprints)
     return read_metrics(output_dir) if run.finished else None
 
 
@@ -157,20 +165,19 @@ def open_run(
     recipe: Recipe, output_dir: Path, *, stage: str, resume: bool, same_recipe: bool = True, fingerprints: Fingerprints | None = None
 ) -> RunDir:
     """Create the directory and record the run, after everything in the recipe has loaded. Raises the same errors as `check_run`."""
-    check_run(recipe, output_dir, resume=resume, same_recipe=same_recipe, fingerprints=fingerprints)
+    run = RunDir(output_dir)
+    _earlier_run(recipe, run, resume=resume, same_recipe=same_recipe, fingerprints=fingerprints or {})
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunDirError(f"{output_dir}: cannot be used as a run directory ({error.strerror}). Choose another output_dir.") from None
-    run = RunDir(output_dir)
     if not same_recipe:
         (run / _METRICS).unlink(missing_ok=True)  # of a run with another recipe or other rows, which this run replaces
-    is_begun = (run / "run.json").exists()
-    earlier: Fingerprints = read_run(output_dir).get("fingerprints", {}) if is_begun and same_recipe else {}
+    earlier: Fingerprints = read_run(output_dir).get("fingerprints", {}) if run.begun and same_recipe else {}
     known = {name: found for name, found in (fingerprints or {}).items() if found is not None}
     record = {"stage": stage, "recipe": recipe.model_dump(mode="json"), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     write_json(run / _PENDING, record | environment() | {"fingerprints": {**earlier, **known}})
-    if is_begun:
+    if run.begun:
         run.begin()
     return run
 
@@ -180,7 +187,7 @@ def read_run(output_dir: str | Path) -> dict[str, Any]:
     path = Path(output_dir) / "run.json"
     if not path.exists():
         raise RunDirError(f"{output_dir}: has no run.json. Name the output_dir of a run.")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return _read_json(path)
 
 
 def read_metrics(output_dir: str | Path) -> dict[str, Any]:
@@ -188,7 +195,14 @@ def read_metrics(output_dir: str | Path) -> dict[str, Any]:
     path = Path(output_dir) / _METRICS
     if not path.exists():
         raise RunDirError(f"{output_dir}: is unfinished. Resume it with --resume.")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return _read_json(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunDirError(f"{path}: not valid JSON ({error}). Restore the file, or remove the folder and run again.") from None
 
 
 def stage_of_runs(folders: Sequence[Path]) -> str:

@@ -1,5 +1,6 @@
 """The common part of `python -m distill|train|infer RECIPE`: arguments, logging, and errors as one line."""
 
+import errno
 import logging
 import signal
 import sys
@@ -14,6 +15,9 @@ from refinery.runtime.process import is_main_process
 from refinery.runtime.project_values import enter_project
 from refinery.runtime.recipe import Recipe, load_recipe
 from refinery.text import PrintableFormatter, printable
+
+# What the user can fix about a file or folder that a command reads or writes.
+_OF_PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False) -> Parser:
@@ -88,6 +92,14 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
         if traceback:
             raise
         print(f"error: {printable(str(error))}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if traceback or error.errno not in _OF_PLACES:
+            raise
+        print(
+            f"error: {printable(str(error.filename))}: {error.strerror}. Choose another place, or make room or change permissions there.",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print("stopped. The work so far is saved; --resume continues from it.", file=sys.stderr)

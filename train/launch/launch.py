@@ -19,6 +19,7 @@ from refinery.runtime.process import num_processes
 from refinery.runtime.recipe import unknown_key
 from refinery.runtime.shipped import ACCELERATE_CONFIGS, shipped
 from refinery.runtime.yaml_file import read_yaml
+from refinery.text import did_you_mean
 from train.support import Sharding
 
 # The nested parts of an accelerate file, by the heading under which `accelerate launch` lists the options that each fills.
@@ -56,6 +57,12 @@ def read_accelerate_config(path: str | Path) -> dict[str, Any]:
     """
     by_name = shipped(f"{ACCELERATE_CONFIGS}/{path}.yaml")
     file = by_name if by_name.exists() else Path(path)
+    if not file.exists():
+        names = sorted(name.stem for name in shipped(ACCELERATE_CONFIGS).glob("*.yaml"))
+        hint = did_you_mean(str(path), names)
+        raise RecipeError(
+            f"{path}: there is no such accelerate file.{hint} Give its path, or the name of one that ships: {', '.join(names)}."
+        )
     values = read_yaml(file)
     known = known_keys()
     for part in ("", *_PARTS):

@@ -123,7 +123,7 @@ DATA = [
         ("p.jsonl", "id 'p' is used twice"),
         {"p.jsonl": PASSAGE * 2},
     ),
-    BadInput("a folder without documents", "index docs --output i", ("docs: holds no text in files ending in",), {"docs/a.docx.bak": "x"}),
+    BadInput("a folder without documents", "index docs --output i", ("docs: holds no documents (.txt, .md",), {"docs/a.docx.bak": "x"}),
     BadInput(
         "passages that are not Parquet",
         "infer rag.yaml retriever.passages=p.parquet",

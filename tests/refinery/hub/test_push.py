@@ -177,7 +177,7 @@ def test_no_secret_is_pushed(hub, pushed):
     ("change", "said"),
     [
         ({"HF_TOKEN": "hf_anothers"}, "me/labels: the hub refused with status 401. Run `hf auth login`"),
-        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "me/labels: cannot be pushed to ("),
+        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "me/labels: the hub cannot be reached ("),
     ],
     ids=["token", "address"],
 )

@@ -5,7 +5,7 @@ import pytest
 
 from refinery.errors import RunDirError
 from refinery.runtime.recipe import Recipe
-from refinery.runtime.run_dir import locked_run, open_run, read_metrics, read_run, write_json
+from refinery.runtime.run_dir import check_run, locked_run, open_run, read_metrics, read_run, write_json
 
 
 class ExampleRecipe(Recipe):
@@ -38,6 +38,12 @@ def test_an_unfinished_run_has_no_metrics(tmp_path):
     open_run(ExampleRecipe(), tmp_path, stage="train", resume=False).begin()
     with pytest.raises(RunDirError, match=r"is unfinished. Resume it with --resume."):
         read_metrics(tmp_path)
+
+
+def test_resuming_nothing_starts_and_says_so(tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        assert check_run(ExampleRecipe(), tmp_path / "run", resume=True) is None
+    assert caplog.messages == [f"{tmp_path}/run: there is no run to resume, so this one starts from the beginning."]
 
 
 def test_resuming_with_another_recipe_is_refused(tmp_path):
