@@ -2,40 +2,57 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from refinery.errors import RunDirError
 from refinery.reporting.figures import Panel, draw_lines
 
-_Curve = list[tuple[float, float]]
 # What an evaluation reports about itself rather than the model.
 _NOT_MEASURES = ("eval_loss", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_num_tokens", "eval_entropy")
 
 
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Curves in one figure: (step, value) by the name of each line."""
+
+    name: str
+    title: str
+    measure: str
+    lines: dict[str, list[tuple[float, float]]]
+
+
 def panels(paths: Sequence[Path]) -> list[Panel]:
     """The panels that these runs have. Raises RunDirError for a run without a history of its steps."""
-    histories = {path.resolve().name: _history(path) for path in paths}
+    return [_panel(found) for found in curves(paths)]
+
+
+def curves(paths: Sequence[Path]) -> list[Curves]:
+    """The curves of these runs. Raises RunDirError for a run without a history of its steps."""
+    histories = {path.name: _history(path) for path in paths}
     names = dict.fromkeys(name for rows in histories.values() for row in rows for name in row)
     losses = [name for name in names if name in ("loss", "eval_loss") or name.startswith("loss_")]
     measures = [name for name in names if name.startswith("eval_") and name not in _NOT_MEASURES]
     found = [
-        _panel("loss", "Loss", losses, histories, "loss"),
-        _panel("evaluation", "Evaluation", measures, histories, "measure"),
-        _panel("learning_rate", "Learning rate", ["learning_rate"], histories, "learning rate"),
+        Curves("loss", "Loss", "loss", _lines(losses, histories)),
+        Curves("evaluation", "Evaluation", "measure", _lines(measures, histories)),
+        Curves("learning_rate", "Learning rate", "learning rate", _lines(["learning_rate"], histories)),
     ]
-    return [panel for panel in found if panel]
+    return [some for some in found if some.lines]
 
 
-def _panel(name: str, title: str, wanted: Sequence[str], histories: dict[str, list[dict[str, Any]]], label: str) -> Panel | None:
-    lines: dict[str, _Curve] = {}
+def _lines(wanted: Sequence[str], histories: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[float, float]]]:
+    lines: dict[str, list[tuple[float, float]]] = {}
     for run, rows in histories.items():
         for key in wanted:
             if points := [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]:
                 lines[key if len(histories) == 1 else f"{run}: {key}"] = points
-    if not lines:
-        return None
-    return Panel(name, title, lambda axes: draw_lines(axes, lines, across="step", label=label))
+    return lines
+
+
+def _panel(found: Curves) -> Panel:
+    return Panel(found.name, found.title, lambda axes: draw_lines(axes, found.lines, across="step", label=found.measure))
 
 
 def _history(path: Path) -> list[dict[str, Any]]:

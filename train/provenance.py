@@ -15,6 +15,7 @@ from refinery.prompts.render import rendered_prompts
 from refinery.runtime.fingerprint import file_fingerprint
 from refinery.runtime.run_dir import Fingerprints, RunDir, read_metrics, read_run, write_json
 from train.recipe import TrainRecipe
+from train.rows.parts import keep_first_rows
 
 
 def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:
@@ -25,7 +26,7 @@ def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:
 
 
 def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer: Tokenizer) -> None:
-    """Write `data.json` and `examples.jsonl`. Called when training starts: the data may be gone when it ends."""
+    """Write `data.json`, `examples.jsonl` and `first_rows.jsonl`. Called when training starts: the data may be gone when it ends."""
     card = asdict(
         recipe.learned.card(recipe.model_dump(mode="json"))
     )  # the task may be a module that is not installed where the model is pushed
@@ -35,6 +36,7 @@ def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer:
     prompts = [_prompt(row) if recipe.family == "causal" else row.input_ids for row in rows[:NUM_EXAMPLES]]
     lines = [json.dumps({"text": tokenizer.decode(ids), "input_ids": ids}, ensure_ascii=False) + "\n" for ids in prompts]
     (recipe.output_dir / EXAMPLES_FILE).write_text("".join(lines), encoding="utf-8")
+    keep_first_rows(rows, recipe, tokenizer)
 
 
 def _data_file(path: Path) -> dict[str, Any]:

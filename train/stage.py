@@ -18,6 +18,7 @@ class TrainStage(Stage):
     summary = "fine-tune a model on the labels"
     position = 2
     recipe_keys = frozenset({"task", "base", "data"})
+    page_rows = "held-out rows"
 
     def main(self, argv: Sequence[str]) -> int:
         """Run `refinery train ...`."""
@@ -36,6 +37,12 @@ class TrainStage(Stage):
         from train.plot import panels
 
         return panels(runs)
+
+    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
+        """Write a page with curves, settings, training rows and held-out answers."""
+        from train.viewing.page import write
+
+        return write(runs, output, limit=limit)
 
     def measure(self) -> dict[str, Any]:
         """Packed rows compared with padded ones and with TRL."""

@@ -13,11 +13,11 @@ _MOST_QUESTIONS = 10_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="RUN", help="output_dir of a run; with --output, several infer runs or a demo"
+        "folders", type=Path, nargs="+", metavar="RUN", help="output_dir of a run; with --output, several runs of one stage or a demo"
     )
     parser.add_argument("--output", type=Path, metavar="FILE.html", help="write a page that opens from disk and shows runs side by side")
     parser.add_argument("--question", metavar="ID", help="the one question to print")
-    parser.add_argument("--limit", type=int, help=f"questions to show (default: 3 printed, {_MOST_QUESTIONS:,} in a page)")
+    parser.add_argument("--limit", type=int, help=f"questions or rows to show (default: 3 printed, {_MOST_QUESTIONS:,} in a page)")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -33,4 +33,4 @@ def run(arguments: argparse.Namespace) -> None:
         return
     stage = stages()[stage_of_runs(arguments.folders)]
     count = stage.write_page(arguments.folders, arguments.output, limit=arguments.limit or _MOST_QUESTIONS)
-    print(f"{arguments.output}: {count:,} questions, {arguments.output.stat().st_size / 1e6:.1f} MB. Open it in a browser.")
+    print(f"{arguments.output}: {count:,} {stage.page_rows}, {arguments.output.stat().st_size / 1e6:.1f} MB. Open it in a browser.")

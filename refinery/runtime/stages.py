@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from refinery.errors import PluginError, RunDirError
+from refinery.errors import PluginError
 
 GROUP = "refinery.stages"
 
@@ -20,6 +20,7 @@ class Stage(ABC):
     summary: str  # in `refinery --help`
     position: int  # in the pipeline, from 1
     recipe_keys: frozenset[str]  # keys that occur together in recipes of this stage only
+    page_rows: str = "questions"  # what a row of its page is
 
     @abstractmethod
     def main(self, argv: Sequence[str]) -> int:
@@ -33,9 +34,9 @@ class Stage(ABC):
     def panels(self, runs: Sequence[Path]) -> Any:
         """The panels that `refinery plot` can draw for finished runs (`refinery.reporting.figures.Panel`)."""
 
+    @abstractmethod
     def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
-        """Write the page of finished runs, and return the number of questions that it shows."""
-        raise RunDirError(f"{runs[0]}: is a {self.name} run, which has no questions to show. Plot its curves with `refinery plot`.")
+        """Write the page of runs, and return the number of its rows."""
 
     @abstractmethod
     def measure(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Chromium of the system, driven headless by Playwright, and finished runs to look at. Without either the tests are skipped, and say so."""
 
+import json
 import random
 import shutil
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from refinery.cli import main
 from refinery.contract.records import Passage, Question, Step, Trajectory, write_records
 from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
 from refinery.runtime.run_dir import write_json
+from train.recipe import TrainRecipe
+from train.rows.parts import ShownRow
+from train.trainers.held_out import HeldOutAnswer
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 HOSTILE = '</script><script>document.title = "owned"</script><img src=x onerror="document.title=\'owned\'"> [A_Response] <b>bold</b>'
@@ -146,6 +150,25 @@ def tree_page(make_page):
     trees = [tree(question, seed, 2) for seed, question in enumerate(asked)]
     answers = [plain(question, "Torvel" if n % 3 else "Oslo") for n, question in enumerate(asked[:100])]
     return make_page(asked, rq_rag=("rq_rag", trees), ra_isf=("ra_isf", answers))
+
+
+@pytest.fixture(scope="session")
+def train_page(tmp_path_factory):
+    """The page of a judge: curves, two training rows, and six held-out rows of which two are wrong; all texts hold markup."""
+    folder = tmp_path_factory.mktemp("train") / "judge"
+    folder.mkdir()
+    recipe = {"task": "self_knowledge", "base": HOSTILE, "data": [HOSTILE], "output_dir": str(folder), "learning_rate": 0.1}
+    recipe = TrainRecipe.model_validate(recipe).model_dump(mode="json")
+    write_json(folder / "run.json", {"stage": "train", "recipe": recipe, "command": ["refinery", HOSTILE]})
+    history = [{"step": step, "loss": 1 / step, "eval_f1": 1 - 1 / step} for step in range(1, 40)]
+    (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in history))
+    parts = [(HOSTILE, "prompt", False), (" know", "label", True)]
+    write_records(folder / "first_rows.jsonl", [ShownRow(question_id=HOSTILE, tokens=40, parts=parts) for _ in range(2)])
+    labels = [("know", "know"), ("know", "unknow"), ("unknow", "know")] * 2
+    asked = {"question_id": "q", "question": HOSTILE, "read": HOSTILE, "probability": 0.75}
+    write_records(folder / "held_out.jsonl", [HeldOutAnswer(**asked, gold=g, predicted=p, right=g == p) for g, p in labels])
+    assert main(["view", str(folder), "--output", str(folder / "page.html")]) == 0
+    return folder / "page.html"
 
 
 @pytest.fixture

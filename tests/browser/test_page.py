@@ -5,25 +5,7 @@ import time
 from urllib.parse import quote
 
 import pytest
-
-
-def press(opened, *keys):
-    for key in keys:
-        opened.page.keyboard.press(key)
-
-
-def choose(opened, label, value):
-    opened.page.get_by_label(label, exact=True).locator("visible=true").first.select_option(value)
-
-
-def narrow_to(opened, facet, choice):
-    opened.page.locator(f'[data-key="{facet} {choice}"]').click()
-
-
-def counts(opened, facet):
-    """The choices of a facet with the number of questions that each would leave."""
-    shown = opened.page.locator(f'.facets[aria-label="{facet}"] .facet').all_inner_texts()
-    return {name.strip(): int(count) for name, _, count in (text.replace("\n", " ").strip().rpartition(" ") for text in shown)}
+from helpers.browser_hands import choose, contrasts, counts, narrow_to, press
 
 
 def open_row(opened, number):
@@ -339,34 +321,7 @@ def test_nothing_is_cut_off_and_text_stands_out_from_its_paper(tree_page, open_p
     open_row(opened, 1)
     open_everything(opened)
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-    assert min(opened.page.evaluate(CONTRASTS)) >= 4.5  # WCAG 2 AA
-
-
-# The contrast of each text with the nearest paper behind it (WCAG 2.2, 1.4.3); doubtful tokens are shaded by degrees and left out.
-CONTRASTS = """() => {
-    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-    const rgba = (colour) => {
-        canvas.clearRect(0, 0, 1, 1);
-        canvas.fillStyle = colour;
-        canvas.fillRect(0, 0, 1, 1);
-        return [...canvas.getImageData(0, 0, 1, 1).data];
-    };
-    const linear = (value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4);
-    const luminance = (colour) => {
-        const [r, g, b] = rgba(colour).map(linear);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const paper = (node) => {
-        const colour = getComputedStyle(node).backgroundColor;
-        return rgba(colour)[3] === 255 ? colour : paper(node.parentElement);
-    };
-    const hasText = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-    const shown = [...document.querySelectorAll("body *")].filter((node) => node.checkVisibility() && hasText(node));
-    return shown.filter((node) => !node.matches(".token, :disabled, script, noscript")).map((node) => {
-        const [a, b] = [luminance(getComputedStyle(node).color), luminance(paper(node))];
-        return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    });
-}"""
+    assert min(contrasts(opened)) >= 4.5  # WCAG 2 AA
 
 
 @pytest.mark.slow

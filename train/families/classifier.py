@@ -13,9 +13,9 @@ from refinery.llms.engine.classifier import encode_pair
 from refinery.prompts.render import Prompt
 from refinery.tasks.base import Judge
 from train.families.model import build_model as build_any_model
-from train.families.model import labels_of, save_model
+from train.families.model import save_model
 from train.recipe import TrainRecipe
-from train.rows.data import held_out_records
+from train.rows.data import held_out_records, labels_of
 from train.rows.length_filter import fit_rows
 from train.trainers.arguments import trainer_arguments
 

@@ -10,11 +10,11 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_base
 from refinery.llms.weights.embeddings import embedding_rows
-from refinery.tasks.base import Judge
 from train.families.adapter import add_adapter, check_four_bit_layers, four_bit, keep_trained_in_float32
 from train.families.vocabulary import add_control_tokens, control_tokens_of
 from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
+from train.rows.data import labels_of
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -61,12 +61,6 @@ def _set_attention(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) ->
     except ValueError:  # only eager attention supports soft caps and sinks (Gemma 2, gpt-oss)
         kind, asked_for = model.config.model_type, recipe.attn_implementation
         raise CheckpointError(f"{recipe.base}: {kind} has no attn_implementation: {asked_for}. Use attn_implementation: eager.") from None
-
-
-def labels_of(recipe: TrainRecipe) -> tuple[str, ...]:
-    """The classes of a classifier's head; none in the other families, which write their labels."""
-    task = recipe.learned
-    return tuple(label.strip() for label in task.labels) if recipe.family == "classifier" and isinstance(task, Judge) else ()
 
 
 def save_model(

@@ -15,11 +15,11 @@ from refinery.llms.weights.embeddings import embedding_rows, extend_vocabulary
 from refinery.llms.weights.families import auto_class, label_arguments
 from refinery.tasks.base import PairTask
 from train.families.adapter import add_adapter
-from train.families.model import labels_of
 from train.families.shapes import RESERVED, SHAPES, config_of
 from train.families.vocabulary import add_control_tokens, control_tokens_of
 from train.launch.launch import Launch
 from train.recipe import TrainRecipe
+from train.rows.data import labels_of
 
 if TYPE_CHECKING:
     from peft import PeftModel

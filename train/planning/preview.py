@@ -2,22 +2,20 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from refinery.contract.segments import IGNORED_LABEL, SegmentKind
+from refinery.contract.segments import SegmentKind
 from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.text import printable
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.recipe import TrainRecipe
 from train.rows.data import training_records
+from train.rows.parts import Token, row_tokens, token_parts, trained_label
 from train.run import load_family
 
-Token = tuple[int, SegmentKind, bool]  # id, kind, whether it is a target
 _STYLES = {"masked": "dim", "trained": "green", "weighted": "bold magenta"}
 _OPEN, _CLOSE = "⟦", "⟧"
 
@@ -34,11 +32,12 @@ def preview(recipe: TrainRecipe, count: int, console: Console) -> None:
     if in_colour:
         console.print(Text.assemble(*(part for name, style in _STYLES.items() for part in ((name, style), "  "))))
     for number, row in enumerate(rows[:count], 1):
-        tokens = _tokens(row, recipe)
+        tokens = row_tokens(row, recipe)
         trained = sum(is_target for _, _, is_target in tokens)
         title = f"--- row {number}: {len(tokens):,} tokens, {trained:,} trained ({trained / len(tokens):.1%})"
+        label = trained_label(row, recipe)
         for part in (
-            Text(printable(title + _label(row, recipe))),
+            Text(printable(title + (f", trained label: {label}" if label else ""))),
             _painted(tokens, recipe, tokenizer, in_colour=in_colour),
             Text(_counts(tokens, recipe)),
         ):
@@ -48,30 +47,10 @@ def preview(recipe: TrainRecipe, count: int, console: Console) -> None:
     console.print(Text(summary), soft_wrap=True)
 
 
-def _tokens(row: Any, recipe: TrainRecipe) -> list[Token]:
-    """What a row's model reads and writes, in order; an encoder only reads."""
-    if recipe.family == "causal":
-        targets = (label != IGNORED_LABEL for label in row.labels)
-        return list(zip(row.input_ids, row.kinds, targets, strict=True))
-    read: list[Token] = [(token_id, "prompt", False) for token_id in row.input_ids]
-    written = zip(row.labels, row.kinds, strict=True) if recipe.family == "seq2seq" else ()
-    return read + [(token_id, kind, True) for token_id, kind in written]
-
-
-def _label(row: Any, recipe: TrainRecipe) -> str:
-    """The one target that is not a token: a classifier's label."""
-    if recipe.family != "classifier":
-        return ""
-    from train.families.model import labels_of
-
-    return f", trained label: {labels_of(recipe)[row.labels[0]]}"
-
-
 def _painted(tokens: Sequence[Token], recipe: TrainRecipe, tokenizer: Tokenizer, *, in_colour: bool) -> Text:
     painted = Text()
-    # A letter of several tokens can be read only with its neighbours, so tokens that train alike are decoded together.
-    for (kind, trained), span in groupby(tokens, key=lambda token: token[1:]):
-        text = _visible(tokenizer.decode([token_id for token_id, _, _ in span], clean_up_tokenization_spaces=False))
+    for decoded, kind, trained in token_parts(tokens, tokenizer):
+        text = _visible(decoded)
         weight = recipe.loss_weight(kind)
         if in_colour:
             painted.append(text, _STYLES["masked" if not trained else "trained" if weight == 1 else "weighted"])

@@ -43,6 +43,12 @@ def check_labels(records: Sequence[Any], recipe: TrainRecipe) -> None:
         )
 
 
+def labels_of(recipe: TrainRecipe) -> tuple[str, ...]:
+    """The classes of a classifier's head; none in the other families, which write their labels."""
+    task = recipe.learned
+    return tuple(label.strip() for label in task.labels) if recipe.family == "classifier" and isinstance(task, Judge) else ()
+
+
 def held_out_records(recipe: TrainRecipe) -> list[Any]:
     """The validation records that are answered while training; none where nothing is evaluated before the end."""
     return read_rows(recipe.validation, recipe)[: recipe.eval_rows] if recipe.eval_steps else []

@@ -24,6 +24,7 @@ from refinery.tasks.base import Judge, PairTask, TrajectoryTask, Writer
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, read_rows, row_segments
 from train.rows.steps import split_steps
+from train.trainers.held_out import HeldOutAnswer, write_held_out
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -32,15 +33,20 @@ if TYPE_CHECKING:
 _MAX_NEW_TOKENS = 128
 # Rows answered at once: each keeps its context's keys and values.
 _IN_FLIGHT = 64
+_RIGHT_FROM = 0.5  # of a row's score, for `held_out.jsonl`
+
+Scored = tuple[dict[str, float | None], list[HeldOutAnswer]]
 
 
 def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
-    """The scores of the finished checkpoint on all validation rows that fit, and their number."""
+    """The scores of the finished checkpoint on all validation rows that fit, and their number; `held_out.jsonl` keeps its answers."""
     llm = build_llm(ModelConfig(base=str(recipe.output_dir)))
     records = read_rows(recipe.validation, recipe)
     fitting = _fitting(records, recipe, llm.tokenizer)
     left_out = {"validation_rows_left_out": len(records) - len(fitting)} if len(fitting) < len(records) else {}
-    return {"validation_rows": len(fitting), **left_out, **score(llm, fitting, recipe)}
+    scores, answers = answer_and_score(llm, fitting, recipe)
+    write_held_out(recipe.output_dir, answers)
+    return {"validation_rows": len(fitting), **left_out, **scores}
 
 
 def evaluate_model(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, recipe: TrainRecipe) -> dict[str, float]:
@@ -62,9 +68,14 @@ def relevance_shares(llm: LLM, records: Sequence[RelevanceLabel]) -> list[float]
 
 def score(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float]:
     """What the task's `scores` name; a score that the rows cannot have is left out (AUC of rows of one label)."""
+    return answer_and_score(llm, records, recipe)[0]
+
+
+def answer_and_score(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> tuple[dict[str, float], list[HeldOutAnswer]]:
+    """The scores, and the model's answer to each row (to each step of a trajectory)."""
     scorer = next(scorer for kind, scorer in _SCORERS.items() if isinstance(recipe.learned, kind))
-    scores = run_anywhere(scorer(llm, records, recipe))
-    return {name: value for name, value in scores.items() if value is not None}
+    scores, answers = run_anywhere(scorer(llm, records, recipe))
+    return {name: value for name, value in scores.items() if value is not None}, answers
 
 
 def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Any]:
@@ -91,7 +102,7 @@ def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) 
     return fitting
 
 
-async def _score_judgements(llm: LLM, records: Sequence[JudgeLabel], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_judgements(llm: LLM, records: Sequence[JudgeLabel], recipe: TrainRecipe) -> Scored:
     """Accuracy; F1 and AUC of the positive label; ECE of the probability that the chosen label has."""
     task = cast("Judge[Any]", recipe.learned)
     shares = await _positive_shares(llm, records, task)
@@ -99,12 +110,20 @@ async def _score_judgements(llm: LLM, records: Sequence[JudgeLabel], recipe: Tra
     predicted = [labels[share >= 0.5] for share in shares]
     gold = [record.label for record in records]
     right = [p == g for p, g in zip(predicted, gold, strict=True)]
-    return {
+    sure = [max(share, 1 - share) for share in shares]
+    scores = {
         "accuracy": accuracy(predicted, gold),
         "f1": label_f1(predicted, gold, positive=labels[1]),
         "auc": auc(shares, [label == labels[1] for label in gold]),
-        "ece": expected_calibration_error([max(share, 1 - share) for share in shares], right),
+        "ece": expected_calibration_error(sure, right),
     }
+    given = zip(records, predicted, right, sure, strict=True)
+    return scores, [_answer(row, row.label, p, r, probability=s, read=task.prompt(row)) for row, p, r, s in given]
+
+
+def _answer(record: Any, gold: str, predicted: str, right: bool, *, probability: float | None = None, read: str = "") -> HeldOutAnswer:
+    asked = {"question_id": record.question_id, "question": record.question, "read": str(read)}
+    return HeldOutAnswer(**asked, gold=gold, predicted=predicted, right=right, probability=probability)
 
 
 async def _positive_shares(llm: LLM, records: Sequence[JudgeLabel], task: Judge[Any]) -> list[float]:
@@ -116,7 +135,7 @@ async def _positive_shares(llm: LLM, records: Sequence[JudgeLabel], task: Judge[
     return await _all(judge, records)
 
 
-async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> Scored:
     """The task's own scores of the replies."""
     task = cast("Writer[Any]", recipe.learned)
 
@@ -124,10 +143,16 @@ async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) 
         context = llm.context(task.prompt(record))
         return (await context.generate(max_new_tokens=_room(llm, context))).text
 
-    return {**task.score(await _all(reply, records), records)}
+    replies = await _all(reply, records)
+    first = task.scores[0]
+    answers = [
+        _answer(record, task.reply(record).strip(), text, task.score([text], [record])[first] >= _RIGHT_FROM, read=task.prompt(record))
+        for record, text in zip(records, replies, strict=True)
+    ]
+    return {**task.score(replies, records)}, answers
 
 
-async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: TrainRecipe) -> Scored:
     """Share of pairs whose chosen path is more probable than the rejected one, by the sum over the tokens that a model writes."""
 
     async def logprob(path: Trajectory) -> float:
@@ -140,10 +165,14 @@ async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: Tr
 
     chosen = await _all(logprob, [record.chosen for record in records])
     rejected = await _all(logprob, [record.rejected for record in records])
-    return {"accuracy": sum(mine > theirs for mine, theirs in zip(chosen, rejected, strict=True)) / len(records)}
+    right = [mine > theirs for mine, theirs in zip(chosen, rejected, strict=True)]
+    named = zip(records, right, strict=True)
+    return {"accuracy": sum(right) / len(records)}, [
+        _answer(row, "chosen", "chosen" if is_right else "rejected", is_right) for row, is_right in named
+    ]
 
 
-async def _score_steps(llm: LLM, records: Sequence[Trajectory], recipe: TrainRecipe) -> dict[str, float | None]:
+async def _score_steps(llm: LLM, records: Sequence[Trajectory], recipe: TrainRecipe) -> Scored:
     """Share of replies that are one whole step, F1 of the decision to answer, exact match of queries and of answers."""
 
     async def walk(record: Trajectory) -> list[tuple[Step, Step | None]]:
@@ -156,16 +185,29 @@ async def _score_steps(llm: LLM, records: Sequence[Trajectory], recipe: TrainRec
             context = context.extend(step)
         return pairs
 
-    pairs = [pair for walked in await _all(walk, records) for pair in walked]
+    walked = await _all(walk, records)
+    pairs = [pair for steps in walked for pair in steps]
     written = [step.action if step else "" for _, step in pairs]
     queries = [pair for pair in pairs if pair[0].action in SEARCH_ACTIONS]
     answers = [pair for pair in pairs if pair[0].action == "answer"]
-    return {
+    scores = {
         "action_validity": sum(step is not None for _, step in pairs) / len(pairs),
         "stop_f1": label_f1(written, [gold.action for gold, _ in pairs], positive="answer"),
         "query_exact_match": _exact(queries, SEARCH_ACTIONS),
         "answer_exact_match": _exact(answers, ("answer",)),
     }
+    shown = [
+        _answer(
+            record, _said(gold), _said(step), step is not None and step.action == gold.action and exact_match(step.text, [gold.text]) == 1
+        )
+        for record, steps in zip(records, walked, strict=True)
+        for gold, step in steps
+    ]
+    return scores, shown
+
+
+def _said(step: Step | None) -> str:
+    return "no whole step" if step is None else f"{step.action}: {step.text}"
 
 
 def _room(llm: LLM, context: Context) -> int:

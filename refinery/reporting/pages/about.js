@@ -29,7 +29,7 @@ const isNumber = (value) => typeof value === "number" || (value !== null && type
 // A text, a number, a mean with its interval (in percent), or a link to a page beside this one.
 function valueElement(value) {
   if (value === null) return "";
-  if (typeof value === "number") return value.toLocaleString("en", { maximumFractionDigits: 2 });
+  if (typeof value === "number") return value.toLocaleString("en", { maximumFractionDigits: 3 });
   if (typeof value === "string") return value;
   return "link" in value ? linkElement(value) : intervalElement(value);
 }

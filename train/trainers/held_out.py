@@ -1,0 +1,33 @@
+"""The held-out rows that a finished checkpoint answered: `held_out.jsonl`, which the page of a train run shows."""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from refinery.contract.records import Record, read_records, write_records
+
+HELD_OUT_FILE = "held_out.jsonl"
+_MOST_ROWS = 1_000  # the first ones, so that shares and confusions are those of all rows as far as a sample can tell
+
+
+class HeldOutAnswer(Record):
+    """What the model gave for one row. `read` is its prompt, and `probability` that of the label that it chose."""
+
+    question_id: str
+    question: str
+    gold: str
+    predicted: str
+    right: bool
+    probability: float | None = None
+    read: str = ""
+
+
+def write_held_out(output_dir: Path, answers: Sequence[HeldOutAnswer]) -> None:
+    """Write the first answers."""
+    write_records(output_dir / HELD_OUT_FILE, islice(answers, _MOST_ROWS))
+
+
+def read_held_out(output_dir: Path) -> list[HeldOutAnswer]:
+    """The answers that a run has kept, which are none without `validation`, and in an older version's run."""
+    path = output_dir / HELD_OUT_FILE
+    return read_records(path, HeldOutAnswer) if path.exists() else []

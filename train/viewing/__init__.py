@@ -1,0 +1,1 @@
+"""Show train runs to people, as a page."""
