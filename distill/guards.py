@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from distill.steps.similar_texts import SimilarTexts
 from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
 from refinery.contract.records import JudgeLabel, Preference, Question, Record, Trajectory
 from refinery.contract.tokenizer import Tokenizer
@@ -141,20 +142,16 @@ class Duplicates:
 
 
 class _Overlap:
-    """Questions that are also in an evaluation set: equal after normalization, or nearly so (Jaccard similarity of their words >= 0.8).
-
-    Candidates are found by prefix filtering: sets of this similarity share one of their rarest words (Chaudhuri et al., ICDE 2006).
-    """
+    """Questions that are also in an evaluation set: equal after normalization, or nearly so (Jaccard similarity of their words >= 0.8)."""
 
     def __init__(self, evaluation: Iterable[Question]) -> None:
         texts = {normalize_answer(question.text) for question in evaluation}
         self._exact = {hash(text) for text in texts}
-        self._sets = [frozenset(text.split()) for text in texts]
-        self._frequency = Counter(word for words in self._sets for word in words)
-        self._with_word: dict[str, list[frozenset[str]]] = {}
-        for words in self._sets:
-            for word in self._rarest(words):
-                self._with_word.setdefault(word, []).append(words)
+        sets = [frozenset(text.split()) for text in texts]
+        frequency = Counter(word for words in sets for word in words)
+        self._similar = SimilarTexts[None](lambda word: (frequency[word], word))
+        for words in sets:
+            self._similar.add(words, None)
         self._questions, self._same, self._near = 0, 0, 0
         self._examples: list[str] = []
 
@@ -163,7 +160,7 @@ class _Overlap:
         self._questions += 1
         text = normalize_answer(question.text)
         same = hash(text) in self._exact
-        near = not same and self._has_near(frozenset(text.split()))
+        near = not same and any(True for _ in self._similar.similar(frozenset(text.split())))
         self._same, self._near = self._same + same, self._near + near
         if same or near:
             _keep(self._examples, question.id)
@@ -171,14 +168,6 @@ class _Overlap:
     def report(self) -> dict[str, Any]:
         """The counts and a few ids."""
         return {"questions": self._questions, "same": self._same, "nearly_the_same": self._near, "examples": self._examples}
-
-    def _has_near(self, words: frozenset[str]) -> bool:
-        candidates = (other for word in self._rarest(words) for other in self._with_word.get(word, []))
-        return any(5 * len(words & other) >= 4 * len(words | other) for other in candidates)
-
-    def _rarest(self, words: frozenset[str]) -> list[str]:
-        shared_at_least = -(-4 * len(words) // 5)
-        return sorted(words, key=lambda word: (self._frequency[word], word))[: len(words) - shared_at_least + 1]
 
 
 @dataclass

@@ -15,7 +15,7 @@ A task is one file that declares `LABEL_TASK`. With `task: my_lab.difficulty`, a
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from refinery.contract.records import Record
 from refinery.errors import PluginError
@@ -38,15 +38,28 @@ def _write_nothing(recipe: Any, folder: Path) -> None:
     return
 
 
+class Review(Protocol):
+    """Compares each row's records with those of earlier rows: it is called in the order of the rows, whichever reply came first."""
+
+    @property
+    def reasons(self) -> frozenset[str]:
+        """The reasons for which it rejects rows; such a row may be kept in the next attempt, if an earlier row is then rejected."""
+        ...
+
+    def __call__(self, row: Any, records: Sequence[Any], /) -> None:
+        """Raise RejectedRow for a row that the earlier ones make useless."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LabelTask(Generic[OptionsT]):
     """How rows are labeled, and what that requires.
 
     `label(row, context)` returns one row's records, using the parts in a LabelContext; it raises RejectedRow for a row that cannot be
     labeled. `needs(options)` names the required recipe keys. A row is a question of the recipe, or an object with an `id` and a `split`
-    that `rows(recipe)` yields. `write_inputs(recipe, folder)` adds to the run what its rows refer to. `learned` is the task that a model
-    learns from the records, if no built-in task learns from them. `needs_answers(options)` says that no question without gold answers can
-    be labeled.
+    that `rows(recipe)` yields. `write_inputs(recipe, folder)` adds to the run what its rows refer to. `review()` makes a run's Review.
+    `learned` is the task that a model learns from the records, if no built-in task learns from them. `needs_answers(options)` says that
+    no question without gold answers can be labeled.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
@@ -54,6 +67,7 @@ class LabelTask(Generic[OptionsT]):
     needs: Callable[[OptionsT], tuple[str, ...]] = _nothing
     rows: Callable[[Any], Iterator[Any]] | None = None
     write_inputs: Callable[[Any, Path], None] = _write_nothing
+    review: Callable[[], Review] | None = None
     learned: Task[Any] | None = None
     needs_answers: Callable[[OptionsT], bool] = _no_answers
 

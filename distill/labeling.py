@@ -38,7 +38,7 @@ async def label_all(
     Raises BudgetExhausted and TooManyRejected after the open requests have finished, so everything paid for is stored.
     """
     work = _Work(task, context, teachers, lasting, context.recipe.max_failure_share * total)
-    order = InOrder(writer.write, window=context.recipe.rows_in_flight * _HELD_BACK)
+    order = InOrder(lambda row, outcome: writer.write(row, work.reviewed(row, outcome)), window=context.recipe.rows_in_flight * _HELD_BACK)
     numbered = enumerate(rows)
     with Progress(f"distill {context.recipe.task}", total=total, beside=lambda: _status(writer, teachers, total)) as progress:
         try:
@@ -77,6 +77,7 @@ class _Work:
     ) -> None:
         self._task, self._context, self._teachers = task, context, teachers
         self._lasting, self._most_rejected, self._num_rejected = lasting, most_rejected, 0
+        self._review = task.review() if task.review else None
         self.stopped_by: LLMError | None = None
 
     async def outcome(self, row: Any) -> Outcome | None:
@@ -91,6 +92,17 @@ class _Work:
         except (BudgetExhausted, TooManyRejected) as error:
             self.stopped_by = self.stopped_by or error
             return None
+
+    def reviewed(self, row: Any, outcome: Outcome) -> Outcome:
+        """The outcome, or the reason why earlier outcomes make it useless; to be called in the order of the rows."""
+        if self._review is None or isinstance(outcome, RejectedRow):
+            return outcome
+        try:
+            self._review(row, outcome)
+        except RejectedRow as error:
+            self._count_rejected()
+            return error
+        return outcome
 
     def _count_rejected(self) -> None:
         self._num_rejected += 1

@@ -42,7 +42,11 @@ class DistillRecipe(Recipe):
     shard: str | None = Field(
         default=None, description="i/n: label only part i (from 0) of n; `refinery distill merge` joins the parts", pattern=r"^\d+/\d+$"
     )
-    limit: int | None = Field(default=None, description="label only the first questions", ge=1)
+    limit: int | None = Field(
+        default=None,
+        description="label only the first questions; task questions asks for this many, sampled evenly over the documents",
+        ge=1,
+    )
     max_failure_share: float = Field(default=0.2, description="the run fails if a larger share of its rows is rejected", ge=0, le=1)
     evaluation_sets: list[Path] = Field(default=[], description="questions that must not be trained on; the run reports any overlap")
     student: str | None = Field(default=None, description="the model to be trained; if set, the run reports row lengths in its tokens")

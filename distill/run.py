@@ -69,6 +69,8 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
     lasting = lasting_failures(recipe.output_dir) if finished else {}
     if finished and take is None and len(lasting) == finished["questions_rejected"]:
         return finished
+    if task.review:
+        lasting = {id: rejected for id, rejected in lasting.items() if rejected.reason not in task.review().reasons}
     with ExitStack() as closing:
         closing.enter_context(_written_in_one_line(recipe.output_dir))
         closing.enter_context(locked_run(recipe.output_dir))

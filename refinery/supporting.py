@@ -28,6 +28,19 @@ def check_supporting(questions: Iterable[Question], config: RetrieverConfig | No
             _check(question, found, path)
 
 
+def check_searched(passages: Iterable[Passage], config: RetrieverConfig) -> None:
+    """Raise RecordError for a passage that is missing or different in a corpus, so that the retriever could never find it.
+
+    Retrievers without a local corpus are not checked.
+    """
+    wanted = {passage.id: passage for passage in passages}
+    for path, searched in _corpora(config):
+        found = {passage.id: passage for passage in searched if passage.id in wanted}
+        if odd := next((id for id, passage in wanted.items() if found.get(id) != passage), None):
+            fault = "another text as" if odd in found else "no passage"
+            raise RecordError(f"{path}: holds {fault} '{odd}', which is asked about. Search the passages that questions are written from.")
+
+
 def _check(question: Question, found: dict[str, Passage], path: Path) -> None:
     supporting = question.supporting or []
     missing = [passage_id for passage_id in supporting if passage_id not in found]

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from distill.guards import EXAMPLES, Duplicates
+from distill.label_task import TASKS
+from distill.output.merged_review import review_merged
 from distill.output.parquet import join_parquet
 from distill.recipe import DistillRecipe
 from refinery.contract.split_name import is_split
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
+from refinery.runtime import plugins
 from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run_dir import RunDir, environment, read_metrics, read_run, write_json
 
@@ -49,6 +52,8 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
     if (runs[0] / "passages.jsonl").exists():  # the passages that questions were written from; every shard has all of them
         shutil.copyfile(runs[0] / "passages.jsonl", out / "passages.jsonl")
     _join_stores(runs, records, out)
+    if review := plugins.find(TASKS, first["recipe"]["task"]).review:
+        review_merged(out, review(), metrics)
     metrics["guards"]["duplicate_questions"] = _duplicates([out / f"{split}.jsonl" for split in metrics["rows_by_split"]])
     (out / "README.md").write_text(dataset_card(record, metrics), encoding="utf-8")
     RunDir(out).write_metrics(metrics)

@@ -41,6 +41,12 @@ def lasting_failures(path: Path) -> dict[str, RejectedRow]:
     return {row["question_id"]: RejectedRow(row["reason"], row["detail"].removeprefix(f"{row['reason']}: ")) for row in lasting}
 
 
+def failure_line(question_id: str, rejected: RejectedRow) -> str:
+    """A rejected row as a line of failures.jsonl."""
+    failure = {"question_id": question_id, "reason": rejected.reason, "detail": str(rejected)}
+    return json.dumps(failure, ensure_ascii=False) + "\n"
+
+
 def _failures(path: Path) -> list[dict[str, str]]:
     with (path / _FAILURES).open("rb") as file:
         return [json.loads(line) for line in file]
@@ -82,8 +88,7 @@ class LabelWriter:
             self.rejected[outcome.reason] += 1
             if len(self.first_rejected) < _FIRST_REJECTED:
                 self.first_rejected.append(_one_line(f"{question.id}: {outcome}"))
-            failure = {"question_id": question.id, "reason": outcome.reason, "detail": str(outcome)}
-            self._file(_FAILURES).write(json.dumps(failure, ensure_ascii=False) + "\n")
+            self._file(_FAILURES).write(failure_line(question.id, outcome))
             self.guards.add(question, [])
             return
         self.labeled += bool(outcome)

@@ -4,6 +4,7 @@ A question is kept if the teacher finds its answer again from its passages, but 
 alone. MuSiQue (Trivedi et al., 2022) filters out questions with shortcuts in this way, with trained models instead of a teacher.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +15,28 @@ from pydantic import BaseModel, Field
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
+from distill.steps.even_sample import even_sample
+from distill.steps.held_out import HELD_OUT, TRAIN, Shares, joint_split, splits_of_documents
 from distill.steps.linked_passages import linked_pairs
+from distill.steps.repeats import Repeats
 from distill.steps.stands_alone import reference_fault
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Passage, Question, write_records
 from refinery.metrics.squad import token_f1
 from refinery.passages.corpus import corpus_hash
+from refinery.passages.document import document_of
 from refinery.passages.settings import SplitSettings
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.base import read_passages
 from refinery.runtime.recipe import Recipe
+from refinery.supporting import check_searched
 from refinery.text import normalize_answer
+
+_log = logging.getLogger(__name__)
 
 
 class Options(Recipe):
-    """The passages to ask about, and how strictly answers are compared."""
+    """The passages to ask about, which documents are held out, and how strictly questions are checked."""
 
     documents: Path | None = Field(default=None, description="folder of .txt and .md files to ask about; by default retriever.passages")
     words_per_passage: int = Field(
@@ -37,6 +45,10 @@ class Options(Recipe):
     hops: Literal[1, 2] = Field(default=1, description="2: ask about pairs of passages, one of which mentions the other's title")
     links_per_passage: int = Field(default=3, description="maximum pairs that start from the same passage", ge=1)
     questions_per_passage: int = Field(default=1, description="questions per passage or pair", ge=1)
+    split: Shares = Field(default=Shares(), description="shares of the documents whose questions are held out from train.jsonl")
+    found_within: int | None = Field(
+        default=None, description="keep a question only if the retriever finds its passages among this many; null: do not search", ge=1
+    )
     min_f1: float = Field(
         default=0.8, description="lowest token F1 at which a reply that does not contain the answer still counts as right", gt=0, le=1
     )
@@ -44,7 +56,7 @@ class Options(Recipe):
 
 def needs(options: Options) -> tuple[str, ...]:
     """The recipe keys that this task requires."""
-    return ("teacher",) if options.documents else ("teacher", "retriever")
+    return ("teacher",) if options.documents and options.found_within is None else ("teacher", "retriever")
 
 
 class Written(BaseModel):
@@ -77,19 +89,48 @@ class Row:
 
 
 def rows(recipe: DistillRecipe) -> Iterator[Row]:
-    """Every question that could be written, passage by passage. Raises RecordError if the passages cannot be read."""
+    """The questions to write, passage by passage, those of held-out documents first. Raises RecordError if the passages cannot be read.
+
+    A question about two documents has the split of the one that is held out, so no training question shows a held-out document's passages.
+    With `limit`, the rows are sampled evenly over the documents.
+    """
     options: Options = recipe.task_options()
     passages = _passages(recipe, options)
+    if options.found_within is not None and options.documents and recipe.retriever:
+        check_searched(passages, recipe.retriever)
+    splits = splits_of_documents(map(document_of, passages), options.split)
     pairs = linked_pairs(passages, links_per_passage=options.links_per_passage)
-    for asked_about in pairs if options.hops == 2 else ((passage,) for passage in passages):
-        for number in range(1, options.questions_per_passage + 1):
-            yield Row(f"{'+'.join(passage.id for passage in asked_about)}#{number}", asked_about, number)
+    asked_about = pairs if options.hops == 2 else ((passage,) for passage in passages)
+    found = [
+        Row(f"{'+'.join(passage.id for passage in some)}#{number}", some, number, joint_split(splits[document_of(one)] for one in some))
+        for some in asked_about
+        for number in range(1, options.questions_per_passage + 1)
+    ]
+    if recipe.limit is not None:
+        found = even_sample(found, recipe.limit, id_of=_call, group_of=lambda row: document_of(row.passages[0]))
+    yield from sorted(found, key=lambda row: (*HELD_OUT, TRAIN).index(row.split))
+
+
+def _call(row: Row) -> str:
+    """The row's id without its number, which rows that share a call have in common."""
+    return row.id.rpartition("#")[0]
 
 
 def write_inputs(recipe: DistillRecipe, output: Path) -> None:
     """Write `passages.jsonl`, to which the questions' `supporting` ids refer, if the passages were cut from documents."""
-    if recipe.task_options().documents:
-        write_records(output / "passages.jsonl", _passages(recipe, recipe.task_options()))
+    options: Options = recipe.task_options()
+    if options.documents:
+        write_records(output / "passages.jsonl", _passages(recipe, options))
+    if options.split != Shares():
+        _warn_of_unmet_shares(options, {document_of(passage) for passage in _passages(recipe, options)})
+
+
+def _warn_of_unmet_shares(options: Options, documents: set[str]) -> None:
+    splits = set(splits_of_documents(documents, options.split).values())
+    for split in HELD_OUT:
+        if (share := getattr(options.split, split)) and split not in splits:
+            message = "%s: %d document(s) are too few to hold out a share of %s, so none is. Add documents or raise the share."
+            _log.warning(message, f"{options.split.where}: {options.split.key_of(split)}", len(documents), share)
 
 
 def _passages(recipe: DistillRecipe, options: Options) -> Sequence[Passage]:
@@ -111,18 +152,18 @@ async def label(row: Row, context: LabelContext) -> list[Question]:
         raise RejectedRow("too_few_questions", f"{len(reply.questions)} of {count} questions were written about {row.id}")
     written = reply.questions[row.number - 1]
     _check_wording(written)
+    question = Question(
+        id=row.id,
+        text=written.question.strip(),
+        answers=[written.answer.strip()],
+        supporting=[passage.id for passage in row.passages],
+        supporting_hash=corpus_hash(row.passages),
+        type="single_hop" if len(row.passages) == 1 else "two_hop",
+        split=row.split,
+    )
+    await _check_found(question, row, context)
     await _check_need(written, row, _Reader(context.teacher, written, options.min_f1, asked))
-    return [
-        Question(
-            id=row.id,
-            text=written.question.strip(),
-            answers=[written.answer.strip()],
-            supporting=[passage.id for passage in row.passages],
-            supporting_hash=corpus_hash(row.passages),
-            type="single_hop" if len(row.passages) == 1 else "two_hop",
-            split=row.split,
-        )
-    ]
+    return [question]
 
 
 def _check_wording(written: Written) -> None:
@@ -134,6 +175,26 @@ def _check_wording(written: Written) -> None:
     if fault := reference_fault(written.question):
         reason, words = fault
         raise RejectedRow(reason, f"{written.question!r} cannot be understood without its passage: '{words}'")
+
+
+async def _check_found(question: Question, row: Row, context: LabelContext) -> None:
+    """Check that the retriever finds the passages again: the question finds one of them, and with its link it finds the other.
+
+    A question of two hops does not name what links its passages; a decoder reads it in the first one and then searches for it.
+    """
+    k: int | None = context.options.found_within
+    if k is None:
+        return
+    missing = await _missing(row.passages, question.text, question, context, k)
+    if 0 < len(missing) < len(row.passages):
+        missing = await _missing(missing, f"{question.text} {missing[0].title}", question, context, k)
+    if missing:
+        raise RejectedRow("not_found_by_retriever", f"{question.text!r}: {missing[0].id} is not among the first {k} passages")
+
+
+async def _missing(passages: Sequence[Passage], query: str, question: Question, context: LabelContext, k: int) -> list[Passage]:
+    found = {passage.id for passage in await context.search(query, question, k=k)}
+    return [passage for passage in passages if passage.id not in found]
 
 
 async def _check_need(written: Written, row: Row, reader: "_Reader") -> None:
@@ -168,4 +229,4 @@ class _Reader:
         return answer in said or token_f1(said, [answer]) >= self.min_f1
 
 
-LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs)
+LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs, Repeats)

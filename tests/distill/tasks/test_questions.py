@@ -17,7 +17,7 @@ from refinery.errors import RecipeError, RecordError
 from refinery.indexing import build_index
 from refinery.passages.corpus import Corpus, corpus_hash
 from refinery.passages.sources import iter_passages
-from refinery.retrievers.base import RetrieverConfig
+from refinery.retrievers.base import Hit, RetrieverConfig
 from refinery.runtime.recipe import load_recipe
 
 PROJECT = Path(__file__).parents[3]
@@ -110,6 +110,45 @@ def test_a_question_of_two_hops_needs_both_passages(tmp_path):
     assert (kept["dune+torvel#1"].supporting, kept["dune+torvel#1"].type) == (["dune", "torvel"], "two_hop")
     for alone in ([found], [not_found, found]):
         assert reason(tmp_path, [DUNE, TORVEL], asked, found, not_found, *alone, hops=2) == "answered_from_one_passage"
+
+
+class ScriptedRetriever:
+    """Finds the passages that are scripted for a word of the query; `queries` remembers what was asked."""
+
+    revision = None
+
+    def __init__(self, **passages: list[Passage]) -> None:
+        self.passages, self.queries = passages, []
+
+    async def search(self, query, *, k, question=None):
+        self.queries.append(query)
+        found = dict.fromkeys(one for word, some in self.passages.items() if word in query for one in some)
+        return [Hit(passage, 1.0) for passage in list(found)[:k]]
+
+
+@pytest.mark.parametrize(
+    ("found", "kept", "searches"),
+    [
+        ({"Dune": [DUNE, TORVEL]}, True, 1),
+        ({"Dune": [DUNE, LYON], "Torvel": [TORVEL]}, False, 2),
+        ({"Dune": [DUNE], "Torvel": [TORVEL]}, True, 2),
+        ({"Dune": [LYON], "Torvel": [TORVEL]}, False, 1),
+    ],
+)
+def test_the_question_finds_one_passage_of_two_and_with_their_link_the_other(tmp_path, found, kept, searches):
+    asked = written("Where was the director of Dune born?", "Lyon")
+    replies = asked, {"answer": "Lyon"}, {"answer": ""}, {"answer": ""}, {"answer": ""}
+    made = recipe(tmp_path, [DUNE, TORVEL], hops=2, found_within=2)
+    retriever = ScriptedRetriever(**found)
+    context = LabelContext(made, ScriptedTeacher(*replies), None, retriever, options=made.task_options())
+    (row,) = rows(made)
+    if kept:
+        assert asyncio.run(label(row, context))
+    else:
+        with pytest.raises(RejectedRow, match="not_found_by_retriever"):
+            asyncio.run(label(row, context))
+        assert len(context.teacher.prompts) == 1  # rejected before it is answered again
+    assert retriever.queries == ["Where was the director of Dune born?", "Where was the director of Dune born? Maria Torvel"][:searches]
 
 
 def test_rows_of_one_passage_take_one_question_each_from_one_prompt(tmp_path):
