@@ -17,7 +17,7 @@ from refinery.retrievers.bm25 import Bm25
 
 MAKERS = {"Amber Road": "Ada Quist", "Elm": "Eve Lark"}
 PASSAGES = [Passage(id=film, title=film, text=f"{film} is a film by {maker}.") for film, maker in MAKERS.items()]
-FOLLOW_UP = Question(id="q", text="Who made the other one?", history=["Which film is by Eve Lark?", "Elm"])
+FOLLOW_UP = Question(id="q", text="Who made the other one?", history=["Is Elm or Amber Road by Eve?", "Elm"])
 
 
 def script(text):
@@ -66,24 +66,24 @@ def test_the_choices_stay_with_the_reworded_question(pipeline):
 CANARD = {
     "QuAC_dialog_id": "d",
     "Question_no": 2,
-    "History": ["Elm", "Plot", "Which film is by Eve Lark?", "Elm"],
+    "History": ["Elm", "Plot", "Is Elm or Amber Road by Eve?", "Elm"],
     "Question": "Who made the other one?",
     "Rewrite": "Who made Amber Road?",
 }
 CAST = {
     "number": 1,
-    "turn": [{"number": 1, "raw_utterance": "Which film is by Eve Lark?"}, {"number": 2, "raw_utterance": "Who made the other one?"}],
+    "turn": [{"number": 1, "raw_utterance": "Is Elm or Amber Road by Eve?"}, {"number": 2, "raw_utterance": "Who made the other one?"}],
 }
 
 
-@pytest.mark.parametrize(("reader", "row", "shown"), [("canard", CANARD, "\nAssistant: Elm\nLast"), ("cast", CAST, "Eve Lark?\nLast")])
+@pytest.mark.parametrize(("reader", "row", "shown"), [("canard", CANARD, "\nAssistant: Elm\nLast"), ("cast", CAST, "by Eve?\nLast")])
 def test_dialogue_sets_bring_their_history(pipeline, tmp_path, reader, row, shown):
     path = tmp_path / "topics.json"
     path.write_text(json.dumps([row]))
     *_, question = read_questions([path], reader=reader)
     assert asyncio.run(pipeline.outcome(question)).answer == "Ada Quist"
     condensed = pipeline.llm.texts("generate")[0]
-    assert "User: Which film is by Eve Lark?\n" in condensed
+    assert "User: Is Elm or Amber Road by Eve?\n" in condensed
     assert shown in condensed
 
 
