@@ -1,6 +1,9 @@
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refinery.errors import RecordError
 from refinery.passages.documents.base import Block, Heading
@@ -65,3 +68,16 @@ def test_footnotes_follow_under_a_heading_of_their_own():
 def test_text_that_is_not_utf8_is_named_by_its_line():
     with pytest.raises(RecordError, match=r"a\.md:2: not UTF-8 at byte 0 of the line"):
         read_markdown(b"fine\n\xff", Path("a.md"))
+
+
+WORD = st.text(alphabet="abcdefg", min_size=1, max_size=5)
+LINE = st.lists(WORD, min_size=1, max_size=8).map(" ".join)
+
+
+@given(
+    lines=st.lists(st.tuples(st.sampled_from(["{}", "- {}", "1. {}", "> {}", "**{}**", "```\n{}\n```", "| {} |\n|---|", "## {}"]), LINE))
+)
+def test_every_word_is_read_once_and_in_its_order(lines):
+    text = "\n\n".join(form.format(line) for form, line in lines)
+    read_words = [word for element in elements(text) for word in re.findall(r"[a-g]+", element.text)]
+    assert read_words == [word for _, line in lines for word in line.split()]
