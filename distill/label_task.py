@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from refinery.contract.records import Record
+from refinery.contract.records import Question, Record
 from refinery.errors import PluginError
 from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import Recipe
@@ -57,9 +57,9 @@ class LabelTask(Generic[OptionsT]):
 
     `label(row, context)` returns one row's records, using the parts in a LabelContext; it raises RejectedRow for a row that cannot be
     labeled. `needs(options)` names the required recipe keys. A row is a question of the recipe, or an object with an `id` and a `split`
-    that `rows(recipe)` yields. `write_inputs(recipe, folder)` adds to the run what its rows refer to. `review()` makes a run's Review.
-    `learned` is the task that a model learns from the records, if no built-in task learns from them. `needs_answers(options)` says that
-    no question without gold answers can be labeled.
+    that `rows(recipe)` yields. Rows that are Records, of the class `row_type`, are kept in the run. `write_inputs(recipe, folder)` adds to
+    the run what its rows refer to. `review()` makes a run's Review. `learned` is the task that a model learns from the records, if no
+    built-in task learns from them. `needs_answers(options)` says that no question without gold answers can be labeled.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
@@ -70,6 +70,7 @@ class LabelTask(Generic[OptionsT]):
     review: Callable[[], Review] | None = None
     learned: Task[Any] | None = None
     needs_answers: Callable[[OptionsT], bool] = _no_answers
+    row_type: type[Record] = Question
 
     def __post_init__(self) -> None:
         if not callable(self.label):

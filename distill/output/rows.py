@@ -15,10 +15,10 @@ from distill.guards import Guards
 from distill.output.parquet import write_parquet
 from distill.steps.rank_agreement import RankAgreement
 from distill.teacher.teacher import RejectedRow
-from refinery.contract.records import JudgeLabel, Question, Record, RelevanceLabel, Trajectory
+from refinery.contract.records import JudgeLabel, Record, RelevanceLabel, Trajectory
 from refinery.contract.rq_rag_release import release_row
+from refinery.contract.split_name import INPUTS_FILE
 from refinery.prompts.render import rendered_prompts
-from refinery.questions.base import QUESTIONS_FILE
 from refinery.runtime.run_dir import RunDir
 
 Outcome = Sequence[Record] | RejectedRow
@@ -82,8 +82,8 @@ class LabelWriter:
         if not isinstance(outcome, RejectedRow):  # a run that has no label yet does not refuse a corrected start
             self.output.begin()
         self.questions += 1
-        if isinstance(question, Question):  # and not a row that the task itself provides
-            self._file(QUESTIONS_FILE).write(question.model_dump_json(exclude_none=True) + "\n")
+        if isinstance(question, Record):
+            self._file(INPUTS_FILE).write(question.model_dump_json(exclude_none=True) + "\n")
         if isinstance(outcome, RejectedRow):
             self.rejected[outcome.reason] += 1
             if len(self.first_rejected) < _FIRST_REJECTED:

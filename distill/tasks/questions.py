@@ -21,7 +21,7 @@ from distill.steps.linked_passages import linked_pairs
 from distill.steps.repeats import Repeats
 from distill.steps.stands_alone import reference_fault
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
-from refinery.contract.records import Passage, Question, write_records
+from refinery.contract.records import Passage, Question, Record, write_records
 from refinery.metrics.squad import token_f1
 from refinery.passages.corpus import corpus_hash
 from refinery.passages.document import document_of
@@ -78,8 +78,7 @@ class Answer(BaseModel):
     answer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Record):
     """One question to write: the `number`-th about a passage or a linked pair. Rows of the same passages share one call."""
 
     id: str
@@ -102,7 +101,12 @@ def rows(recipe: DistillRecipe) -> Iterator[Row]:
     pairs = linked_pairs(passages, links_per_passage=options.links_per_passage)
     asked_about = pairs if options.hops == 2 else ((passage,) for passage in passages)
     found = [
-        Row(f"{'+'.join(passage.id for passage in some)}#{number}", some, number, joint_split(splits[document_of(one)] for one in some))
+        Row(
+            id=f"{'+'.join(passage.id for passage in some)}#{number}",
+            passages=some,
+            number=number,
+            split=joint_split(splits[document_of(one)] for one in some),
+        )
         for some in asked_about
         for number in range(1, options.questions_per_passage + 1)
     ]
@@ -229,4 +233,4 @@ class _Reader:
         return answer in said or token_f1(said, [answer]) >= self.min_f1
 
 
-LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs, Repeats)
+LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs, Repeats, row_type=Row)

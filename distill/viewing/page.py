@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from distill.label_context import LabelContext
+from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.run import iter_rows, load_task
 from distill.stores.base import ReplyStore
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay, StoredSearches
 from distill.teacher.teacher import RejectedRow
 from distill.viewing.trace_tree import cell_text, groups_of, label_tree
-from refinery.contract.records import Question, iter_records
+from refinery.contract.records import iter_records
+from refinery.contract.split_name import INPUTS_FILE
 from refinery.errors import RefineryError, RunDirError
-from refinery.questions.base import QUESTIONS_FILE
 from refinery.reporting.pages.content import Cell, Detail, Passages, PromptCompletion, Row, RunDetail
 from refinery.reporting.pages.write import write_page
 from refinery.retrievers.base import Retriever
@@ -27,7 +28,7 @@ from refinery.runtime.run_dir import RunDir, read_metrics, read_run
 
 _log = logging.getLogger(__name__)
 _WORDS = {"right": "labeled", "wrong": "rejected", "view": "view"}
-_NOT_ROWS = ("failures.jsonl", "passages.jsonl", QUESTIONS_FILE)
+_NOT_ROWS = ("failures.jsonl", "passages.jsonl", INPUTS_FILE)
 
 
 def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
@@ -105,8 +106,8 @@ class _ShownRun:
 class _Conversations:
     """What a run asked about each question, found by running the task again on the store alone.
 
-    `inputs` are the run's questions by id: those in its folder, or for a run of an older version, and for a task with rows of other kinds,
-    those of its recipe. If they are missing there are none, and no prompts can be shown.
+    `inputs` are the run's questions by id: those in its folder, or for a run of an older version those of its recipe. If they are missing
+    there are none, and no prompts can be shown.
     """
 
     def __init__(self, recipe: DistillRecipe, path: Path) -> None:
@@ -114,11 +115,9 @@ class _Conversations:
         self._store: ReplyStore | None = None
         self._replayed: list[Any] = []
         self.inputs: dict[str, Any] = {}
-        if (kept := path / QUESTIONS_FILE).exists():
-            self.inputs = {row.id: row for row in iter_records(kept, Question)}
         try:
             self._task = load_task(recipe)
-            self.inputs = self.inputs or {row.id: row for row in iter_rows(self._task, recipe)}
+            self.inputs = {row.id: row for row in _inputs(self._task, recipe, path)}
             retriever = _retriever(recipe, path)
             place = recipe.store_place(path)
             if not recipe.store_plugin.exists(place):
@@ -164,6 +163,11 @@ class _Conversations:
         if self._store is not None:
             self._store.close()
         self._store = None
+
+
+def _inputs(task: LabelTask[Any], recipe: DistillRecipe, path: Path) -> Iterator[Any]:
+    kept = path / INPUTS_FILE
+    return iter_records(kept, task.row_type) if kept.exists() else iter_rows(task, recipe)
 
 
 def _retriever(recipe: DistillRecipe, path: Path) -> Retriever | None:

@@ -9,9 +9,9 @@ from infer.evaluation.scores import SCORES_FILE, QuestionScores
 from infer.recipe import InferRecipe
 from infer.steps.selection import Fidelity
 from refinery.contract.records import Question, read_records
-from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE, Prediction
 from refinery.errors import RecordError, RunDirError
-from refinery.questions.base import QUESTIONS_FILE, read_questions
+from refinery.questions.base import read_questions
 from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run_dir import read_metrics, read_run
 

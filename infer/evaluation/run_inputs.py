@@ -8,9 +8,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from refinery.contract.records import Question, Step, write_records
 from refinery.contract.tokenizer import Tokenizer
-from refinery.contract.trace import Prediction, TraceStep
+from refinery.contract.trace import QUESTIONS_FILE, Prediction, TraceStep
 from refinery.errors import RunDirError
-from refinery.questions.base import QUESTIONS_FILE
 from refinery.runtime.run_dir import write_json
 
 TOKENS_FILE = "tokens.json"

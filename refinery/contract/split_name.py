@@ -2,9 +2,10 @@
 
 import re
 
+INPUTS_FILE = "inputs.jsonl"  # in the same folder: the questions, or other rows, that were to be labeled
 _STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 _LONGEST = 64
-_OTHER_FILES = ("failures", "passages", "questions")  # in the run's folder, like `<split>.messages.jsonl`
+_OTHER_FILES = ("failures", "passages", "inputs")  # in the run's folder, like `<split>.messages.jsonl`
 SPLIT_RULE = (
     f"Use at most {_LONGEST} letters, digits, '_', '-' and '.', beginning with a letter, a digit or '_', "
     f"and none of {', '.join(_OTHER_FILES)} or *.messages"

@@ -5,6 +5,7 @@ from typing import Any
 from refinery.contract.records import Passage, Record, Trajectory
 
 PREDICTIONS_FILE = "predictions.jsonl"  # of a finished infer run, in the order of its questions
+QUESTIONS_FILE = "questions.jsonl"  # of the same run: the questions that it answered
 
 
 class ScoredPassage(Passage):

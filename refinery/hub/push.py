@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import yaml
 
+from refinery.contract.split_name import INPUTS_FILE
 from refinery.errors import HubError, RunDirError
 from refinery.hub.dataset_card import dataset_card
 from refinery.hub.model_card import DATA_FILE, model_card
 from refinery.hub.reproduce import EXAMPLES_FILE, outputs, read_examples
-from refinery.questions.base import QUESTIONS_FILE
 from refinery.reporting.markdown import without_secrets
 from refinery.runtime.fingerprint import sha256
 from refinery.runtime.run_dir import read_metrics, read_run
@@ -152,7 +152,7 @@ def hub_errors(repository: str) -> Iterator[None]:
 
 def _push_dataset(run: Path, record: Any, metrics: Any, repository: str, *, private: bool, revision: str) -> str:
     address = open_repository(repository, kind="dataset", private=private)
-    files = {name: file for name, file in _files(run, _OF_A_DATASET).items() if name != QUESTIONS_FILE}  # what went in, rejected ones too
+    files = {name: file for name, file in _files(run, _OF_A_DATASET).items() if name != INPUTS_FILE}  # what went in, rejected ones too
     files |= _texts(record, dataset_card(record, metrics))
     commit = _upload(files, repository, kind="dataset", revision=revision)
     with _downloaded(repository, commit, files, kind="dataset") as folder:

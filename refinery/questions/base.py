@@ -40,8 +40,6 @@ class Reader:
     hub_columns: tuple[str, ...] = ()
 
 
-QUESTIONS_FILE = "questions.jsonl"  # in the folder of a finished run: the questions that it was made from
-
 READERS = PluginKind("reader", "refinery.questions", Reader, "READER", "read", ("path",), Reader)
 
 

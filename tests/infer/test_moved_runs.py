@@ -18,9 +18,8 @@ from infer.evaluation.run_inputs import TOKENS_FILE
 from infer.evaluation.scores import JUDGEMENTS_FILE
 from refinery.cli import main as refinery
 from refinery.contract.records import Passage, Question, read_records, write_records
-from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE, Prediction
 from refinery.demo.teacher.server import serving
-from refinery.questions.base import QUESTIONS_FILE
 from refinery.runtime.run_dir import write_json
 
 PROJECT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from distill.output.merge import merge
 from distill.recipe import DistillRecipe
 from distill.run import run
 from refinery.contract.records import Decomposition, Question, SubQuestion, read_records, write_records
+from refinery.contract.split_name import INPUTS_FILE
 from refinery.errors import RunDirError
-from refinery.questions.base import QUESTIONS_FILE
 
 STEPS = [SubQuestion(text="Who directed Dune?"), SubQuestion(text="Where was #1 born?")]
 
@@ -65,7 +65,7 @@ def test_merged_shards_hold_what_one_run_would(label, shards, tmp_path):
         assert rows(merged, split) == rows(whole, split)
         in_columns = parquet.read_table(merged / f"{split}.parquet")["question_id"].to_pylist()
         assert in_columns == list(rows(merged, split))
-    kept = [question.id for question in read_records(merged / QUESTIONS_FILE, Question)]
+    kept = [question.id for question in read_records(merged / INPUTS_FILE, Question)]
     assert sorted(kept) == sorted(question.id for question in QUESTIONS)
     failed = [json.loads(line)["question_id"] for line in (merged / "failures.jsonl").read_text().splitlines()]
     assert sorted(failed) == sorted(question.id for question in QUESTIONS if question.decomposition is None)

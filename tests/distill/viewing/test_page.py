@@ -12,12 +12,12 @@ from distill.viewing.page import write
 from distill.viewing.trace_tree import cell_text, label_tree
 from refinery.cli import main as refinery
 from refinery.contract.records import write_records
+from refinery.contract.split_name import INPUTS_FILE
 from refinery.demo.teacher.replies import serve
 from refinery.demo.teacher.server import MODEL, Faults
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
 from refinery.errors import RunDirError
-from refinery.questions.base import QUESTIONS_FILE
 from refinery.reporting.pages.content import Passages
 
 WORLDS = demo_worlds(0)
@@ -100,11 +100,11 @@ def test_a_run_of_an_older_version_is_shown_with_the_inputs_of_its_recipe(page, 
     shown = page(run)
     metrics = json.loads((run / "metrics.json").read_text())
     (run / "metrics.json").write_text(json.dumps({key: value for key, value in metrics.items() if key != "retriever"}))
-    (run / QUESTIONS_FILE).unlink()
+    (run / INPUTS_FILE).unlink()
     assert page(run) == shown
 
 
-@pytest.mark.parametrize("gone", ["run/effects.sqlite", "run/questions.jsonl"])
+@pytest.mark.parametrize("gone", ["run/effects.sqlite", "run/inputs.jsonl"])
 def test_labels_are_shown_though_the_questions_or_the_store_are_gone(page, distilled, caplog, gone):
     run = distilled("relevance")
     shutil.move(run, run.parent / "run")

@@ -8,9 +8,8 @@ from infer.evaluation.rescore import rescore
 from infer.evaluation.scores import SCORES_FILE
 from infer.steps.selection import STRATEGIES, Definition, select
 from refinery.contract.records import Question, Step, Trajectory, read_records, write_records
-from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
+from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE, Cost, Prediction
 from refinery.errors import RunDirError
-from refinery.questions.base import QUESTIONS_FILE
 
 QUESTIONS = [Question(id=f"q{number}", text=f"Who is {number}?", answers=["Torvel"]) for number in range(4)]
 FILES = (PREDICTIONS_FILE, SCORES_FILE, QUESTIONS_FILE, "metrics.json")

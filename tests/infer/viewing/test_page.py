@@ -12,8 +12,7 @@ from infer.viewing.page import write
 from infer.viewing.trace_tree import prediction_tree
 from refinery.cli import main
 from refinery.contract.records import Passage, Question, Reading, Step, Trajectory
-from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
-from refinery.questions.base import QUESTIONS_FILE
+from refinery.contract.trace import QUESTIONS_FILE, Cost, Prediction, ScoredPassage, TraceStep
 from refinery.reporting.pages.content import Passages
 
 QUESTIONS = [Question(id=f"q{n}", text=f"Who is {n}?", answers=["Torvel"], supporting=["1"], type="rare") for n in range(12)]
