@@ -1,7 +1,6 @@
 """`python -m distill RECIPE`: label questions with a teacher; `python -m distill merge OUT RUN...`: join shards."""
 
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["merge"]:
         return _merge(arguments[1:])
-    return run_stage("distill", DESCRIPTION, DistillRecipe, preview=_preview, run=_run, report=_report, argv=arguments)
+    return run_stage(
+        "distill",
+        DESCRIPTION,
+        DistillRecipe,
+        preview=_preview,
+        run=_run,
+        report=lambda recipe, metrics: _report(metrics, recipe.output_dir),
+        argv=arguments,
+    )
 
 
 def _run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
@@ -46,13 +53,15 @@ def _merge(arguments: Sequence[str]) -> int:
     def go() -> None:
         from distill.output.merge import merge
 
-        _report(merge(parsed.out, parsed.runs))
+        _report(merge(parsed.out, parsed.runs), parsed.out)
 
     return guarded(go, traceback=False)
 
 
-def _report(metrics: dict[str, Any]) -> None:
-    print(json.dumps(metrics, indent=2))
+def _report(metrics: dict[str, Any], folder: Path) -> None:
+    from distill.viewing.summary import run_summary
+
+    print(run_summary(metrics, folder))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ async def label_all(
     work = _Work(task, context, teachers, lasting, context.recipe.max_failure_share * total)
     order = InOrder(lambda row, outcome: writer.write(row, work.reviewed(row, outcome)), window=context.recipe.rows_in_flight * _HELD_BACK)
     numbered = enumerate(rows)
-    with Progress(f"distill {context.recipe.task}", total=total, beside=lambda: _status(writer, teachers, total)) as progress:
+    with Progress(f"distill {context.recipe.task}", total=total, below=lambda: _status(writer, teachers, total)) as progress:
         try:
             await together(_worker(numbered, order, work, progress) for _ in range(min(context.recipe.rows_in_flight, total)))
         finally:
@@ -127,7 +127,7 @@ def _reasons(rejected: Counter[str]) -> str:
 
 
 def _status(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> str:
-    """The text next to the progress bar: calls, hits, retries, requests in flight, tokens, cost so far and projected, label balance."""
+    """The text below the progress bar: calls, hits, retries, requests in flight, tokens, cost so far and projected, label balance."""
     parts = [f"rejected={writer.num_rejected}"] if writer.num_rejected else []
     for teacher in teachers:
         tokens = teacher.num_prompt_tokens + teacher.num_completion_tokens

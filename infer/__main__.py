@@ -35,14 +35,20 @@ def _preview(recipe: InferRecipe) -> None:
         print(printable(f"--- question {number}\n{question.text}"))
 
 
-def _report(metrics: dict[str, Any]) -> None:
+def _report(recipe: InferRecipe, metrics: dict[str, Any]) -> None:
     from rich.console import Console
 
     from refinery.reporting.results import results_table
+    from refinery.reporting.summary import summary
 
     unscored = metrics.get("questions_without_gold_answers", 0)
     title = f"{metrics['questions']} questions" + (f", {unscored} of them without gold answers and not scored" if unscored else "")
-    Console(width=160).print(results_table(metrics["results"], title=title))
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console.print(results_table(metrics["results"], title=title))
+    if unscored == metrics["questions"]:
+        print("No question has gold answers, so nothing can be scored. The answers are in predictions.jsonl.")
+    folder = recipe.output_dir
+    print(summary([("files", f"predictions.jsonl, scores.jsonl in {folder}"), ("next", f"refinery view {folder} --output {folder}.html")]))
     if failed := metrics.get("failed", 0):
         reasons = ", ".join(f"{reason} {count}" for reason, count in metrics["failed_by_reason"].items())
         raise LLMError(f"{failed} of {metrics['questions']} questions failed ({reasons}). Pass --resume to ask them again.")

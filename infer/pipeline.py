@@ -1,7 +1,7 @@
 """What is loaded to answer questions: a decoder, its models and its retriever."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from infer.decoders.base import find_decoder
@@ -17,7 +17,7 @@ from refinery.contract.control_tokens import check_manifest
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, TraceStep
-from refinery.llms.base import LLM, Need, ServedLLM
+from refinery.llms.base import LLM, Need, ServedLLM, Usage
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.retrievers.base import Retriever
 
@@ -41,6 +41,8 @@ class Pipeline:
         self.retriever: Retriever | None = None
         self._searches, self._outcomes = SearchHealth(), Outcomes()
         self._in_flight = asyncio.Semaphore(recipe.questions_in_flight)
+        self._open: dict[int, Usage] = {}
+        self._closed = Usage()
 
     def _check_parts(self) -> None:
         """Raise RecipeError if the decoder needs a retriever or model that the recipe does not name, or does not have a named role."""
@@ -108,7 +110,12 @@ class Pipeline:
     async def outcome(self, question: Question) -> Prediction:
         """Like `answer`, but an error that affects only this question is recorded in `failed`. Errors that affect all are raised."""
         async with self._in_flight:
-            return await self._outcome(self.session(question), question)
+            session = self.session(question)
+            self._open[id(session)] = session.usage
+            try:
+                return await self._outcome(session, question)
+            finally:
+                self._closed = _sum([self._closed, self._open.pop(id(session))])
 
     async def _outcome(self, session: Session, question: Question) -> Prediction:
         try:
@@ -118,6 +125,15 @@ class Pipeline:
             return ended.model_copy(update={"question": question.text})
         self._outcomes.answered(prediction)
         return prediction
+
+    @property
+    def num_open(self) -> int:
+        """The number of questions that `outcome` is decoding now."""
+        return len(self._open)
+
+    def usage(self) -> Usage:
+        """What `outcome` has used so far, for finished questions and for open ones."""
+        return _sum([self._closed, *list(self._open.values())])
 
     def session(self, question: Question) -> Session:
         """A session with which the decoder's steps work on one question; rollouts and judges use one too."""
@@ -161,3 +177,7 @@ class Pipeline:
 def _as_read(question: Question) -> Question:
     """The question as a decoder reads it: with its choices, in valid Unicode."""
     return question.model_copy(update={"text": valid_text(choice_question(question) if question.choices else question.text)})
+
+
+def _sum(usages: Sequence[Usage]) -> Usage:
+    return Usage(*(sum(getattr(usage, name) for usage in usages) for name in ("calls", "prefill_tokens", "decode_tokens")))

@@ -102,15 +102,21 @@ def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Questio
 
 async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger: AnswerLedger) -> None:
     """Decode `questions_in_flight` questions at once, and write each prediction to disk when it is done."""
-    calls = failed = 0
+    failed = 0
     title = f"infer {pipeline.recipe.name or pipeline.recipe.decoder}"
-    with Progress(title, total=len(questions), beside=lambda: f"calls={calls}" + (f" failed={failed}" if failed else "")) as progress:
+
+    def below() -> str:
+        usage = pipeline.usage()
+        tokens = usage.prefill_tokens + usage.decode_tokens
+        return f"answering={pipeline.num_open} calls={usage.calls:,} tokens={tokens:,}" + (f" failed={failed}" if failed else "")
+
+    with Progress(title, total=len(questions), below=below) as progress:
 
         async def answer_one(question: Question) -> None:
-            nonlocal calls, failed
+            nonlocal failed
             prediction = await pipeline.outcome(question)
             ledger.write(prediction)
-            calls, failed = calls + prediction.cost.calls, failed + (prediction.failed is not None)
+            failed += prediction.failed is not None
             progress.advance()
 
         try:

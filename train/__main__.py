@@ -1,6 +1,5 @@
 """`python -m train RECIPE`, the form that `accelerate launch -m train RECIPE` needs: fine-tune a model."""
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -56,8 +55,10 @@ def _show_rows(recipe: TrainRecipe, count: int) -> None:
     preview(recipe, count, Console())
 
 
-def _report(metrics: dict[str, Any]) -> None:
-    print(json.dumps(metrics, indent=2))
+def _report(recipe: TrainRecipe, metrics: dict[str, Any]) -> None:
+    from train.summary import run_summary
+
+    print(run_summary(metrics, recipe.output_dir))
 
 
 if __name__ == "__main__":

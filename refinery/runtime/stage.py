@@ -47,14 +47,15 @@ def run_stage(
     *,
     preview: Callable[[Any], None],
     run: Callable[..., Any],
-    report: Callable[[Any], None],
+    report: Callable[[Any, Any], None],
     show_rows: Callable[[Any, int], None] | None = None,
     plan: Callable[[Any, str | None, int | None], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> int:
     """Parse the command line, load the recipe, and preview or run. Returns the exit code.
 
-    `plan` is given the accelerate file and the number of processes that a dry run is to plan for.
+    `report` prints what came out, given the recipe and the result. `plan` is given the accelerate file and the number of processes that a
+    dry run is to plan for.
     """
     parser = stage_parser(stage, description, shows_rows=show_rows is not None, plans=plan is not None)
     arguments, unknown = parser.parse_known_intermixed_args(argv)
@@ -75,7 +76,7 @@ def run_stage(
         else:
             result = run(recipe, resume=arguments.resume)
             if is_main_process():
-                report(result)
+                report(recipe, result)
 
     return guarded(go, traceback=arguments.traceback)
 

@@ -99,7 +99,7 @@ def test_a_progress_bar_is_plain_text(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with Progress(f"infer {EVIL}", total=1, beside=lambda: EVIL) as progress:
+    with Progress(f"infer {EVIL}", total=1, below=lambda: EVIL) as progress:
         progress.advance()
     assert sys.stderr.getvalue().count(SHOWN) >= 2
     assert not any(part in sys.stderr.getvalue() for part in ("\x1b]0;", "\x1b[2J", "\x9b", "\u202e"))
