@@ -14,6 +14,7 @@ class DistillStage(Stage):
     """Label questions with a teacher."""
 
     name = "distill"
+    makes = "labels"
     summary = "label questions with a teacher"
     position = 1
     recipe_keys = frozenset({"task", "questions"})
@@ -35,6 +36,12 @@ class DistillStage(Stage):
         from distill.viewing.page import write
 
         return write(runs, output, limit=limit)
+
+    def digest(self, run: Path) -> list[tuple[str, str]]:
+        """What matters about the run in its project."""
+        from distill.viewing.card import digest
+
+        return digest(run)
 
     def measure(self) -> dict[str, Any]:
         """Measure the client against a mock endpoint."""

@@ -15,6 +15,7 @@ class InferStage(Stage):
     """Answer questions and look at the answers."""
 
     name = "infer"
+    makes = "answers"
     summary = "answer questions with a decoder and score the answers"
     position = 3
     recipe_keys = frozenset({"decoder", "questions"})
@@ -42,6 +43,12 @@ class InferStage(Stage):
         from infer.viewing.page import write
 
         return write(runs, output, limit=limit)
+
+    def digest(self, run: Path) -> list[tuple[str, str]]:
+        """What matters about the run in its project."""
+        from infer.viewing.card import digest
+
+        return digest(run)
 
     def measure(self) -> dict[str, Any]:
         """Compare the engine with plain decoders."""

@@ -15,6 +15,7 @@ class TrainStage(Stage):
     """Fine-tune models on labels."""
 
     name = "train"
+    makes = "models"
     summary = "fine-tune a model on the labels"
     position = 2
     recipe_keys = frozenset({"task", "base", "data"})
@@ -43,6 +44,12 @@ class TrainStage(Stage):
         from train.viewing.page import write
 
         return write(runs, output, limit=limit)
+
+    def digest(self, run: Path) -> list[tuple[str, str]]:
+        """What matters about the run in its project."""
+        from train.viewing.card import digest
+
+        return digest(run)
 
     def measure(self) -> dict[str, Any]:
         """Packed rows compared with padded ones and with TRL."""

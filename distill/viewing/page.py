@@ -15,6 +15,7 @@ from distill.run import iter_rows, load_task
 from distill.stores.base import ReplyStore
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay, StoredSearches
 from distill.teacher.teacher import RejectedRow
+from distill.viewing.card import run_card
 from distill.viewing.trace_tree import cell_text, groups_of, label_tree
 from refinery.contract.records import iter_records
 from refinery.contract.split_name import INPUTS_FILE
@@ -50,6 +51,7 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
             total=len(ids[:limit]),
             words=_WORDS,
             note=note,
+            about={"cards": [run_card(path) for path in paths]},
         )
     finally:
         for run in runs:

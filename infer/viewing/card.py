@@ -1,13 +1,14 @@
 """The card of an infer run: what was run, what it cost, and what it reached by group of questions."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from infer.evaluation.finished_runs import StoredRun
+from infer.evaluation.finished_runs import StoredRun, open_stored
 from refinery.metrics.registry import DEFAULT_METRICS
 from refinery.reporting.pages.content import Card, Table
 from refinery.reporting.pages.facts import estimate, origin, present, shown
-from refinery.runtime.run_dir import read_run
+from refinery.runtime.run_dir import RunDir, read_run
 
 _MOST_GROUPS, _MOST_METRICS = 24, 3
 
@@ -19,6 +20,17 @@ def run_card(run: StoredRun, *, name: str) -> Card:
     if len(results) > 1:
         tables.append(_systems(results))
     return {"name": name, "facts": present([*_made_of(run), *origin(read_run(run.path)), *_totals(run.metrics)]), "tables": tables}
+
+
+def digest(path: Path) -> list[tuple[str, str]]:
+    """What matters about the run in its project."""
+    if not RunDir(path).finished:
+        return [("state", "not finished")]
+    run = open_stored(path)
+    result = run.metrics["results"][run.system]
+    found = {metric: result["all"]["metrics"].get(metric) for metric in _metrics(result)}
+    scores = [(name, f"{of['mean']:.1f} ({of['low']:.1f} to {of['high']:.1f})") for name, of in found.items() if of]
+    return [("decoder", run.recipe.decoder), ("model", _models(run).partition("\n")[0]), *scores]
 
 
 def _made_of(run: StoredRun) -> list[tuple[str, str]]:

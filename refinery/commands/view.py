@@ -1,21 +1,31 @@
-"""`refinery view RUN... [--output FILE.html]`."""
+"""`refinery view RUN... [--output FILE.html]` and `refinery view PROJECT --output FOLDER`."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from refinery.errors import RunDirError
 
 GROUP = "Results"
-HELP = "print a run's results and the traces of its questions, or write them as one HTML page"
+HELP = "print a run's results and the traces of its questions, or write them as an HTML page"
 _MOST_QUESTIONS = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="RUN", help="output_dir of a run; with --output, several runs of one stage or a demo"
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="output_dir of a run; with --output, several runs of one stage, a demo, or a folder that holds runs, such as a project",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE.html", help="write a page that opens from disk and shows runs side by side")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE.html",
+        help="write a page that opens from disk and shows runs side by side; of a folder that holds runs, a folder with a page for each",
+    )
     parser.add_argument("--question", metavar="ID", help="the one question to print")
     parser.add_argument("--limit", type=int, help=f"questions or rows to show (default: 3 printed, {_MOST_QUESTIONS:,} in a page)")
 
@@ -26,6 +36,9 @@ def run(arguments: argparse.Namespace) -> None:
     from refinery.runtime.run_dir import stage_of_runs
     from refinery.runtime.stages import stages
 
+    if _is_project(arguments.folders):
+        _write_project(arguments.folders[0], arguments.output)
+        return
     if arguments.output is None:
         if len(arguments.folders) > 1:
             raise RunDirError(f"{len(arguments.folders)} runs can be compared only in a page. Pass --output FILE.html, or name one run.")
@@ -34,3 +47,20 @@ def run(arguments: argparse.Namespace) -> None:
     stage = stages()[stage_of_runs(arguments.folders)]
     count = stage.write_page(arguments.folders, arguments.output, limit=arguments.limit or _MOST_QUESTIONS)
     print(f"{arguments.output}: {count:,} {stage.page_rows}, {arguments.output.stat().st_size / 1e6:.1f} MB. Open it in a browser.")
+
+
+def _is_project(folders: Sequence[Path]) -> bool:
+    """Whether this is one folder that is not a run but holds some."""
+    return len(folders) == 1 and not (folders[0] / "run.json").exists() and next(folders[0].rglob("run.json"), None) is not None
+
+
+def _write_project(folder: Path, output: Path | None) -> None:
+    from refinery.reporting.pages.project import write_project_pages
+
+    if output is None or output.suffix == ".html":
+        given = "" if output is None else f" (got {output})"
+        raise RunDirError(
+            f"{folder}: holds several runs, which have a page each. Pass a folder for them with --output{given}, or name one run."
+        )
+    index = write_project_pages(folder, output)
+    print(f"{index}: {len(list(output.glob('*.html')))} pages. Open it in a browser.")

@@ -17,6 +17,7 @@ class Stage(ABC):
     """What a stage adds to the `refinery` command. Each stage declares one instance, `STAGE` in its `stage.py`."""
 
     name: str
+    makes: str  # what its runs give, in the plural
     summary: str  # in `refinery --help`
     position: int  # in the pipeline, from 1
     recipe_keys: frozenset[str]  # keys that occur together in recipes of this stage only
@@ -37,6 +38,10 @@ class Stage(ABC):
     @abstractmethod
     def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
         """Write the page of runs, and return the number of its rows."""
+
+    @abstractmethod
+    def digest(self, run: Path) -> list[tuple[str, str]]:
+        """A few facts about a run, for the overview of its project: (name, value)."""
 
     @abstractmethod
     def measure(self) -> dict[str, Any]:

@@ -38,6 +38,16 @@ def run_card(path: Path, held_out: Sequence[HeldOutAnswer]) -> Card:
     return {"name": path.name, "facts": present(facts), "tables": tables}
 
 
+def digest(path: Path) -> list[tuple[str, str]]:
+    """What matters about the run in its project."""
+    recipe = read_run(path)["recipe"]
+    metrics = read_metrics(path) if RunDir(path).finished else {}
+    scores = _scores(recipe, metrics)
+    named = [(str(name), str(value)) for name, value in scores["rows"]] if scores else []
+    facts = [*settings(recipe, ("task", "base")), *(_trained(metrics)[:1] or [("state", "not finished")])]
+    return present([*facts, *named[:2]])
+
+
 def _data(path: Path, recipe: Mapping[str, Any]) -> list[str]:
     """The training files with their rows and who labeled them, then the validation files."""
     card = path / DATA_FILE

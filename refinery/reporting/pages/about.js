@@ -1,8 +1,9 @@
 // What stands above the list: a card for each run with its facts and tables, the curves, and example rows.
 
 function drawAbout() {
-  const { cards = [], charts = [], examples = [], flow } = held.about ?? {};
+  const { links = [], cards = [], charts = [], examples = [], flow } = held.about ?? {};
   const parts = [
+    links.length ? element("nav", { class: "bar" }, ...links.map(linkElement)) : null,
     cards.length ? element("div", { class: "cards" }, ...cards.map(cardElement)) : null,
     flow ? flowElement(flow) : null,
     charts.length ? element("div", { class: "charts" }, ...charts.map(chartElement)) : null,
@@ -10,12 +11,13 @@ function drawAbout() {
   ].filter(Boolean);
   const about = document.getElementById("about");
   about.hidden = !parts.length;
+  about.querySelector("summary").hidden = !held.rows.length;
   about.querySelector("summary").textContent = held.words.about ?? (cards.length > 1 ? "About these runs" : "About this run");
   document.getElementById("cards").replaceChildren(...parts);
 }
 
 function cardElement({ name, facts: pairs, tables = [] }) {
-  return element("section", { class: "card" }, element("h2", {}, name), facts(pairs), tables.length ? element("div", { class: "tables" }, ...tables.map(tableElement)) : null);
+  return element("section", { class: "card" }, element("h2", {}, name), pairs.length ? facts(pairs) : null, tables.length ? element("div", { class: "tables" }, ...tables.map(tableElement)) : null);
 }
 
 function tableElement({ caption, columns: names, rows }) {

@@ -157,7 +157,7 @@ class Example(TypedDict):
 
 
 class FlowRun(TypedDict):
-    """A run in a project: the page that `link` names shows it, and `uses` holds the ids of the runs that it was made with."""
+    """A run in a project: the page that `link` names shows it, if it has one. `uses` holds the ids of the runs that it was made with."""
 
     id: str
     name: str
@@ -174,8 +174,9 @@ class FlowStage(TypedDict):
 
 
 class About(TypedDict, total=False):
-    """What stands above the list of questions."""
+    """What stands above the list of questions. `links` lead to pages beside this one."""
 
+    links: list[Link]
     cards: list[Card]
     charts: list[Chart]
     examples: list[Example]

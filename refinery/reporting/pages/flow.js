@@ -22,6 +22,6 @@ function flowElement(stages) {
 }
 
 function runElement(run, chip, usedBy) {
-  const row = (label, ids) => (ids.length ? element("p", { class: "links" }, element("span", {}, label), ...ids.map(chip)) : null);
+  const row = (label, ids) => (ids.length ? element("p", { class: "links" }, element("span", {}, label), ...ids.flatMap((id) => [" ", chip(id)])) : null);
   return element("div", { class: "card run" }, element("h3", {}, linkElement({ text: run.name, link: run.link })), facts(run.facts), row("uses", run.uses), row("used by", usedBy));
 }

@@ -7,7 +7,7 @@ function draw() {
   const isOpen = state.open != null;
   if (document.body.classList.contains("reading") !== isOpen) fold(isOpen);
   document.body.classList.toggle("reading", isOpen);
-  document.getElementById("list").hidden = !held.rows.length || (isOpen && !WIDE.matches);
+  document.getElementById("list").hidden = isOpen && !WIDE.matches;
   document.getElementById("question").hidden = !isOpen;
   filterRows();
   drawFilters();
@@ -88,7 +88,7 @@ const KEYS = {
 };
 
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || !held.rows.length) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = event.target.matches("input, select, textarea");
   if (typing && event.key === "Escape") return event.target.blur();
   const interactive = event.target.matches("summary, button, a");
@@ -103,16 +103,20 @@ async function start() {
   held = await unpack("index");
   document.getElementById("note").textContent = held.note;
   drawAbout();
+  document.getElementById("about").open = !NARROW.matches || !held.rows.length;
+  if (held.rows.length) await startList();
+  document.body.dataset.ready = "yes";
+}
+
+async function startList() {
   fold(false);
-  document.getElementById("about").open = !NARROW.matches;
   NARROW.addEventListener("change", () => (fold(state.open != null), draw()));
   WIDE.addEventListener("change", draw);
   document.getElementById("search").addEventListener("input", (event) => change({ search: event.target.value, page: 0, cursor: 0 }, { over: true }));
-  document.querySelector("footer").hidden = !held.rows.length;
+  document.querySelector("footer").hidden = false;
   await route();
   window.addEventListener("hashchange", route);
   document.addEventListener("keydown", onKey);
-  document.body.dataset.ready = "yes";
 }
 
 start();

@@ -1,0 +1,59 @@
+"""The card of a distill run: who labeled what, how many questions have labels, and what they cost."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from refinery.reporting.pages.content import Card, Table
+from refinery.reporting.pages.facts import origin, present, shown
+from refinery.runtime.run_dir import RunDir, read_metrics, read_run
+
+
+def run_card(path: Path) -> Card:
+    """The card; a run that has not finished has no counts."""
+    record, metrics = read_run(path), _metrics(path)
+    recipe = record["recipe"]
+    facts = [
+        ("task", " ".join([recipe["task"], *(f"{name}={shown(value)}" for name, value in recipe["options"].items())])),
+        ("labeled by", _labeled_by(recipe)),
+        ("questions", "\n".join(recipe["questions"])),
+        *_counts(metrics),
+        *origin(record),
+    ]
+    return {"name": path.resolve().name, "facts": present(facts), "tables": _tables(metrics)}
+
+
+def digest(path: Path) -> list[tuple[str, str]]:
+    """What matters about the run in its project."""
+    recipe = read_run(path)["recipe"]
+    counts = [(name, value) for name, value in _counts(_metrics(path)) if name != "rejected"]
+    return present([("task", recipe["task"]), ("labeled by", _labeled_by(recipe)), *counts])
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    return read_metrics(path) if RunDir(path).finished else {}
+
+
+def _labeled_by(recipe: Mapping[str, Any]) -> str:
+    teacher, target = recipe.get("teacher"), recipe.get("target") or {}
+    return teacher["model"] if teacher else target.get("base", "the dataset's annotations")
+
+
+def _counts(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not metrics:
+        return [("state", "not finished")]
+    rejected = ", ".join(f"{reason} {count:,}" for reason, count in metrics["rejected_by_reason"].items())
+    spent = metrics.get("teacher") or metrics.get("target_endpoint") or {}
+    cost = f"${spent['cost_usd']:.4f}" if spent.get("cost_usd") is not None else ""
+    labeled = f"{metrics['questions_labelled']:,} of {metrics['questions']:,} questions, {metrics['rows']:,} rows"
+    return [("labels", labeled), ("rejected", rejected), ("cost", cost)]
+
+
+def _tables(metrics: Mapping[str, Any]) -> list[Table]:
+    """The rows by split, and by label if the task has labels."""
+    counts = {"split": metrics.get("rows_by_split", {}), "label": metrics.get("guards", {}).get("label_balance", {})}
+    return [
+        {"caption": f"Rows by {name}", "columns": [name, "rows"], "rows": [[key, count] for key, count in found.items()]}
+        for name, found in counts.items()
+        if found
+    ]

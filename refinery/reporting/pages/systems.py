@@ -1,0 +1,54 @@
+"""The table of systems of a project, from the `metrics.json` of its runs: scores with intervals, calls and tokens."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from refinery.reporting.pages.content import Estimate, Link, Table
+from refinery.reporting.pages.facts import estimate
+
+_PLAIN = ("em.squad", "f1.squad")  # `em` and `f1` of metrics.json
+_MOST_METRICS = 3
+_NO_SYSTEM = "_upper_bound"  # needs the gold answer
+
+_Cell = str | float | Estimate | Link | None
+
+
+def system_tables(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Table]:
+    """One table for each set of questions, of runs as (file name of the page, metrics); the best score of each column is marked."""
+    by_questions: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for page, metrics in runs:
+        by_questions.setdefault(metrics.get("questions_hash", ""), []).append((page, metrics))
+    return [_table(found) for found in by_questions.values()]
+
+
+def _table(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
+    systems = [(name, page, result) for page, metrics in runs for name, result in metrics["results"].items()]
+    wanted = list(dict.fromkeys(metric for _, _, result in systems for metric in result["default_metrics"]))
+    metrics = wanted if len(wanted) <= _MOST_METRICS else [*_PLAIN]
+    columns = [[estimate(result["all"]["metrics"].get(metric)) for _, _, result in systems] for metric in metrics]
+    for column in columns:
+        _mark_best([found for found, (name, _, _) in zip(column, systems, strict=True) if found and not name.endswith(_NO_SYSTEM)])
+    questions = systems[0][2]["all"]["questions"]
+    return {
+        "caption": f"{questions:,} questions; scores in percent with 95% bootstrap intervals, costs per question",
+        "columns": ["system", *metrics, "calls", "tokens"],
+        "rows": [
+            [_named(name, page), *(column[row] for column in columns), *_costs(result)] for row, (name, page, result) in enumerate(systems)
+        ],
+    }
+
+
+def _mark_best(found: Sequence[Estimate]) -> None:
+    best = max((score["mean"] for score in found), default=None)
+    for score in found:
+        if score["mean"] == best and len(found) > 1:
+            score["best"] = True
+
+
+def _named(name: str, page: str) -> Link | str:
+    return {"text": name, "link": page} if page else name
+
+
+def _costs(result: Mapping[str, Any]) -> list[_Cell]:
+    cost = result["cost_per_question"]
+    return [float(cost["calls"]), float(round(cost["prefill_tokens"] + cost["decode_tokens"]))]

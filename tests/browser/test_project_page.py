@@ -1,0 +1,55 @@
+"""The index page of a project in a real browser: the runs, what they used, and their pages."""
+
+import json
+import shutil
+
+import pytest
+from helpers.browser_hands import contrasts
+
+from refinery.reporting.pages.project import write_project_pages
+from refinery.reporting.pages.write import write_page
+
+
+@pytest.fixture(scope="session")
+def project_index(tree_page, train_page, tmp_path_factory):
+    """Two infer runs, of which one uses a model."""
+    folder = tmp_path_factory.mktemp("project")
+    for run in (train_page.parent, tree_page.parent / "rq_rag", tree_page.parent / "ra_isf"):
+        shutil.copytree(run, folder / "runs" / run.name)
+    shutil.copy(tree_page.parent / "questions.jsonl", folder)
+    record = folder / "runs/ra_isf/run.json"
+    values = json.loads(record.read_text())
+    values["recipe"] |= {"output_dir": "runs/ra_isf", "sub_models": {"self_knowledge": {"base": "runs/judge"}}}
+    record.write_text(json.dumps(values))
+    return write_project_pages(folder, folder / "site")
+
+
+def test_a_run_leads_to_its_page_and_to_those_that_it_used(project_index, open_page):
+    opened = open_page(project_index)
+    run = opened.page.locator(".run", has=opened.page.get_by_role("heading", name="ra_isf"))
+    assert run.locator(".links").all_inner_texts() == ["uses judge"]
+    run.hover()
+    assert opened.page.locator(".run.lit h3").all_inner_texts() == ["judge"]
+    run.get_by_role("link", name="judge").click()
+    opened.page.wait_for_selector("body[data-ready] .chart")
+    opened.page.go_back()
+    opened.page.get_by_role("link", name="All answers side by side").click()
+    opened.page.wait_for_selector("body[data-ready] #table tbody tr")
+
+
+def test_a_link_can_only_lead_to_a_page_beside_this_one(tmp_path, open_page):
+    links = ["page.html", "https://example.org/x.html", "../secret.html", "javascript:alert(1)//.html", "//example.org/a.html", ""]
+    about = {"links": [{"text": link or "none", "link": link} for link in links]}
+    write_page(tmp_path / "p.html", title="", words={}, note="", about=about)
+    opened = open_page(tmp_path / "p.html")
+    assert opened.page.locator("a").all_inner_texts() == ["page.html"]
+    assert opened.page.locator("nav.bar span").count() == len(links) - 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_cut_off_and_text_stands_out_from_its_paper(project_index, open_page, width, scheme):
+    opened = open_page(project_index, width=width, scheme=scheme)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert opened.page.locator("img").count() == 0
+    assert min(contrasts(opened)) >= 4.5
