@@ -82,8 +82,7 @@ class LabelWriter:
         if not isinstance(outcome, RejectedRow):  # a run that has no label yet does not refuse a corrected start
             self.output.begin()
         self.questions += 1
-        if isinstance(question, Record):
-            self._file(INPUTS_FILE).write(question.model_dump_json(exclude_none=True) + "\n")
+        self._keep_input(question)
         if isinstance(outcome, RejectedRow):
             self.rejected[outcome.reason] += 1
             if len(self.first_rejected) < _FIRST_REJECTED:
@@ -97,6 +96,10 @@ class LabelWriter:
             self.agreement.add(question.dataset, relevance)
         for row in outcome:
             self._write_row(question, row)
+
+    def _keep_input(self, question: Any) -> None:
+        if isinstance(question, Record):
+            self._file(INPUTS_FILE).write(question.model_dump_json(exclude_none=True) + "\n")
 
     def _write_row(self, question: Any, row: Record) -> None:
         split = question.split or "train"
