@@ -2,44 +2,18 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from infer.evaluation.comparison_table import Line, System, comparison_text
 from infer.evaluation.evaluate import default_metrics, group_rows
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.scores import QuestionScores
 from refinery.errors import RunDirError
-from refinery.metrics.bootstrap import Difference, Interval, interval, paired
+from refinery.metrics.bootstrap import interval, paired
 from refinery.metrics.registry import find_metric
-from refinery.reporting.tables import TableFormat, render_table
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """One system of a run; `label` distinguishes it from systems of the same name in other runs."""
-
-    label: str
-    name: str
-    run: StoredRun
-    rows: list[QuestionScores]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One system on one group of questions: scores in percent, and differences from the baseline, if any, in percentage points.
-
-    `shared` counts the questions that the baseline answered too; differences are computed over these.
-    """
-
-    system: System
-    group: str
-    questions: int
-    shared: int
-    scores: dict[str, Interval]
-    differences: dict[str, Difference]
+from refinery.reporting.tables import TableFormat
 
 
 def print_comparison(
@@ -51,9 +25,9 @@ def print_comparison(
     force: bool = False,
     table_format: TableFormat = "terminal",
 ) -> None:
-    """Write the table of `compare` to stdout."""
+    """Write the tables of `compare` to stdout."""
     lines = compare(runs, baseline=baseline, metrics=metrics, breakdown=breakdown, force=force)
-    sys.stdout.write(render_table(*(_numbers(lines) if table_format == "csv" else _cells(lines)), table_format))
+    sys.stdout.write(comparison_text(lines, table_format))
 
 
 def compare(
@@ -146,70 +120,3 @@ def _line(system: System, group: str, metrics: Sequence[str], baseline: System |
 def _percent(rows: Sequence[QuestionScores], system: System, metric: str) -> np.ndarray:
     """Scores, in percent, of the rows that the metric applies to."""
     return 100 * np.array([row.scores[system.name][metric] for row in rows if metric in row.scores[system.name]])
-
-
-def _cells(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """A table for people: mean and interval in one cell; difference, interval and p in the next."""
-    metrics, compared, groups = _columns(lines)
-    header = ["system", *(["group"] if groups else []), "questions"]
-    header += [column for metric in metrics for column in ([metric, f"{metric} difference"] if compared else [metric])]
-    rows = []
-    for line in lines:
-        row = [line.system.label, *([line.group] if groups else []), str(line.questions)]
-        for metric in metrics:
-            row += [_interval_cell(line.scores.get(metric))] + ([_difference_cell(line, metric)] if compared else [])
-        rows.append([*row, *(_cost(line).values())])
-    return [*header, *_cost(lines[0])], rows
-
-
-def _interval_cell(found: Interval | None) -> str:
-    return f"{found.mean:.1f} [{found.low:.1f}, {found.high:.1f}]" if found else "-"
-
-
-def _difference_cell(line: Line, metric: str) -> str:
-    found = line.differences.get(metric)
-    if found is None:
-        return "-"
-    fewer = f" on {line.shared}" if line.shared < line.questions else ""
-    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] p={found.p:.4f}{fewer}"
-
-
-def _numbers(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """A table for programs: one number per cell; a cell without a number is empty."""
-    metrics, compared, _ = _columns(lines)
-    fields = [("scores", field) for field in ("mean", "low", "high")]
-    fields += [("differences", field) for field in ("mean", "low", "high", "p")] if compared else []
-    named = {"scores": "", "differences": "difference "}
-    header = ["system", "group", "questions", *(f"{metric} {named[kind]}{field}" for metric in metrics for kind, field in fields)]
-    rows = [
-        [line.system.label, line.group, str(line.questions)]
-        + [_number(getattr(line, kind).get(metric), field) for metric in metrics for kind, field in fields]
-        + list(_cost(line).values())
-        for line in lines
-    ]
-    return [*header, *_cost(lines[0])], rows
-
-
-def _number(found: Interval | None, field: str) -> str:
-    return f"{getattr(found, field):.4f}" if found else ""
-
-
-def _columns(lines: Sequence[Line]) -> tuple[list[str], bool, bool]:
-    """The metrics, whether there is a baseline, and whether there are several groups."""
-    metrics = list(dict.fromkeys(metric for line in lines for metric in line.scores))
-    return metrics, any(line.differences for line in lines), len({line.group for line in lines}) > 1
-
-
-def _cost(line: Line) -> dict[str, str]:
-    """How the system searched, its mean cost per question over the whole run, and its failures and faults."""
-    metrics: dict[str, Any] = line.system.run.metrics
-    cost = metrics["results"][line.system.name]["cost_per_question"]
-    faults = [f"{reason} {count}" for reason, count in metrics["results"][line.system.name].get("faults", {}).items()]
-    return {
-        "retriever": metrics["retriever"] or "-",
-        "k": str(metrics["passages_per_query"] or "-"),
-        "calls": f"{cost['calls']:.1f}",
-        "tokens": f"{cost['prefill_tokens'] + cost['decode_tokens']:.0f}",
-        "failed": str(metrics.get("failed", 0)),
-        "faults": ", ".join(faults) or "-",
-    }

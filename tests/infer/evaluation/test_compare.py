@@ -116,6 +116,20 @@ def test_csv_has_one_number_a_cell(runs, capsys):
     assert float(good["em.squad difference p"]) < 0.001
 
 
+def test_a_breakdown_is_one_table_per_group_with_the_best_marked(runs, capsys):
+    print_comparison(runs, breakdown=True, metrics=["em.squad"], table_format="markdown")
+    printed = capsys.readouterr().out
+    headers = [line for line in printed.splitlines() if line.startswith("| system")]
+    groups = [line for line in printed.splitlines() if line.endswith(" questions")]
+    assert groups[0] == "all: 40 questions"
+    assert {"rare: 10 questions", "common: 30 questions"} < set(groups)
+    assert set(headers) == {"| system | questions | em.squad |"}
+    assert len(headers) == len(groups)
+    assert "| good | 40 | 80.0* [" in printed
+    assert "| bad | 40 | 20.0 [" in printed
+    assert printed.endswith("the same for all: retriever bm25, k 5, calls 2.0, tokens 40, failed 0, faults -\n")
+
+
 def test_a_difference_over_fewer_questions_says_so(runs, stored_run, capsys):
     print_comparison([runs[1], stored_run("some", QUESTIONS[:30], BAD[:30])], baseline="some", force=True, table_format="markdown")
     assert " on 30 |" in capsys.readouterr().out
