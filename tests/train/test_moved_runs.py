@@ -24,6 +24,7 @@ RECIPE = {
 }
 COMMANDS = {
     "view": "view runs/run",
+    "page": "view runs/run --output page.html",
     "plot": "plot runs/run --output plot.png",
     "card": "push runs/run --to me/judge --dry-run",
 }
@@ -39,7 +40,7 @@ def read_all(capsys):
             capsys.readouterr()
             code = refinery(command.split())
             shown[name] = (code, *capsys.readouterr())
-        return shown | {"plot.png": Path("plot.png").read_bytes()}
+        return shown | {name: Path(name).read_bytes() for name in ("page.html", "plot.png")}
 
     return read
 
