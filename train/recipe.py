@@ -1,10 +1,15 @@
 """A training recipe, and what its keys must agree on."""
 
+from importlib.util import find_spec
+
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from refinery.tasks.base import load_task
 from train.settings import TrainSettings
 from train.support import check_support
+
+# Packages of which any one is enough, where a tracker has several.
+_PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX")}
 
 
 class TrainRecipe(TrainSettings):
@@ -26,6 +31,12 @@ class TrainRecipe(TrainSettings):
         if metric is not None and info.data.get("eval_steps", 1) is None:
             raise ValueError("choosing the best checkpoint needs evaluations: set `eval_steps`")
         return metric
+
+    def check(self, where: str) -> None:
+        """Check that the trackers are installed."""
+        for tracker in self.report_to:
+            if not any(find_spec(package) for package in _PACKAGES.get(tracker, (tracker,))):
+                raise self.fault("report_to", f"'{tracker}' is a package that is not installed. Install it: pip install {tracker}")
 
     @model_validator(mode="after")
     def _supported(self) -> "TrainRecipe":

@@ -14,6 +14,7 @@ from refinery.tasks.base import Task, load_task
 
 StrategyName = Literal["full", "lora", "qlora", "dora", "alora"]
 LossKind = Literal["control_token", "query", "answer", "label", "evidence"]
+Tracker = Literal["wandb", "trackio", "tensorboard"]
 
 
 class HubConfig(Recipe):
@@ -110,6 +111,10 @@ class TrainSettings(Recipe):
     )
     hub: HubConfig | None = Field(default=None, description="where checkpoints are pushed; the hub's client finds its own token")
     logging_steps: int = Field(default=10, description="steps between lines of history.jsonl", ge=1)
+    report_to: list[Tracker] = Field(
+        default=[],
+        description="trackers that losses and scores are also sent to while training, each by its own package and its own login",
+    )
     limit: int | None = Field(default=None, description="train on the first rows only", ge=1)
     seed: int = 42
 

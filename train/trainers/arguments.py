@@ -30,7 +30,8 @@ def trainer_arguments(recipe: TrainRecipe) -> dict[str, Any]:
         "save_steps": recipe.save_steps,
         "save_total_limit": recipe.save_total_limit,
         **_evaluation(recipe),
-        "report_to": "none",
+        "report_to": [*recipe.report_to] or "none",
+        "run_name": str(recipe.output_dir),  # trackio adds to an earlier run of the same name
         "seed": recipe.seed,
         "disable_tqdm": None if on_gpu else False,
     }
