@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from refinery.contract.records import Question, Record
 from refinery.errors import PluginError
+from refinery.runtime.forecast import Range, RowsOf
 from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.base import Task
@@ -32,6 +33,10 @@ def _nothing(options: Any) -> tuple[str, ...]:
 
 def _no_answers(options: Any) -> bool:
     return False
+
+
+def _one_call(recipe: Any, options: Any) -> Range:
+    return 1, 1
 
 
 def _write_nothing(recipe: Any, folder: Path) -> None:
@@ -59,7 +64,9 @@ class LabelTask(Generic[OptionsT]):
     labeled. `needs(options)` names the required recipe keys. A row is a question of the recipe, or an object with an `id` and a `split`
     that `rows(recipe)` yields. Rows that are Records, of the class `row_type`, are kept in the run. `write_inputs(recipe, folder)` adds to
     the run what its rows refer to. `review()` makes a run's Review. `learned` is the task that a model learns from the records, if no
-    built-in task learns from them. `needs_answers(options)` says that no question without gold answers can be labeled.
+    built-in task learns from them. `needs_answers(options)` says that no question without gold answers can be labeled. For the
+    plan of a project, `calls(recipe, options)` is the fewest and most requests to the teacher that a row takes, and
+    `num_rows(recipe, rows_of)` how many rows `rows` will yield.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
@@ -69,6 +76,8 @@ class LabelTask(Generic[OptionsT]):
     write_inputs: Callable[[Any, Path], None] = _write_nothing
     review: Callable[[], Review] | None = None
     learned: Task[Any] | None = None
+    calls: Callable[[Any, OptionsT], Range] = _one_call
+    num_rows: Callable[[Any, RowsOf], int | None] | None = None
     needs_answers: Callable[[OptionsT], bool] = _no_answers
     row_type: type[Record] = Question
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refinery.runtime.forecast import Forecast, RowsOf
 from refinery.runtime.stages import Stage
 
 if TYPE_CHECKING:
@@ -42,6 +43,14 @@ class DistillStage(Stage):
         from distill.viewing.card import digest
 
         return digest(run)
+
+    def forecast(self, recipe: str, overrides: Sequence[str], rows_of: RowsOf) -> Forecast:
+        """What a run of a recipe will probably take."""
+        from distill.forecast import forecast
+        from distill.recipe import DistillRecipe
+        from refinery.runtime.recipe import load_recipe
+
+        return forecast(load_recipe(recipe, DistillRecipe, overrides), rows_of)
 
     def measure(self) -> dict[str, Any]:
         """Measure the client against a mock endpoint."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from refinery.runtime.forecast import Forecast, RowsOf
 from refinery.runtime.stages import Stage
 
 if TYPE_CHECKING:
@@ -49,6 +50,14 @@ class InferStage(Stage):
         from infer.viewing.card import digest
 
         return digest(run)
+
+    def forecast(self, recipe: str, overrides: Sequence[str], rows_of: RowsOf) -> Forecast:
+        """What a run of a recipe will probably take."""
+        from infer.forecast import forecast
+        from infer.recipe import InferRecipe
+        from refinery.runtime.recipe import load_recipe
+
+        return forecast(load_recipe(recipe, InferRecipe, overrides), rows_of)
 
     def measure(self) -> dict[str, Any]:
         """Compare the engine with plain decoders."""

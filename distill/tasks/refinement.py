@@ -10,11 +10,13 @@ from pydantic import Field, model_validator
 
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
+from distill.recipe import DistillRecipe
 from distill.steps.refinement_kinds import KINDS, turns
 from distill.steps.refinement_row import Row
 from refinery.contract.choices import choice_question
 from refinery.contract.records import Question, Trajectory
 from refinery.prompts.render import render_prompt
+from refinery.runtime.forecast import Range
 from refinery.runtime.recipe import Recipe
 
 
@@ -75,4 +77,9 @@ async def label(question: Question, context: LabelContext) -> list[Trajectory]:
     ]
 
 
-LABEL_TASK = LabelTask(label, Options, needs)
+def calls(recipe: DistillRecipe, options: Options) -> Range:
+    """The fewest and most calls that a row takes: one for each step, or the queries and the answer."""
+    return (1, recipe.max_steps + 1) if options.kind == "stepwise" else (2, 2)
+
+
+LABEL_TASK = LabelTask(label, Options, needs, calls=calls)

@@ -16,10 +16,12 @@ from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
+from distill.recipe import DistillRecipe
 from distill.steps.gold import search_own, searchable_steps
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import render_prompt
+from refinery.runtime.forecast import Range
 from refinery.runtime.recipe import Recipe
 
 
@@ -142,4 +144,10 @@ def _labeled(
     )
 
 
-LABEL_TASK = LabelTask(label, Options, needs)
+def calls(recipe: DistillRecipe, options: Options) -> Range:
+    """How many calls a row takes."""
+    count = recipe.passages_per_query if options.judge == "each" else 1 + options.swap
+    return count, count
+
+
+LABEL_TASK = LabelTask(label, Options, needs, calls=calls)

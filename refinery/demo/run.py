@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from refinery.contract.records import Question, read_records
-from refinery.demo.jobs import SUB_MODELS, Job, core_jobs, method_jobs
 from refinery.demo.methods import report_methods
+from refinery.demo.steps import SUB_MODELS, Steps, core_steps, method_steps
 from refinery.demo.world.data import common_share, write_demo_data
 from refinery.errors import RunDirError
+from refinery.project.jobs import jobs_of
+from refinery.project.project import Project
+from refinery.project.run import arun_jobs
 from refinery.runtime.run_dir import environment, read_metrics, write_json
-from refinery.runtime.shipped import shipped
-from refinery.runtime.together import together
 
-# Each job is one CPU thread: a second thread makes a model this small slower, a second job does not. The last one has both cores.
-_JOBS_AT_ONCE = 2
-_THREADS = {"infer/rq_rag": 2}
+_STEPS_AT_ONCE = 2
 Methods = Literal["core", "all"]
 
 
@@ -37,56 +36,22 @@ def run_demo(seed: int, output: Path, *, methods: Methods, resume: bool) -> None
     paths = write_demo_data(seed, output / "data")
     port = _teacher_port(output)
     write_json(output / "run.json", {"stage": "demo", "recipe": {"seed": seed, "teacher_port": port}, **environment()})
-    jobs = core_jobs(seed, output, port) + (method_jobs(seed, output, port) if methods == "all" else [])
-    seconds = asyncio.run(_run_all(jobs, seed, port, output, resume))
+    steps = core_steps(seed, output, port) | (method_steps(seed, output, port) if methods == "all" else {})
+    project = Project(steps=steps, at_once=_STEPS_AT_ONCE, environment={"HF_HUB_OFFLINE": "1"})
+    seconds = asyncio.run(_run_all(project, seed, port, output))
     questions = read_records(paths["test"], Question)
     metrics = _collect(output, questions)
-    metrics |= {"seed": seed, "seconds": round(time.perf_counter() - started, 1), "seconds_per_job": seconds}
+    metrics |= {"seed": seed, "seconds": round(time.perf_counter() - started, 1), "seconds_per_step": seconds}
     write_json(output / "metrics.json", metrics)
     _print(metrics, output, example=next(q.text for q in questions if q.type == "two_hop"))
     if methods == "all":
-        report_methods(output, [output / job.name for job in jobs if job.name.startswith("infer/")])
+        report_methods(output, _answers(output, steps))
 
 
-async def _run_all(jobs: list[Job], seed: int, port: int, output: Path, resume: bool) -> dict[str, float]:
-    """Run the jobs, each as soon as what it needs is done, a few at once. Returns each job's seconds."""
-    done = {job.name: asyncio.Event() for job in jobs}
-    gate = asyncio.Semaphore(_JOBS_AT_ONCE)
-    seconds: dict[str, float] = {}
-
-    async def run(job: Job) -> None:
-        for need in job.needs:
-            await done[need].wait()
-        async with gate:
-            seconds[job.name] = await _run_job(job, output, resume)
-        done[job.name].set()
-
+async def _run_all(project: Project, seed: int, port: int, output: Path) -> dict[str, float]:
+    """Do the project's steps beside the teacher. Returns the seconds of each."""
     async with _teacher(seed, port, output):
-        await together(run(job) for job in jobs)
-    return seconds
-
-
-async def _run_job(job: Job, output: Path, resume: bool) -> float:
-    """One `python -m <stage> <recipe>`; its output goes to logs/. Raises RunDirError with its last line when it fails."""
-    stage, name = job.name.split("/")
-    command = [sys.executable, "-m", stage, str(shipped(f"recipes/demo/{job.recipe or job.name}.yaml")), *job.overrides]
-    log = output / "logs" / f"{stage}_{name}.log"
-    log.parent.mkdir(exist_ok=True)
-    started = time.perf_counter()
-    with log.open("w", encoding="utf-8") as file:
-        arguments = [*command, *(["--resume"] if resume else [])]
-        process = await asyncio.create_subprocess_exec(*arguments, stdout=file, stderr=file, env=_environment(_THREADS.get(job.name, 1)))
-        try:
-            code = await process.wait()
-        except asyncio.CancelledError:
-            process.kill()
-            raise
-    if code != 0:
-        last = log.read_text(encoding="utf-8").strip().splitlines()[-1:]
-        raise RunDirError(f"{job.name} failed ({last[0] if last else f'exit code {code}'}). The whole log is {log}.")
-    elapsed = round(time.perf_counter() - started, 1)
-    print(f"{job.name}: {elapsed:.0f} s", file=sys.stderr, flush=True)
-    return elapsed
+        return await arun_jobs(jobs_of(project, where=f"{output}"), output, at_once=project.at_once)
 
 
 @asynccontextmanager
@@ -95,7 +60,9 @@ async def _teacher(seed: int, port: int, output: Path) -> AsyncIterator[None]:
     command = [sys.executable, "-m", "refinery.demo.teacher.replies", "--seed", str(seed), "--port", str(port)]
     (output / "logs").mkdir(exist_ok=True)
     with (output / "logs" / "teacher.log").open("w", encoding="utf-8") as log:
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log, env=_environment(1))
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
     try:
         assert process.stdout is not None
         if not await process.stdout.readline():
@@ -107,8 +74,9 @@ async def _teacher(seed: int, port: int, output: Path) -> AsyncIterator[None]:
         await process.wait()
 
 
-def _environment(threads: int) -> dict[str, str]:
-    return os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+def _answers(output: Path, steps: Steps) -> list[Path]:
+    """The runs with a method's answers to the held-out questions."""
+    return [output / "infer" / name.removeprefix("infer_") for name in steps if name.startswith("infer_")]
 
 
 def _teacher_port(output: Path) -> int:

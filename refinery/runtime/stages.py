@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from refinery.errors import PluginError
+from refinery.runtime.forecast import Forecast, RowsOf
 
 GROUP = "refinery.stages"
 
@@ -38,6 +39,10 @@ class Stage(ABC):
     @abstractmethod
     def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
         """Write the page of runs, and return the number of its rows."""
+
+    def forecast(self, recipe: str, overrides: Sequence[str], rows_of: RowsOf) -> Forecast:
+        """What a run of a recipe will probably take, before its inputs exist. Raises RecipeError."""
+        return Forecast(dollars=None)
 
     @abstractmethod
     def digest(self, run: Path) -> list[tuple[str, str]]:

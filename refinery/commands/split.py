@@ -1,0 +1,31 @@
+"""`refinery split QUESTIONS --output DIR`."""
+
+import argparse
+from pathlib import Path
+
+GROUP = "Pipeline"
+HELP = "divide questions into train, validation and test, without repetitions"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("questions", type=Path, metavar="QUESTIONS", help="a file of questions; its own splits are kept if it has any")
+    parser.add_argument("--reader", default="jsonl", help="the file's schema (default: Refinery's own)")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for train.jsonl, validation.jsonl and test.jsonl")
+    parser.add_argument("--validation", type=float, default=0.1, metavar="SHARE", help="share held out for validation (default: 0.1)")
+    parser.add_argument("--test", type=float, default=0.1, metavar="SHARE", help="share held out for testing (default: 0.1)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Write one file per split and print how many questions each has."""
+    from refinery.contract.records import write_records
+    from refinery.questions.base import read_questions
+    from refinery.questions.splitting import split_questions
+
+    questions = read_questions([arguments.questions], reader=arguments.reader)
+    by_split, repeated = split_questions(questions, {"test": arguments.test, "validation": arguments.validation})
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for split, kept in by_split.items():
+        write_records(arguments.output / f"{split}.jsonl", kept)
+    counts = ", ".join(f"{split} {len(kept)}" for split, kept in by_split.items())
+    print(f"{arguments.output}: {counts}; {repeated} left out, because another question has the same text.")

@@ -1,0 +1,124 @@
+"""The demo's steps: each runs a recipe under recipes/demo, with the demo's own paths. Which needs which follows from the paths."""
+
+from pathlib import Path
+
+from refinery.project.project import Step
+from refinery.runtime.shipped import DEMO_CHECKPOINT, shipped
+
+Steps = dict[str, Step]
+
+BASE = shipped(DEMO_CHECKPOINT)
+SUB_MODELS = ("self_knowledge", "relevance", "decomposition")
+# Each step is one CPU thread: a second thread makes a model this small slower, a second step does not. The last one has both cores.
+_THREADS = {"rq_rag": 2}
+# Prompt-only methods whose students are trained on their traces.
+DISTILLED = ("re_thinking", "migres")
+# Decoders with the teacher behind their prompts, by their name in the table.
+PROMPTED = {"direct_teacher": "direct", "rag_teacher": "rag"} | {
+    decoder: decoder
+    for decoder in (
+        "alce chain_of_note chain_of_thought ircot iter_retgen least_to_most migres plan_and_solve re_thinking react self_ask"
+        " self_criticism"
+    ).split()
+}
+
+
+def core_steps(seed: int, output: Path, port: int) -> Steps:
+    """The three stages for RA-ISF and RQ-RAG, and retrieval alone beside them; the ones that most waits for first."""
+    data, base = output / "data", f"base={BASE}"
+    questions = f"questions=[{data}/train.jsonl, {data}/validation.jsonl]"
+    passages, teacher = _passages(output), f"teacher.base_url={_url(port)}"
+    steps = Steps()
+    for task in ("refinement", "relevance", "self_knowledge", "decomposition"):
+        asks = (f"target.{base}",) if task == "self_knowledge" else (teacher,)
+        searches = (passages,) if task in ("refinement", "relevance") else ()
+        labels = output / "labels" / task
+        steps |= _step("distill", task, questions, f"output_dir={labels}", *asks, *searches)
+        held_out = (f"validation=[{labels}/validation.jsonl]",) if task in SUB_MODELS else ()
+        steps |= _train(task, seed, output, *held_out)
+    adapters = tuple(f"llm.adapters.{task}={output}/models/{task}" for task in SUB_MODELS)
+    return {
+        **steps,
+        **_infer("rq_rag", output, f"llm.base={output}/models/refinement", passages),
+        **_infer("ra_isf", output, f"llm.{base}", *adapters, passages),
+        **_infer("ra_isf_paper", output, f"llm.{base}", *adapters, passages),
+        **_infer("rag", output, f"llm.{base}", passages),
+        **_infer("direct", output, f"llm.{base}"),
+    }
+
+
+def method_steps(seed: int, output: Path, port: int) -> Steps:
+    """Every other decoder: the prompt-only ones on the teacher, the students of their traces, RQ-RAG with a learned selector."""
+    return _student_steps(seed, output, port) | _selector_steps(seed, output) | _prompted_steps(output, port)
+
+
+def _student_steps(seed: int, output: Path, port: int) -> Steps:
+    """The teacher's traces of the training questions, the rows that they give, the student, and its answers."""
+    train, steps = f"questions=[{output}/data/train.jsonl]", Steps()
+    for method in DISTILLED:
+        traces, labels = output / "traces" / method, output / "labels" / method
+        overrides = (train, f"output_dir={traces}", f"endpoint.base_url={_url(port)}", _passages(output))
+        steps |= {
+            **_step("infer", f"{method}_traces", *overrides),
+            **_step("distill", method, train, f"runs=[{traces}]", f"output_dir={labels}"),
+            **_train(method, seed, output),
+            **_infer(f"{method}_student", output, f"llm.base={output}/models/{method}", _passages(output)),
+        }
+    return steps
+
+
+def _selector_steps(seed: int, output: Path) -> Steps:
+    """Trees of training questions, their paths labelled, the selector, and with it the held-out questions and confusable ones."""
+    generator, train = f"llm.base={output}/models/refinement", f"questions=[{output}/data/confusable_train.jsonl]"
+    traces, labels = output / "traces" / "selection", output / "labels" / "selection"
+    selector = f"sub_models.selection.base={output}/models/selection"
+    # The weight that did best on the validation world's confusable questions (seed 0): EM 96.7; 0 gave 96.7, 1 88.9, the ensemble 78.9.
+    trusting = "options.generator_weight=0.1"
+    confusable = (f"questions=[{output}/data/confusable_test.jsonl]", f"output_dir={output}/confusable", trusting)
+    return {
+        **_step("infer", "selection_trees", train, f"output_dir={traces}", generator, _passages(output)),
+        **_step("distill", "selection", train, f"runs=[{traces}]", f"output_dir={labels}"),
+        **_train("selection", seed, output),
+        **_infer("rq_rag_learned", output, generator, selector, _passages(output)),
+        **_step("infer", "confusable", *confusable, generator, selector, _passages(output), recipe="rq_rag_learned"),
+    }
+
+
+def _prompted_steps(output: Path, port: int) -> Steps:
+    on_teacher = (f"endpoint.base_url={_url(port)}", _passages(output))
+    steps = Steps()
+    for name, decoder in PROMPTED.items():
+        own = shipped(f"recipes/demo/infer/{name}.yaml").exists()
+        named = () if own else (f"decoder={decoder}", f"name={name}")
+        steps |= _infer(name, output, *named, *on_teacher, recipe="" if own else "prompted")
+    labels = output / "labels" / "self_knowledge" / "train.jsonl"
+    return {
+        **steps,
+        **_infer("skr", output, f"llm.base={BASE}", f"options.labels={labels}", _passages(output)),
+        **_infer("replug", output, f"llm.base={BASE}", _passages(output)),
+    }
+
+
+def _train(task: str, seed: int, output: Path, *overrides: str) -> Steps:
+    labels = output / "labels" / task / "train.jsonl"
+    return _step("train", task, f"base={BASE}", f"data=[{labels}]", *overrides, f"output_dir={output}/models/{task}", f"seed={seed}")
+
+
+def _infer(name: str, output: Path, *overrides: str, recipe: str = "") -> Steps:
+    """A decoder over the held-out questions."""
+    return _step("infer", name, f"questions=[{output}/data/test.jsonl]", f"output_dir={output}/infer/{name}", *overrides, recipe=recipe)
+
+
+def _step(stage: str, name: str, *overrides: str, recipe: str = "") -> Steps:
+    """A step by its name: a recipe, which is called like it unless another is named, with its overrides."""
+    path = shipped(f"recipes/demo/{stage}/{recipe or name}.yaml")
+    environment = {"OMP_NUM_THREADS": str(_THREADS.get(name, 1))}
+    return {f"{stage}_{name}": Step(command=[stage, str(path), *overrides], environment=environment)}
+
+
+def _passages(output: Path) -> str:
+    return f"retriever.passages={output}/data/passages.jsonl"
+
+
+def _url(port: int) -> str:
+    return f"http://127.0.0.1:{port}/v1"

@@ -1,0 +1,146 @@
+"""A project's steps as jobs: what each runs, which files it reads and writes, and which jobs it waits for.
+
+All of that follows from the paths in the step. A step that names another's output needs it, so no step has to say so.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from refinery.errors import RecipeError
+from refinery.project.project import Project, Step
+from refinery.runtime.recipe import read_values
+from refinery.runtime.stages import stages
+
+# What the stages call their output, and the commands.
+_OUTPUT_KEY, _OUTPUT_FLAG = "output_dir", "--output"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One step, ready to run. `texts` are the texts among its values, of which some are paths; `values` is all that it depends on."""
+
+    name: str
+    stage: str  # or empty, for another command
+    words: tuple[str, ...]  # of its command: a stage's recipe and overrides, or a command's arguments
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    output: Path | None
+    texts: frozenset[str]
+    values: Any
+    needs: tuple[str, ...] = ()
+    shown: bool = False
+
+    @property
+    def reads(self) -> list[Path]:
+        """The paths that the step names and that exist, without its own output."""
+        paths = (Path(text) for text in sorted(self.texts))
+        return [path for path in paths if path != self.output and _exists(path)]
+
+
+def jobs_of(project: Project, *, where: str, until: str | None = None) -> dict[str, Job]:
+    """The jobs by name, each after those that it needs; with `until`, only that one and those that it needs.
+
+    Raises RecipeError for an unknown `until`, a recipe that cannot be read, two steps with one output, and steps that need each other.
+    """
+    jobs = {name: _job(name, step, project, f"{where}: steps.{name}") for name, step in project.steps.items()}
+    _check_outputs(jobs, where)
+    needs = {name: [other.name for other in jobs.values() if other is not job and _is_needed(other, job)] for name, job in jobs.items()}
+    ordered = {name: replace(jobs[name], needs=tuple(needs[name])) for name in _in_order(needs, where)}
+    return ordered if until is None else _leading_to(until, ordered, where)
+
+
+def _job(name: str, step: Step, project: Project, where: str) -> Job:
+    stage, words = (step.command[0] if step.command[0] in stages() else ""), step.command
+    if stage and len(words) < 2:
+        raise RecipeError(f"{where}: names no recipe. Write [{stage}, RECIPE].")
+    values = read_values(words[1], words[2:]) if stage else words
+    texts = frozenset(_texts(values))
+    return Job(
+        name=name,
+        stage=stage,
+        words=tuple(words[1:]),
+        arguments=_arguments(step, stage, where),
+        environment={**project.environment, **step.environment},
+        output=_output_of(values),
+        texts=texts,
+        values=values,
+        shown=step.shown,
+    )
+
+
+def _arguments(step: Step, stage: str, where: str) -> tuple[str, ...]:
+    """The command line. -P, because a folder of the user's, such as `train`, must not take the place of a stage."""
+    if step.accelerate is None:
+        return (sys.executable, "-P", "-m", "refinery.cli", *step.command, *(["--resume"] if stage else []))
+    if stage != "train":
+        raise RecipeError(f"{where}.accelerate: only training is launched by accelerate.")
+    launcher = (sys.executable, "-P", "-m", "accelerate.commands.launch", "--config_file", step.accelerate)
+    return (*launcher, "-m", "train", *step.command[1:], "--resume")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in cast("Mapping[str, Any]", value).values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in cast("list[Any]", value):
+            yield from _texts(inner)
+
+
+def _output_of(values: Any) -> Path | None:
+    if isinstance(values, Mapping):
+        output = cast("Mapping[str, Any]", values).get(_OUTPUT_KEY)
+        return Path(output) if isinstance(output, str) else None
+    words = cast("list[str]", values)
+    return Path(words[words.index(_OUTPUT_FLAG) + 1]) if _OUTPUT_FLAG in words[:-1] else None
+
+
+def _check_outputs(jobs: Mapping[str, Job], where: str) -> None:
+    seen: dict[Path, str] = {}
+    for job in jobs.values():
+        if job.output and (first := seen.setdefault(job.output, job.name)) != job.name:
+            raise RecipeError(f"{where}: steps '{first}' and '{job.name}' both write to {job.output}. Give one of them another output.")
+
+
+def _is_needed(other: Job, job: Job) -> bool:
+    """Whether `job` names the output of `other` or something in it, or, as a command such as `view .`, a folder around it."""
+    if other.output is None:
+        return False
+    written = Path(os.path.normpath(other.output))
+    named = [Path(os.path.normpath(text)) for text in job.texts if text and Path(text) != job.output]
+    return any(path == written or written in path.parents or (not job.stage and path in written.parents) for path in named)
+
+
+def _in_order(needs: Mapping[str, list[str]], where: str) -> list[str]:
+    """Names, each after those it needs, otherwise in the project's order."""
+    done: list[str] = []
+    while len(done) < len(needs):
+        ready = [name for name, needed in needs.items() if name not in done and all(other in done for other in needed)]
+        if not ready:
+            waiting = ", ".join(name for name in needs if name not in done)
+            raise RecipeError(f"{where}: steps {waiting} need each other's outputs. Change the paths of one of them.")
+        done.append(ready[0])
+    return done
+
+
+def _leading_to(until: str, jobs: Mapping[str, Job], where: str) -> dict[str, Job]:
+    if until not in jobs:
+        raise RecipeError(f"{where}: no step '{until}'. Available: {', '.join(jobs)}.")
+    wanted, waiting = set[str](), [until]
+    while waiting:
+        wanted.add(name := waiting.pop())
+        waiting += jobs[name].needs
+    return {name: job for name, job in jobs.items() if name in wanted}
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long for a path, or with a null byte
+        return False

@@ -1,0 +1,75 @@
+"""One step as a process, whose output goes to a log. It ends when this process ends, however that happens."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from refinery.errors import RunDirError
+from refinery.project.jobs import Job
+
+LOGS = "logs"
+_SECONDS_TO_STOP = 60.0  # in which a step that is told to stop may save its work
+_PR_SET_PDEATHSIG = 1
+_NO_MESSAGES = {"TOKENIZERS_PARALLELISM": "false"}
+
+
+class StepFailed(RunDirError):
+    """A step ended with an error."""
+
+
+def log_of(job: Job, folder: Path) -> Path:
+    """Where the output of a job goes."""
+    return folder / LOGS / f"{job.name}.log"
+
+
+async def run_process(job: Job, folder: Path) -> None:
+    """Run the job. Raises StepFailed with its last line when it fails; when canceled, it stops the process first."""
+    log = log_of(job, folder)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as file:
+        environment = {**os.environ, **_NO_MESSAGES, **job.environment}
+        process = await asyncio.create_subprocess_exec(
+            *job.arguments, stdout=file, stderr=file, stdin=asyncio.subprocess.DEVNULL, env=environment, preexec_fn=_end_with(os.getpid())
+        )
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            await _stop(process)
+            raise
+    if code != 0:
+        said = _last_line(log) or f"exit code {code}"
+        raise StepFailed(f"step {job.name}: {said.removeprefix('error: ')} (Its log: {log}. Run the same command again to continue.)")
+
+
+def _end_with(parent: int) -> Callable[[], None]:
+    """What the new process does first: ask Linux to kill it with its parent, so that the next run does not meet it still at work."""
+
+    def before_start() -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return before_start
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _SECONDS_TO_STOP)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _last_line(log: Path) -> str:
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        last = deque((line.strip() for line in lines if line.strip()), maxlen=1)
+    return last[0] if last else ""

@@ -1,0 +1,83 @@
+"""Do what is not up to date in a project, each step as soon as those that it needs are done."""
+
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from refinery.project.jobs import Job
+from refinery.project.process import run_process
+from refinery.project.state import STATE_FOLDER, changes, is_done, sources_of, write_state
+from refinery.runtime.run_dir import locked_run
+from refinery.runtime.together import together
+from refinery.text import printable
+
+PREVIOUS = "previous"  # where the outputs go that were made from something that has changed
+
+
+def run_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int) -> dict[str, float]:
+    """Call `arun_jobs` from synchronous code."""
+    return asyncio.run(arun_jobs(jobs, folder, at_once=at_once))
+
+
+async def arun_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int) -> dict[str, float]:
+    """Bring every job up to date. Returns the seconds of each job that was run.
+
+    Its files are in `folder`: `.refinery` has what each step was made from, `logs` what it printed. Raises RunDirError when another
+    process works in the folder, and StepFailed for a step that fails, after the others were stopped.
+    """
+    with locked_run(folder / STATE_FOLDER):
+        return await _run_all(jobs, folder, at_once)
+
+
+async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int) -> dict[str, float]:
+    done = {name: asyncio.Event() for name in jobs}
+    gate = asyncio.Semaphore(at_once)
+    seconds: dict[str, float] = {}
+
+    async def run(job: Job) -> None:
+        for need in job.needs:
+            await done[need].wait()
+        async with gate:
+            if (taken := await _bring_up_to_date(job, jobs, folder)) is not None:
+                seconds[job.name] = taken
+        done[job.name].set()
+
+    await together(run(job) for job in jobs.values())
+    return seconds
+
+
+async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path) -> float | None:
+    """Run the job if it is not up to date. Returns its seconds, or None if it was."""
+    sources = await asyncio.to_thread(sources_of, job, jobs)
+    if is_done(job, sources, folder):
+        _say(f"{job.name}: up to date")
+        return None
+    changed = changes(job, sources, folder)
+    if changed:
+        _set_aside(job, folder)
+    _say(f"{job.name}: started" + (f" again, because of {', '.join(changed)}" if changed else ""))
+    write_state(job, sources, folder)
+    started = time.perf_counter()
+    await run_process(job, folder)
+    seconds = round(time.perf_counter() - started, 1)
+    write_state(job, sources, folder, seconds=seconds)
+    _say(f"{job.name}: done in {seconds:,.0f} s")
+    return seconds
+
+
+def _set_aside(job: Job, folder: Path) -> None:
+    """Move what training or inference made from something else, because neither continues with it. Labels are replayed from their store."""
+    if job.stage not in ("train", "infer") or job.output is None or not job.output.exists():
+        return
+    place = folder / PREVIOUS / job.name
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(exist_ok=True)
+    shutil.move(job.output, place)
+    _say(f"{job.name}: what it made before is now in {place}")
+
+
+def _say(line: str) -> None:
+    print(printable(line), file=sys.stderr, flush=True)

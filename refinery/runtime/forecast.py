@@ -1,0 +1,48 @@
+"""What a step will probably take, before it and its inputs exist. Every number is a range, because none of them is known yet."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+Range = tuple[float, float]  # at least, at most
+# The number of rows that a file has or will have; None if nothing says so.
+RowsOf = Callable[[Path], int | None]
+
+# Operations a second that training and inference reach: of one processor core, and of one GPU.
+_CORE, _GPU = (1e10, 6e10), (2e13, 3e14)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a step reads (`rows`), writes (rows by file), asks, pays, takes and needs. None is unknown; a cost of (0, 0) is none."""
+
+    rows: int | None = None
+    writes: Mapping[Path, int] = field(default_factory=dict[Path, int])
+    calls: Range | None = None
+    dollars: Range | None = (0, 0)
+    seconds: Range | None = None
+    memory_bytes: float | None = None
+
+
+def total(ranges: "list[Range]") -> Range:
+    """The sum of ranges."""
+    return sum(low for low, _ in ranges), sum(high for _, high in ranges)
+
+
+def seconds_of(operations: Range) -> Range:
+    """How long this machine computes: at the higher speed for the fewest operations, at the lower one for the most."""
+    slow, fast = _speed()
+    return operations[0] / fast, operations[1] / slow
+
+
+@cache
+def _speed() -> Range:
+    import torch
+
+    if torch.accelerator.is_available():
+        count = torch.accelerator.device_count()
+        return _GPU[0] * count, _GPU[1] * count
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _CORE[0] * cores, _CORE[1] * cores

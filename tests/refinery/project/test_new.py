@@ -1,0 +1,119 @@
+"""What `refinery new` writes, and what it refuses before it writes anything."""
+
+from pathlib import Path
+
+import pytest
+from helpers.scripted_server import scripted
+
+from refinery.errors import RefineryError
+from refinery.project.jobs import Job, jobs_of
+from refinery.project.new import NewProject, new_project
+from refinery.project.project import read_project
+from refinery.runtime.shipped import DEMO_CHECKPOINT
+
+URL = "http://127.0.0.1:9/v1"
+QUESTION = '{"id": "q1", "text": "Where is Lyon?", "answers": ["France"]}\n'
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with documents, questions and labels."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "lyon.md").write_text("# Lyon\nLyon is a city in France.")
+    (tmp_path / "q.jsonl").write_text(QUESTION)
+    (tmp_path / "labels" / "refinement").mkdir(parents=True)
+    (tmp_path / "labels" / "refinement" / "train.jsonl").write_text("{}\n")
+    return tmp_path
+
+
+def _new(at: Path, **changes: object) -> dict[str, Job]:
+    """The steps of a new project."""
+    given = {"teacher": URL, "model": "m", "base": DEMO_CHECKPOINT} | changes
+    new_project(NewProject(at / "project", at / "docs", **given))
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(at / "project")
+        return jobs_of(read_project(Path()), where="refinery.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({}, "passages index questions refinement_labels refinement answers_direct answers_rag answers_rq_rag table page"),
+        (
+            {"method": "ra_isf"},
+            "passages index questions self_knowledge_labels relevance_labels decomposition_labels self_knowledge relevance decomposition"
+            " answers_direct answers_rag answers_ra_isf table page",
+        ),
+        ({"base": None}, "passages index questions answers_direct answers_rag answers_ra_isf table page"),
+        ({"labels": Path("labels")}, "passages index questions refinement answers_direct answers_rag answers_rq_rag table page"),
+    ],
+)
+def test_the_steps_follow_from_what_is_given(at: Path, changes: dict[str, object], steps: str) -> None:
+    assert sorted(_new(at, **changes)) == sorted(steps.split())
+
+
+def test_ones_own_questions_are_split_and_none_is_written(at: Path) -> None:
+    jobs = _new(at, questions=at / "q.jsonl")
+
+    assert (jobs["questions"].words[:1], (at / "project" / "recipes" / "questions.yaml").exists()) == (("../q.jsonl",), False)
+
+
+def test_every_step_is_fed_by_the_steps_before_it(at: Path) -> None:
+    needs = {name: set(job.needs) for name, job in _new(at).items()}
+
+    assert needs["answers_rq_rag"] == {"index", "questions", "refinement"}
+    assert needs["refinement_labels"] == {"index", "questions"}
+
+
+@pytest.mark.parametrize("method", ["rq_rag", "ra_isf", None])
+def test_every_recipe_is_valid(at: Path, method: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = _new(at, **({"method": method} if method else {"base": None}))
+    monkeypatch.chdir(at / "project")
+
+    for job in jobs.values():
+        if job.stage:
+            _check(job)
+
+
+def _check(job: Job) -> None:
+    from distill.recipe import DistillRecipe
+    from infer.recipe import InferRecipe
+    from refinery.runtime.recipe import load_recipe
+    from train.recipe import TrainRecipe
+
+    recipe = job.words[0]
+    load_recipe(recipe, {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}[job.stage]).check(recipe)
+
+
+def test_a_servers_only_model_needs_no_name(at: Path) -> None:
+    with scripted(lambda body: (200, {}), listing=(200, {"object": "list", "data": [{"id": "only", "object": "model"}]})) as server:
+        _new(at, teacher=server.base_url, model=None)
+
+    assert read_project(at / "project").values["teacher"]["model"] == "only"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"documents": Path("nowhere")}, "--documents nowhere: does not exist"),
+        ({"base": "docs"}, "--base docs: holds no config.json"),
+        ({"base": None, "teacher": None, "model": None}, "--base or --model is needed"),
+        ({"teacher": None, "model": None}, "--model is needed: a teacher must write questions and refinement"),
+        ({"questions": Path("nowhere.jsonl")}, "--questions nowhere.jsonl: is not a file"),
+        ({"labels": Path("labels"), "method": "ra_isf"}, "--labels labels: has no self_knowledge/train.jsonl"),
+        ({"teacher": "host:8000"}, "must start with http"),
+        ({"teacher": URL, "model": None}, "does not list its models"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(at: Path, changes: dict[str, object], message: str) -> None:
+    given = {"folder": at / "project", "documents": at / "docs", "teacher": URL, "model": "m", "base": DEMO_CHECKPOINT} | changes
+    with pytest.raises(RefineryError, match=message):
+        new_project(NewProject(**given))
+
+    assert not (at / "project").exists()
+
+
+def test_a_folder_with_files_is_left_alone(at: Path) -> None:
+    with pytest.raises(RefineryError, match="is not empty"):
+        new_project(NewProject(at / "docs", at / "docs", model="m"))

@@ -1,0 +1,140 @@
+"""Which steps run, when, and what happens when one fails or is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from refinery.project.jobs import Job
+from refinery.project.process import StepFailed
+from refinery.project.run import run_jobs
+
+COPY = """
+import pathlib, sys
+made, source = map(pathlib.Path, sys.argv[1:])
+made.mkdir(exist_ok=True)
+(made / "made.txt").write_text(source.read_text())
+"""
+
+
+def _copying(name: str, source: str, *, stage: str = "", needs: tuple[str, ...] = (), version: int = 1) -> Job:
+    """A step that copies a file into its own folder."""
+    arguments = (sys.executable, "-c", COPY, name, source)
+    return Job(name, stage, (), arguments, {}, Path(name), frozenset({source}), {"version": version}, needs)
+
+
+def _python(name: str, code: str, environment: Mapping[str, str] | None = None) -> Job:
+    return Job(name, "", (), (sys.executable, "-c", code), environment or {}, None, frozenset(), {})
+
+
+def _chain(stage: str = "", version: int = 1) -> dict[str, Job]:
+    return {"a": _copying("a", "source.txt"), "b": _copying("b", "a/made.txt", stage=stage, needs=("a",), version=version)}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Job]], list[str]]:
+    """Runs jobs in an empty folder that has source.txt, and returns the names of those that ran."""
+    monkeypatch.chdir(tmp_path)
+    Path("source.txt").write_text("one")
+    return lambda jobs: list(run_jobs(jobs, Path(), at_once=2))
+
+
+def test_steps_run_after_those_they_need_and_only_once(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    assert (run(_chain()), run(_chain()), Path("b/made.txt").read_text()) == (["a", "b"], [], "one")
+
+
+def test_a_changed_source_is_followed_through_every_step(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    run(_chain())
+    Path("source.txt").write_text("two")
+
+    assert (run(_chain()), Path("b/made.txt").read_text()) == (["a", "b"], "two")
+
+
+def test_a_changed_setting_repeats_its_step_alone(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    run(_chain())
+
+    assert run(_chain(version=2)) == ["b"]
+
+
+def test_a_lost_output_is_made_again_and_nothing_after_it(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    run(_chain())
+    Path("a").rename("gone")
+
+    assert run(_chain()) == ["a"]
+
+
+def test_when_and_how_a_step_ran_is_not_what_it_made(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    run(_chain())
+    Path("a/run.json").write_text("yesterday")
+
+    assert run(_chain()) == []
+
+
+def test_a_model_made_from_something_else_is_set_aside(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    run(_chain(stage="train"))
+    Path("source.txt").write_text("two")
+    run(_chain(stage="train"))
+
+    assert (Path("b/made.txt").read_text(), Path("previous/b/made.txt").read_text()) == ("two", "one")
+
+
+def test_a_failed_step_says_its_last_line_and_its_log(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    failing = _python("bad", "import sys; print('so far'); sys.exit('error: no such model')")
+
+    with pytest.raises(StepFailed, match=r"^step bad: no such model \(Its log: logs/bad.log. Run the same command again to continue.\)$"):
+        run({"bad": failing})
+
+
+def test_a_failed_step_is_run_again_and_those_before_it_are_not(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    broken = {**_chain(), "b": _copying("b", "missing.txt", needs=("a",))}
+    with pytest.raises(StepFailed):
+        run(broken)
+    Path("missing.txt").write_text("three")
+
+    assert (run(broken), Path("b/made.txt").read_text()) == (["b"], "three")
+
+
+def test_a_failure_stops_the_steps_beside_it(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    slow, failing = _python("slow", "import time; time.sleep(600)"), _python("bad", "raise SystemExit(3)")
+
+    with pytest.raises(StepFailed, match="step bad: exit code 3"):
+        run({"slow": slow, "bad": failing})
+
+
+def test_steps_have_their_own_environment(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    run({"a": _python("a", "import os; print(os.environ['GPU'])", {"GPU": "3"})})
+
+    assert Path("logs/a.log").read_text() == "3\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent was killed")
+def test_a_killed_run_leaves_no_step_behind(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom refinery.project.jobs import Job\nfrom refinery.project.run import run_jobs\n"
+        'code = \'import os, time; open("pid", "w").write(str(os.getpid())); time.sleep(600)\'\n'
+        "run_jobs({'a': Job('a', '', (), (sys.executable, '-c', code), {}, None, frozenset(), {})}, Path(), at_once=1)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    runner = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stderr=subprocess.DEVNULL, env=environment)
+    pid = _written(tmp_path / "pid")
+    runner.send_signal(signal.SIGKILL)
+    runner.wait()
+
+    assert _ends(pid)
+
+
+def _written(path: Path) -> int:
+    while not (path.exists() and path.read_text()):
+        time.sleep(0.05)
+    return int(path.read_text())
+
+
+def _ends(pid: int) -> bool:
+    while Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+        time.sleep(0.05)
+    return True
