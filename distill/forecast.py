@@ -54,4 +54,4 @@ def _dollars(calls: Range, teacher: EndpointConfig, passages: int) -> Range | No
 def _sum(paths: list[Path], rows_of: RowsOf) -> int | None:
     counts = [rows_of(path) for path in paths]
     known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    return sum(known) if counts and len(known) == len(counts) else None

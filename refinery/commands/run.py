@@ -31,4 +31,4 @@ def run(arguments: argparse.Namespace) -> None:
     print_plan(plan_of(jobs, Path()))
     if not arguments.dry_run:
         run_jobs(jobs, Path(), at_once=project.at_once)
-        print_report(project, jobs, arguments.project)
+        print_report(project, jobs, arguments.project, whole=arguments.until is None)

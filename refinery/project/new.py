@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from refinery.errors import CheckpointError, LLMError, RecipeError, RunDirError
 from refinery.llms.served.endpoint import ServedModelConfig
-from refinery.passages.sources import estimate_count, iter_documents
+from refinery.passages.sources import estimate_count
 from refinery.project.project import read_project
 from refinery.questions.base import find_reader
 from refinery.runtime.project_values import PROJECT_FILE
@@ -63,7 +63,9 @@ def new_project(new: NewProject) -> list[Path]:
 
 def _values(new: NewProject) -> dict[str, Any]:
     """What the template needs, after checks of everything that was given."""
-    _check_documents(new.documents)
+    if not new.documents.exists():
+        raise RecipeError(f"--documents {new.documents}: does not exist. Name a folder of documents, or a file of passages.")
+    estimate_count(new.documents)  # reads the first of them
     teacher = _teacher(new)
     if new.base is None and teacher is None:
         raise RecipeError("--base or --model is needed: name the model to train, or an endpoint's model that answers without training.")
@@ -74,6 +76,7 @@ def _values(new: NewProject) -> dict[str, Any]:
         "folder": str(new.folder),
         "name": new.folder.resolve().name,
         "documents": _from(new.folder, new.documents),
+        "are_passages": new.documents.is_file(),
         "teacher": teacher,
         "base": _base(new),
         "dtype": _dtype() if new.base else None,
@@ -85,15 +88,6 @@ def _values(new: NewProject) -> dict[str, Any]:
         "models": trained,
         "systems": ("direct", "rag", method),
     }
-
-
-def _check_documents(documents: Path) -> None:
-    if not documents.exists():
-        raise RecipeError(f"--documents {documents}: does not exist. Name a folder of documents.")
-    if documents.is_dir():
-        next(iter(iter_documents(documents)))
-    else:
-        estimate_count(documents)
 
 
 def _teacher(new: NewProject) -> dict[str, Any] | None:
