@@ -10,8 +10,12 @@ import pytest
 from helpers.documents import GUIDES, PROJECT
 
 from refinery.cli import build_parser
-from refinery.contract.records import Passage, RelevanceLabel, Trajectory, write_records
+from refinery.contract.records import Passage, Question, RelevanceLabel, Trajectory, write_records
 from refinery.demo.world.data import write_demo_data
+from refinery.indexing import build_index
+from refinery.project.new import NewProject, new_project
+from refinery.retrievers.base import RetrieverConfig
+from refinery.runtime.shipped import DEMO_CHECKPOINT
 
 BLOCKS = [block for path in GUIDES for block in re.findall(r"```bash\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)]
 LINES = dict.fromkeys(line.strip() for block in BLOCKS for line in block.splitlines() if line.strip())
@@ -39,7 +43,26 @@ def checkout(tmp_path_factory) -> Path:
         labels = folder / "runs" / "demo" / "labels" / task
         labels.mkdir(parents=True)
         write_records(labels / "train.jsonl", rows)
+    _write_project(folder, passage, records["refinement"])
     return folder
+
+
+def _write_project(folder: Path, passage: Passage, trajectories: list[Trajectory]) -> None:
+    """The project that the documents call `handbook`, as it is when its model is to be trained."""
+    passages = folder / "handbook" / "runs" / "passages.jsonl"
+    new = NewProject(folder / "handbook", PROJECT / "docs", teacher="http://localhost:8000/v1", model="m", base=DEMO_CHECKPOINT)
+    new_project(new)
+    passages.parent.mkdir()
+    write_records(passages, [passage])
+    build_index(passages, passages.with_name("index"), RetrieverConfig(), resume=False)
+    for name in ("train", "validation", "test"):
+        for made, rows in (
+            ("questions", [Question(id=name, text="Where is Lyon?", answers=["France"])]),
+            ("labels/refinement", trajectories),
+        ):
+            file = passages.parent / made / f"{name}.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_records(file, rows)
 
 
 def run(command: list[str], checkout: Path) -> subprocess.CompletedProcess[str]:
