@@ -1,0 +1,95 @@
+"""The plan that `refinery run --dry-run` prints."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refinery.project.jobs import jobs_of
+from refinery.project.plan import Planned, plan_of, print_plan
+from refinery.project.project import Project, Step
+from refinery.project.state import sources_of, write_state
+from refinery.runtime.forecast import Forecast
+
+TEACHER = "teacher: {model: m, base_url: 'http://127.0.0.1:9/v1', price: {prompt: 1.0, completion: 2.0}, calls_in_flight: 10}\n"
+RELEVANCE = "task: relevance\noptions: {judge: each}\nquestions: [q/train.jsonl, q/validation.jsonl]\noutput_dir: labels\n"
+SEARCH = "retriever: {passages: passages.jsonl}\npassages_per_query: 5\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Questions that exist, labels of them that a teacher is to write, and a table."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q").mkdir()
+    for split, count in (("train", 80), ("validation", 20)):
+        rows = [json.dumps({"id": f"{split}{number}", "text": "Where is Lyon?", "answers": ["France"]}) for number in range(count)]
+        (tmp_path / "q" / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
+    (tmp_path / "labels.yaml").write_text(RELEVANCE + TEACHER + SEARCH)
+    return Project(
+        steps={"labels": Step(command=["distill", "labels.yaml"]), "again": Step(command=["split", "labels/train.jsonl", "--output", "x"])}
+    )
+
+
+def _plan(project: Project) -> dict[str, Planned]:
+    return {step.name: step for step in plan_of(jobs_of(project, where="refinery.yaml"), Path())}
+
+
+def test_a_labeling_step_tells_its_rows_and_calls(project: Project) -> None:
+    forecast = _plan(project)["labels"].forecast
+
+    assert forecast is not None
+    assert (forecast.rows, forecast.calls) == (100, (500, 500))
+
+
+def test_dollars_are_a_range_around_the_price(project: Project) -> None:
+    forecast = _plan(project)["labels"].forecast
+
+    assert forecast is not None
+    assert forecast.dollars is not None
+    assert 0 < forecast.dollars[0] < forecast.dollars[1] < 500 * (2000 * 1e-6 + 500 * 2e-6)
+
+
+def test_without_a_price_the_dollars_are_unknown(project: Project) -> None:
+    Path("labels.yaml").write_text(RELEVANCE + TEACHER.replace(", price: {prompt: 1.0, completion: 2.0}", "") + SEARCH)
+    forecast = _plan(project)["labels"].forecast
+
+    assert forecast is not None
+    assert forecast.dollars is None
+
+
+def test_a_step_after_one_that_is_to_do_is_to_do(project: Project) -> None:
+    jobs = jobs_of(project, where="refinery.yaml")
+    write_state(jobs["again"], sources_of(jobs["again"], jobs), Path(), seconds=1.0)
+    Path("x").mkdir()
+
+    assert _plan(project)["again"].state == "to do"
+
+
+def test_a_finished_step_is_done_and_costs_nothing(project: Project) -> None:
+    jobs = jobs_of(project, where="refinery.yaml")
+    Path("labels").mkdir()
+    write_state(jobs["labels"], sources_of(jobs["labels"], jobs), Path(), seconds=1.0)
+
+    assert (_plan(project)["labels"].state, _plan(project)["labels"].forecast) == ("done", None)
+
+
+def test_a_changed_step_names_what_has_changed(project: Project) -> None:
+    jobs = jobs_of(project, where="refinery.yaml")
+    Path("labels").mkdir()
+    write_state(jobs["labels"], sources_of(jobs["labels"], jobs), Path(), seconds=1.0)
+    Path("q/validation.jsonl").write_text("")
+
+    assert _plan(project)["labels"].state == "again: q/validation.jsonl"
+
+
+def test_a_plan_that_cannot_be_made_stops_nothing(project: Project) -> None:
+    Path("labels.yaml").write_text(RELEVANCE.replace("questions:", "unknown:") + TEACHER)
+
+    assert _plan(project)["labels"].forecast == Forecast(dollars=None)
+
+
+def test_the_sums_are_printed_below(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(list(_plan(project).values()))
+    printed = capsys.readouterr().out.splitlines()
+
+    assert (printed[1].split()[:5], printed[-1].split()[0]) == (["labels", "to", "do", "100", "500"], "together")
