@@ -26,8 +26,10 @@ from refinery.metrics.squad import token_f1
 from refinery.passages.corpus import corpus_hash
 from refinery.passages.document import document_of
 from refinery.passages.settings import SplitSettings
+from refinery.passages.sources import estimate_count
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.base import read_passages
+from refinery.runtime.forecast import Range, RowsOf
 from refinery.runtime.recipe import Recipe
 from refinery.supporting import check_searched
 from refinery.text import normalize_answer
@@ -233,4 +235,21 @@ class _Reader:
         return answer in said or token_f1(said, [answer]) >= self.min_f1
 
 
-LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs, Repeats, row_type=Row)
+def calls(recipe: DistillRecipe, options: Options) -> Range:
+    """The fewest and most calls of a question: its share of the call that writes all about a passage, and the readings that check it."""
+    written = 1 / options.questions_per_passage
+    return written, written + 1 + options.hops + (options.hops == 2)
+
+
+def num_rows(recipe: DistillRecipe, rows_of: RowsOf) -> int | None:
+    """How many questions are asked for, at most."""
+    options: Options = recipe.task_options()
+    if options.documents:
+        passages = estimate_count(options.documents)
+    else:
+        passages = rows_of(recipe.retriever.passages) if recipe.retriever and recipe.retriever.passages else None
+    per_passage = options.questions_per_passage * (options.links_per_passage if options.hops == 2 else 1)
+    return None if passages is None else passages * per_passage
+
+
+LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs, Repeats, calls=calls, num_rows=num_rows, row_type=Row)
