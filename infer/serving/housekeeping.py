@@ -1,6 +1,6 @@
 """Recognize what a chat interface asks for itself: a title, tags, follow-ups. It is about the chat, so it is not searched.
 
-The openings are those of the interfaces' own English prompts. A request whose prompt was changed or translated is answered as a question.
+The openings are those of the interfaces' own English prompts. A request whose opening was changed or translated is answered as a question.
 """
 
 import json
@@ -29,49 +29,45 @@ _QUOTED = re.compile(r'^(?:(?:USER|User|user|User message): *|```\n)"?(.+?)"?$',
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A request of an interface: how its prompt begins, the reply of a model that does not chat, and a text that must follow the opening.
+    """What an interface asks for. `reply` is that of a model that does not chat, with the beginning of the first question as `{title}`."""
 
-    `{title}` in the reply is the beginning of the chat's first question, as a JSON string if the reply is JSON.
-    """
-
-    opening: str
     reply: str = "{title}"
-    quotes: str = ""
 
 
-_OPEN_WEBUI = {
-    "Generate a concise, 3-5 word title": '{"title": {title}}',
-    "Generate 1-3 broad tags": '{"tags": ["General"]}',
-    "Suggest 3-5 relevant follow-up": '{"follow_ups": []}',
-    "You are an autocompletion system.": '{"text": ""}',
-    "Analyze the chat history to determine the necessity of generating search queries": '{"queries": []}',
+# Open WebUI changes its wording with its versions, but each prompt quotes the chat and names the key of its JSON.
+_OPEN_WEBUI, _QUOTES = "### Task:", "<chat_history>"
+_REPLIES = {
+    "title": Task('{"title": {title}}'),
+    "tags": Task('{"tags": ["General"]}'),
+    "follow_ups": Task('{"follow_ups": []}'),
+    "text": Task('{"text": ""}'),
+    "queries": Task('{"queries": []}'),
+    "prompt": Task('{"prompt": {title}}'),
 }
+_KEY = re.compile(rf'\{{\s*"({"|".join(_REPLIES)})":')
 _LAST = (
-    *(Task(f"### Task:\n{opening}", reply, "<chat_history>") for opening, reply in _OPEN_WEBUI.items()),
-    Task("Create a concise, 3-5 word phrase as a header for the following query"),  # Open WebUI before 0.5
-    Task("Provide a concise, 5-word-or-less title for the conversation"),  # LibreChat
-    Task("Please generate a four to five word title summarizing our conversation"),  # NextChat
-    Task("Summarize the discussion briefly in 200 words or less to use as a prompt for future context."),  # NextChat
-    Task("Based on the chat history, give this conversation a name."),  # Chatbox
+    "### Task:\nSummarize the conversation history that will be compacted",  # Open WebUI
+    "Create a concise, 3-5 word phrase as a header for the following query",  # Open WebUI before 0.5
+    "Provide a concise, 5-word-or-less title for the conversation",  # LibreChat
+    "Please generate a four to five word title summarizing our conversation",  # NextChat
+    "Summarize the discussion briefly in 200 words or less to use as a prompt for future context.",  # NextChat
+    "Based on the chat history, give this conversation a name.",  # Chatbox
 )
 _FIRST = (
-    Task("You are a chat thread titling assistant."),  # HuggingChat
-    Task("You are a summarization AI. You'll never answer a user's question directly"),  # HuggingChat before 2025
-    Task("You are a professional conversation summarizer. Generate a concise title"),  # LobeChat
-    Task("You are an assistant skilled in conversation. You need to summarize the user's conversation into a title"),  # Cherry Studio
+    "You are a chat thread titling assistant.",  # HuggingChat
+    "You are a summarization AI. You'll never answer a user's question directly",  # HuggingChat before 2025
+    "You are a professional conversation summarizer. Generate a concise title",  # LobeChat
+    "You are an assistant skilled in conversation. You need to summarize the user's conversation into a title",  # Cherry Studio
 )
 
 
 def task_of(messages: Sequence[Message]) -> Task | None:
     """The task that the last message gives, or that a system message before everything else does; None for a question."""
-    first, last = messages[0], messages[-1]
-    given = [(task, last) for task in _LAST]
-    given += [(task, first) for task in _FIRST] if first.role in _INSTRUCTS else []
-    return next((task for task, message in given if _gives(message.text.strip(), task)), None)
-
-
-def _gives(text: str, task: Task) -> bool:
-    return text.startswith(task.opening) and task.quotes in text
+    first, last = messages[0], messages[-1].text.strip()
+    if last.startswith(_OPEN_WEBUI) and _QUOTES in last and (key := _KEY.search(last)):
+        return _REPLIES[key[1]]
+    instructed = first.role in _INSTRUCTS and first.text.strip().startswith(_FIRST)
+    return Task() if instructed or last.startswith(_LAST) else None
 
 
 async def housekeep(task: Task, messages: Sequence[Message], session: Session, *, chats: bool, limit: int | None) -> Prediction:

@@ -7,7 +7,7 @@ _MOST_CHARACTERS = 300
 _MOST_TITLES = 5
 _INDENT = "  "
 _DID = {
-    "condense": "Understood the question as",
+    "condense": "Reworded the question as",
     "rewrite": "Rewrote the query as",
     "decompose": "Broke the question down into",
     "disambiguate": "Read the question as",

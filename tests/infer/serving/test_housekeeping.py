@@ -11,11 +11,19 @@ from infer.serving.messages import Message
 from refinery.llms.fake import FakeLLM, FakeTokenizer
 
 HISTORY = "### Chat History:\n<chat_history>\nUSER: Who made Cedar Falls, the film about a town?\nASSISTANT: Cleo Marn\n</chat_history>"
+# Open WebUI 0.6 and 0.12
 TITLE = f'### Task:\nGenerate a concise, 3-5 word title with an emoji.\n### Output:\nJSON format: {{ "title": "..." }}\n{HISTORY}'
-TAGS = f"### Task:\nGenerate 1-3 broad tags categorizing the main themes of the chat history.\n\n{HISTORY}"
-FOLLOW_UPS = f"### Task:\nSuggest 3-5 relevant follow-up questions or prompts that the user might naturally ask next.\n{HISTORY}"
-COMPLETE = f"### Task:\nYou are an autocompletion system. Continue the text in `<text>`.\n{HISTORY}\n<type>General</type>\n<text>Who</text>"
-QUERIES = f"### Task:\nAnalyze the chat history to determine the necessity of generating search queries, in the given language.\n{HISTORY}"
+NEW_TITLE = f'### Task:\nGenerate a concise title summarizing the chat history.\n### Output:\nJSON format: {{ "title": "..." }}\n{HISTORY}'
+TAGS = f'### Task:\nGenerate 1-3 broad tags.\n### Output:\nJSON format: {{ "tags": ["tag1"] }}\n\n{HISTORY}'
+FOLLOW_UPS = (
+    f'### Task:\nSuggest 3-5 relevant follow-up questions.\n### Output:\nJSON format: {{ "follow_ups": ["Question 1?"] }}\n{HISTORY}'
+)
+NEW_FOLLOW_UPS = (
+    f'### Task:\nPredict 3-5 useful messages this user might send.\n### Output:\nJSON format: {{ "follow_ups": [] }}\n{HISTORY}'
+)
+COMPLETE = f'### Task:\nYou are an autocompletion system.\n5. If unsure, return: `{{ "text": "" }}`.\n{HISTORY}\n<text>Who</text>'
+QUERIES = f'### Task:\nAnalyze the chat history to determine the necessity of search queries.\n{{\n  "queries": ["query1"]\n}}\n{HISTORY}'
+COMPACT = "### Task:\nSummarize the conversation history that will be compacted out of the active chat context.\n\nUSER: Who made Elm?"
 LIBRECHAT = "Provide a concise, 5-word-or-less title for the conversation, in title case.\n\nConversation:\nUser: Who made Elm?\nAI: Eve"
 CHATBOX = "Based on the chat history, give this conversation a name.\n\n```\nWho made Elm?\n\n---------\n\nEve\n```\n\nThe name is:"
 NEXTCHAT = "Please generate a four to five word title summarizing our conversation without any lead-in, punctuation or quotation marks."
@@ -36,7 +44,9 @@ def chatty(pipeline):
     return pipeline
 
 
-@pytest.mark.parametrize("messages", [user(TITLE), user(TAGS), user(FOLLOW_UPS), user(COMPLETE), user(QUERIES), user(LIBRECHAT)])
+@pytest.mark.parametrize(
+    "messages", list(map(user, (TITLE, NEW_TITLE, TAGS, FOLLOW_UPS, NEW_FOLLOW_UPS, COMPLETE, QUERIES, COMPACT, LIBRECHAT)))
+)
 def test_a_model_that_chats_does_it_without_a_search(chatty, served, messages):
     reply = ask(served(chatty), messages=messages)
     assert reply.choices[0].message.content == '{"title": "A Film Maker"}'
@@ -54,10 +64,13 @@ def test_the_model_reads_the_conversation_that_comes_as_messages(chatty, served)
     ("messages", "reply"),
     [
         (user(TITLE), '{"title": "Who made Cedar Falls, the film about a"}'),
+        (user(NEW_TITLE), '{"title": "Who made Cedar Falls, the film about a"}'),
         (user(TAGS), '{"tags": ["General"]}'),
         (user(FOLLOW_UPS), '{"follow_ups": []}'),
+        (user(NEW_FOLLOW_UPS), '{"follow_ups": []}'),
         (user(COMPLETE), '{"text": ""}'),
         (user(QUERIES), '{"queries": []}'),
+        (user(COMPACT), "Who made Elm?"),
         (user(LIBRECHAT), "Who made Elm?"),
         (user(CHATBOX), "Who made Elm?"),
         ([*DIALOGUE, *user(NEXTCHAT)], "Who made Elm?"),
@@ -92,7 +105,8 @@ def test_a_streamed_title_has_no_steps(chatty, served):
     [
         "Generate 1-3 broad tags",
         "### Task:\nGenerate a concise, 3-5 word title",  # nothing is quoted
-        "### Task:\nRespond to the user query using the provided context.\n<chat_history></chat_history>",  # Open WebUI's documents
+        '### Task:\nRespond to the user query using the context.\n<context>{ "title": "Elm" }</context>\nWho?',  # its documents
+        "### Task:\nWho wrote <chat_history>?",
         f"What does '{TITLE}' mean?",
         "Who wrote: Provide a concise, 5-word-or-less title for the conversation?",
     ],

@@ -53,7 +53,7 @@ def test_a_reply_that_is_not_streamed_and_a_server_without_steps_tell_none(pipel
 @pytest.mark.parametrize(
     ("step", "line"),
     [
-        (TraceStep(name="condense", depth=0, question="And he?", text="Who?\n"), "- Understood the question as: Who?\n"),
+        (TraceStep(name="condense", depth=0, question="And he?", text="Who?\n"), "- Reworded the question as: Who?\n"),
         (TraceStep(name="rewrite", depth=0, question="Who?", text="director"), "- Rewrote the query as: director\n"),
         (
             TraceStep(name="decompose", depth=0, question="q", text="1. Who?\n2. Where?"),
