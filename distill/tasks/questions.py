@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 class Options(Recipe):
     """The passages to ask about, which documents are held out, and how strictly questions are checked."""
 
-    documents: Path | None = Field(default=None, description="folder of .txt and .md files to ask about; by default retriever.passages")
+    documents: Path | None = Field(default=None, description="folder of documents to ask about; by default retriever.passages")
     words_per_passage: int = Field(
         default=100, description="maximum words of a passage of the documents (DPR Sec. 4.1); indexes of a folder use 100", ge=10
     )

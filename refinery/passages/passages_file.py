@@ -186,7 +186,7 @@ def _check_text(folder: Path, written: Written) -> None:
     if not written.num_passages:
         raise RecordError(f"{folder}: its documents hold no text. Name a folder of documents with text.")
     if empty:
-        _logger.warning("%s: %d documents hold no text: %s.", folder, len(empty), _named(empty))
+        _logger.warning("%s: %d document(s) hold no text: %s.", folder, len(empty), _named(empty))
 
 
 def _cannot_read(folder: Path, unreadable: list[str]) -> RecordError:

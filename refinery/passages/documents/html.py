@@ -23,6 +23,8 @@ _NOT_TEXT = (
     "[role=navigation], [role=banner], [role=contentinfo], [role=search], body > header, body > footer"
 )
 
+_PERMALINKS = ("¶", "§", "#")  # beside headings, in generated documentation
+
 
 def read_html(content: bytes, path: Path) -> Document:
     """The title is that of the only first-level heading, or of the page. The encoding is the one that the page declares."""
@@ -41,6 +43,9 @@ def _root(soup: "BeautifulSoup") -> "Tag":
     for tag in soup.select(_NOT_TEXT):
         if not (tag.name == "header" and tag.find("h1")):
             tag.extract()
+    for link in soup.find_all("a"):
+        if link.get_text().strip() in _PERMALINKS:
+            link.extract()
     main = soup.select("main, [role=main]")
     return main[0] if len(main) == 1 else soup.body or soup
 

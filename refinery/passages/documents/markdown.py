@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ def read_markdown(content: bytes, path: Path) -> Document:
     return Document(one_line(str(values.get("title") or "")) or None, _Elements(tokens).found)
 
 
+@cache
 def _parser(*, front_matter: bool) -> "MarkdownIt":
     from markdown_it import MarkdownIt
     from mdit_py_plugins.footnote import footnote_plugin

@@ -30,8 +30,8 @@ def read_pdf(content: bytes, path: Path) -> Document:
     pages = [page.extract_text().encode("utf-8", "ignore").decode() for page in reader.pages]
     if empty := sum(not page.strip() for page in pages):
         if empty == len(pages):
-            raise RecordError(f"{path}: its {empty} pages hold no text; they may be scans. Run OCR over it (ocrmypdf), or remove it.")
-        _logger.info("%s: %d of %d pages hold no text.", path, empty, len(pages))
+            raise RecordError(f"{path}: holds no text on its {empty} page(s); it may be a scan. Run OCR over it (ocrmypdf), or remove it.")
+        _logger.info("%s: %d of %d page(s) hold no text.", path, empty, len(pages))
     return Document(_title(reader), list(_elements(pages)))
 
 

@@ -47,7 +47,7 @@ def document_files(folder: Path) -> list[Path]:
             else:
                 others[path.suffix.lower() or "without a suffix"] += 1
     if others:
-        _log_once(f"{folder}: {sum(others.values())} files of other formats are not read: {_listed(others)}.")
+        _log_once(f"{folder}: {sum(others.values())} file(s) of other formats are not read: {_listed(others)}.")
     if not files:
         raise RecordError(f"{folder}: holds no documents ({', '.join(DOCUMENT_SUFFIXES)}). Name a folder of documents.")
     return sorted(files, key=lambda path: document_name(path, folder))

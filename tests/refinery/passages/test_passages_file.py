@@ -149,7 +149,7 @@ def test_documents_that_cannot_be_read_are_all_named_and_left_out_on_request(fol
 def test_documents_without_text_are_named(folder, cut, caplog):
     (folder / "empty.md").write_text("## Only a heading\n")
     assert cut().num_passages == 3
-    assert "1 documents hold no text: empty.md." in caplog.text
+    assert "1 document(s) hold no text: empty.md." in caplog.text
     for name in ("lyon.md", "deep/oslo.txt"):
         (folder / name).write_text("")
     with pytest.raises(RecordError, match="its documents hold no text"):

@@ -32,6 +32,13 @@ def test_words_are_joined_as_they_are_shown():
     assert body("<div>One<div>Two</div>Three</div>") == [Block("One"), Block("Two"), Block("Three")]
 
 
+def test_the_signs_beside_headings_are_not_text():
+    assert body('<h2>Safety<a href="#safety">¶</a></h2><p>Text with <a href="#x">a link</a>.') == [
+        Heading(2, "Safety"),
+        Block("Text with a link."),
+    ]
+
+
 def test_lists_tables_and_code():
     html = (
         "<ul><li>one<li><p>two</p></ul>"

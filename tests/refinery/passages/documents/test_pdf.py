@@ -23,11 +23,11 @@ def test_what_programs_write_as_a_title_is_none(pdf, title):
 
 
 def test_a_scan_is_refused_and_a_page_without_text_is_logged(pdf, caplog):
-    with pytest.raises(RecordError, match=r"a\.pdf: its 2 pages hold no text; they may be scans. Run OCR"):
+    with pytest.raises(RecordError, match=r"a\.pdf: holds no text on its 2 page\(s\); it may be a scan. Run OCR"):
         read_pdf(pdf("", ""), PATH)
     with caplog.at_level(logging.INFO):
         read_pdf(pdf("Text.", ""), PATH)
-    assert "a.pdf: 1 of 2 pages hold no text." in caplog.text
+    assert "a.pdf: 1 of 2 page(s) hold no text." in caplog.text
 
 
 @pytest.mark.parametrize("algorithm", ["RC4-128", "AES-256"])
@@ -39,6 +39,6 @@ def test_a_file_with_a_password_is_refused_and_one_that_opens_without_is_read(pd
 
 @pytest.mark.parametrize("cut", [0, 20, 300])
 def test_a_broken_file_is_refused_in_one_line(pdf, cut):
-    with pytest.raises(RecordError, match=r"^a\.pdf: .*(is broken|hold no text).*$") as caught:
+    with pytest.raises(RecordError, match=r"^a\.pdf: .*(is broken|holds no text).*$") as caught:
         read_document(pdf("Text.")[:cut], PATH)
     assert "\n" not in str(caught.value)

@@ -17,7 +17,7 @@ def test_hidden_files_are_left_out_and_others_are_counted_once(tmp_path, caplog)
     with caplog.at_level(logging.INFO):
         assert [document_name(path, tmp_path) for path in document_files(tmp_path)] == ["a/deep/c.TXT", "b.md"]
         document_files(tmp_path)
-    assert caplog.messages == [f"{tmp_path}: 3 files of other formats are not read: 2 .png, 1 without a suffix."]
+    assert caplog.messages == [f"{tmp_path}: 3 file(s) of other formats are not read: 2 .png, 1 without a suffix."]
 
 
 def test_a_folder_without_documents_is_refused(tmp_path):
