@@ -95,7 +95,10 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     `save` writes the model in training to a folder. Raises Stopped after a SIGTERM, and TrainingError for a save that is broken or a
     non-finite loss.
     """
+    from transformers import PrinterCallback, ProgressCallback
+
     from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
+    from train.launch.progress import ShowProgress
     from train.trainers.sums import RestoreSums
 
     signals = SaveOnSignal(trainer.accelerator)
@@ -104,7 +107,10 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     for callback in (*restored, BeginRun(recipe), CheckFirstSave(recipe, save), PushCheckpoints(recipe, save), signals):
         trainer.add_callback(callback)
     watch_loss(trainer, rows, recipe)
-    with signals.listening():
+    for callback in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(shown := ShowProgress(f"train {recipe.task}"))
+    with shown, signals.listening():
         result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     signals.raise_if_stopped(recipe, trainer.state)
     return result

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of an infer run, or of a demo for all of its runs")
     parser.add_argument("--baseline", metavar="NAME", help="the system that the others are compared with")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="show this metric (may be repeated)")
-    parser.add_argument("--breakdown", action="store_true", help="also a table for each type and length of question")
+    parser.add_argument("--breakdown", action="store_true", help="also a table for each group of questions")
     parser.add_argument("--force", action="store_true", help="compare runs even if their questions or corpora differ")
     parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex"])
 

@@ -11,7 +11,7 @@ class Parser(argparse.ArgumentParser):
     """A parser that prints one line for a mistake instead of its usage. Options cannot be abbreviated."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **settings})
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         """Print the line and exit with code 2."""

@@ -24,10 +24,13 @@ _DRAWN_PER_SECOND = 4
 
 
 class Progress:
-    """Counts rows of `total`. The text from `below` is shown below the bar; it is called from another thread, a few times per second."""
+    """Counts rows of `total`, of which `start` are done already.
 
-    def __init__(self, title: str, *, total: int, below: Callable[[], str] = lambda: "") -> None:
-        self.title, self.total, self.done = printable(title), total, 0
+    The text from `below` is shown below the bar; it is called from another thread, a few times per second.
+    """
+
+    def __init__(self, title: str, *, total: int, start: int = 0, below: Callable[[], str] = lambda: "") -> None:
+        self.title, self.total, self.done, self._start = printable(title), total, start, start
         self._below, self._started, self._ended = below, time.monotonic(), threading.Event()
         self._bar = self._lines = None
         if not is_main_process():
@@ -40,7 +43,7 @@ class Progress:
     def __enter__(self) -> Self:
         if self._bar:
             self._bar.start()
-            self._task = self._bar.add_task(self.title, total=self.total)
+            self._task = self._bar.add_task(self.title, total=self.total, completed=self.done)
         elif self._lines:
             self._lines.start()
         return self
@@ -60,9 +63,9 @@ class Progress:
 
     def _left(self) -> str:
         """How long the rest takes at the rate so far."""
-        if not self.done:
+        if self.done == self._start:
             return ""
-        seconds = (time.monotonic() - self._started) * (self.total - self.done) / self.done
+        seconds = (time.monotonic() - self._started) * (self.total - self.done) / (self.done - self._start)
         return f", about {seconds / 60:.0f} min left" if seconds >= 120 else f", about {seconds:.0f} s left"
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from refinery.errors import RefineryError, Stopped
 from refinery.runtime.arguments import Parser
+from refinery.runtime.library_messages import quiet_libraries
 from refinery.runtime.process import is_main_process
 from refinery.runtime.project_values import enter_project
 from refinery.runtime.recipe import Recipe, load_recipe
@@ -115,5 +116,7 @@ def configure_logging(*, tracebacks: bool = False) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PrintableFormatter("%(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    if not tracebacks:
+        quiet_libraries()
     for name in ("refinery", "distill", "train", "infer"):
         logging.getLogger(name).setLevel(level)
