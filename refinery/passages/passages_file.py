@@ -47,7 +47,7 @@ class PassagesManifest(Record):
 
 
 @dataclass(slots=True)
-class Written:
+class CutFolder:
     """What `write_passages` found: the documents of each kind, by their paths in the folder."""
 
     settings: SplitSettings
@@ -64,7 +64,9 @@ class Written:
         return sum(document.num_passages for document in self.documents)
 
 
-def write_passages(folder: Path, output: Path, settings: SplitSettings, *, rewrite: bool = False, skip_unreadable: bool = False) -> Written:
+def write_passages(
+    folder: Path, output: Path, settings: SplitSettings, *, rewrite: bool = False, skip_unreadable: bool = False
+) -> CutFolder:
     """Cut the documents of `folder` into passages, or bring `output` up to date with them.
 
     With `rewrite`, every document is cut again. Raises RecordError for other settings than those that the file was cut with, and for
@@ -149,9 +151,9 @@ def _lines_of(output: Path, stored: PassagesManifest | None) -> Iterator[_Earlie
 
 def _cut(
     files: dict[str, Path], file: BinaryIO, settings: SplitSettings, stored: PassagesManifest | None, earlier: _EarlierLines | None
-) -> Written:
+) -> CutFolder:
     """Write the lines of every document that can be read."""
-    written = Written(settings)
+    written = CutFolder(settings)
     before = {document.path: document.content_hash for document in stored.documents} if stored else {}
     with Progress("cut documents", total=len(files)) as progress:
         for name, path in files.items():
@@ -180,7 +182,7 @@ def _cut_document(content: bytes, path: Path, name: str, content_hash: str, sett
     return CutDocument(path=name, content_hash=content_hash, num_passages=len(lines), num_bytes=len(joined)), joined
 
 
-def _check_text(folder: Path, written: Written) -> None:
+def _check_text(folder: Path, written: CutFolder) -> None:
     """Name the documents without text. Raises RecordError when none has any."""
     empty = [document.path for document in written.documents if not document.num_passages]
     if not written.num_passages:
@@ -199,7 +201,7 @@ def _named(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def _put_in_place(partial: Path, output: Path, written: Written) -> None:
+def _put_in_place(partial: Path, output: Path, written: CutFolder) -> None:
     manifest = PassagesManifest(
         settings=written.settings, cut_version=_CUT_VERSION, passages_hash=file_fingerprint(partial), documents=written.documents
     )
