@@ -43,7 +43,7 @@ def _made_of(run: StoredRun) -> list[tuple[str, str]]:
         ("retriever", retriever.name if retriever else "none"),
         ("corpus", f"{corpus} ({corpus_hash[:12]})" if corpus and corpus_hash else str(corpus or "")),
         ("passages per query", str(recipe.passages_per_query) if retriever else ""),
-        ("questions", f"{run.metrics.get('questions', 0):,} of {', '.join(map(str, recipe.questions))}"),
+        ("questions", f"{run.metrics.get('questions', 0):,} from {', '.join(map(str, recipe.questions))}"),
     ]
 
 

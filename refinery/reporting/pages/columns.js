@@ -16,7 +16,8 @@ function columns() {
 }
 
 function questionCell(row) {
-  return [element("span", { class: "asked-text" }, row.text), ...row.groups.flatMap((group) => [" ", element("span", { class: "group" }, group)])];
+  const groups = row.groups.flatMap((group) => [" ", element("span", { class: "group" }, group)]);
+  return [element("span", { class: "asked-text" }, row.text), groups.length ? element("div", {}, ...groups) : null];
 }
 
 function answerCell(cell) {

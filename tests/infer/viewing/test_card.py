@@ -26,7 +26,7 @@ def test_it_names_what_the_answers_were_made_of(card, tmp_path):
     assert facts["retriever"] == "bm25"
     assert facts["corpus"].startswith(f"{tmp_path}/mine/passages.jsonl (")
     assert facts["passages per query"] == "4"
-    assert facts["questions"] == f"8 of {tmp_path}/mine/questions.jsonl"
+    assert facts["questions"] == f"8 from {tmp_path}/mine/questions.jsonl"
     assert facts["total"] == "16 calls, 8 searches, 7.0 s"
     assert facts["tokens"] == "240 read, 80 written"
     assert len(facts["date"]) == len("2026-01-01 12:00")
