@@ -17,7 +17,7 @@ from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.steps.even_sample import even_sample
 from distill.steps.held_out import HELD_OUT, TRAIN, Shares, joint_split, splits_of_documents
-from distill.steps.linked_passages import linked_pairs
+from distill.steps.linked_passages import linked_passages
 from distill.steps.repeats import Repeats
 from distill.steps.stands_alone import reference_fault
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
@@ -44,7 +44,7 @@ class Options(Recipe):
     words_per_passage: int = Field(
         default=100, description="maximum words of a passage of the documents (DPR Sec. 4.1); indexes of a folder use 100", ge=10
     )
-    hops: Literal[1, 2] = Field(default=1, description="2: ask about pairs of passages, one of which mentions the other's title")
+    hops: Literal[1, 2] = Field(default=1, description="2: ask about pairs of passages that mention the same rare name")
     links_per_passage: int = Field(default=3, description="maximum pairs that start from the same passage", ge=1)
     questions_per_passage: int = Field(default=1, description="questions per passage or pair", ge=1)
     split: Shares = Field(default=Shares(), description="shares of the documents whose questions are held out from train.jsonl")
@@ -81,12 +81,13 @@ class Answer(BaseModel):
 
 
 class Row(Record):
-    """One question to write: the `number`-th about a passage or a linked pair. Rows of the same passages share one call."""
+    """One question to write: the `number`-th about a passage, or about a pair with the name in both. Rows of one call have one prompt."""
 
     id: str
     passages: tuple[Passage, ...]
     number: int
     split: str = "train"
+    link: str = ""
 
 
 def rows(recipe: DistillRecipe) -> Iterator[Row]:
@@ -100,21 +101,29 @@ def rows(recipe: DistillRecipe) -> Iterator[Row]:
     if options.found_within is not None and options.documents and recipe.retriever:
         check_searched(passages, recipe.retriever)
     splits = splits_of_documents(map(document_of, passages), options.split)
-    pairs = linked_pairs(passages, links_per_passage=options.links_per_passage)
-    asked_about = pairs if options.hops == 2 else ((passage,) for passage in passages)
     found = [
         Row(
             id=f"{'+'.join(passage.id for passage in some)}#{number}",
             passages=some,
             number=number,
             split=joint_split(splits[document_of(one)] for one in some),
+            link=link,
         )
-        for some in asked_about
+        for some, link in _asked_about(passages, options)
         for number in range(1, options.questions_per_passage + 1)
     ]
     if recipe.limit is not None:
         found = even_sample(found, recipe.limit, id_of=_call, group_of=lambda row: document_of(row.passages[0]))
     yield from sorted(found, key=lambda row: (*HELD_OUT, TRAIN).index(row.split))
+
+
+def _asked_about(passages: Sequence[Passage], options: Options) -> Iterator[tuple[tuple[Passage, ...], str]]:
+    """The passages to ask about, one by one or in pairs with their link."""
+    if options.hops == 1:
+        yield from (((passage,), "") for passage in passages)
+        return
+    for link in linked_passages(passages, links_per_passage=options.links_per_passage):
+        yield (link.first, link.second), link.name
 
 
 def _call(row: Row) -> str:
@@ -153,7 +162,8 @@ async def label(row: Row, context: LabelContext) -> list[Question]:
     asked, options = RequestLog(), context.options
     prompt = "teacher_question" if len(row.passages) == 1 else "teacher_question_multi_hop"
     count = options.questions_per_passage
-    reply = await context.teacher.ask(render_prompt(prompt, passages=row.passages, count=count), WrittenQuestions, asked)
+    rendered = render_prompt(prompt, passages=row.passages, link=row.link, count=count)
+    reply = await context.teacher.ask(rendered, WrittenQuestions, asked)
     if len(reply.questions) < row.number:
         raise RejectedRow("too_few_questions", f"{len(reply.questions)} of {count} questions were written about {row.id}")
     written = reply.questions[row.number - 1]
@@ -193,7 +203,7 @@ async def _check_found(question: Question, row: Row, context: LabelContext) -> N
         return
     missing = await _missing(row.passages, question.text, question, context, k)
     if 0 < len(missing) < len(row.passages):
-        missing = await _missing(missing, f"{question.text} {missing[0].title}", question, context, k)
+        missing = await _missing(missing, f"{question.text} {row.link}", question, context, k)
     if missing:
         raise RejectedRow("not_found_by_retriever", f"{question.text!r}: {missing[0].id} is not among the first {k} passages")
 

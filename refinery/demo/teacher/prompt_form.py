@@ -76,7 +76,7 @@ class PromptForm:
 
 def opening(name: str, examples: str) -> re.Pattern[str]:
     """Matches a prompt file's text up to the question; any number stands for the counts that its instructions mention."""
-    empty: dict[str, Any] = {"passages": [], "passage": {"title": "", "text": ""}, "steps": [], "history": [], "choices": []}
+    empty: dict[str, Any] = {"passages": [], "passage": {"title": "", "text": ""}, "steps": [], "history": [], "choices": [], "link": ""}
     before, _, _ = render_prompt(name, question=_QUESTION, count=_QUESTION, **empty, examples=examples).partition(_QUESTION)
     return re.compile(re.sub(r"\d+", r"\\d+", re.escape(before)))
 

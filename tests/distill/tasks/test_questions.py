@@ -7,6 +7,7 @@ import pytest
 
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
+from distill.steps.held_out import joint_split
 from distill.tasks import questions
 from distill.tasks.questions import Options, label, needs, rows, write_inputs
 from distill.teacher.teacher import RejectedRow
@@ -161,11 +162,24 @@ def test_rows_of_one_passage_take_one_question_each_from_one_prompt(tmp_path):
     assert len({prompt for prompt in teacher.prompts if "Questions wanted: 3" in prompt}) == 1
 
 
-def test_a_passage_is_linked_to_those_whose_titles_it_mentions(tmp_path):
-    own = Passage(id="own", title="Dune", text="dune, Lyon, Maria Torvel, Lyon and Dune.")
-    pairs = [row.id for row in rows(recipe(tmp_path, [LYON, DUNE, TORVEL, own, Passage(id="none", text="Lyon")], hops=2))]
-    assert pairs == ["dune+torvel#1", "torvel+lyon#1", "own+lyon#1", "own+torvel#1", "none+lyon#1"]
-    assert "own+torvel#1" not in [row.id for row in rows(recipe(tmp_path, [LYON, TORVEL, own], hops=2, links_per_passage=1))]
+def test_a_pairs_link_is_in_its_prompt(tmp_path):
+    teacher = ScriptedTeacher({"questions": []})
+    label_all(recipe(tmp_path, [DUNE, TORVEL], hops=2), teacher)
+    assert "Questions wanted: 1\nLink: Maria Torvel\nTitle: Dune (1994 film)\n" in teacher.prompts[0]
+
+
+def test_no_training_question_of_two_hops_shows_a_held_out_document(tmp_path):
+    films = [
+        Passage(id=f"{n}.md:1", title=f"Film {n}x", text=f"This long film was directed by Maker{n} Torvel in 1994.") for n in range(60)
+    ]
+    makers = [Passage(id=f"m{n}.md:1", title=f"Maker{n} Torvel", text="They were born in a village by the sea.") for n in range(60)]
+    found = list(rows(recipe(tmp_path, [*films, *makers], hops=2, split={"validation": 0.2, "test": 0.2})))
+    assert len(found) == 60
+    assert {row.split for row in found} == {"train", "validation", "test"}
+    alone = {row.passages[0].id: row.split for row in rows(recipe(tmp_path, [*films, *makers], split={"validation": 0.2, "test": 0.2}))}
+    for row in found:
+        assert row.split == joint_split(alone[passage.id] for passage in row.passages)
+    assert all(alone[passage.id] == "train" for row in found if row.split == "train" for passage in row.passages)
 
 
 def test_a_folder_of_documents_is_enough(tmp_path):

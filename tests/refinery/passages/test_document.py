@@ -8,6 +8,9 @@ from refinery.passages.document import document_of
     ("id", "title", "document"),
     [
         ("guide.md:3", "Guide", "guide.md"),
+        ("guide.md#install/linux:2", "Guide", "guide.md"),
+        ("c#.md:2", "Guide", "c#.md"),
+        ("c#.md#install:2", "Guide", "c#.md"),
         ("notes/a:b.md:12", "", "notes/a:b.md"),
         ("17", "Dune (film)", "Dune (film)"),
         ("wiki:dune", "Dune", "Dune"),
