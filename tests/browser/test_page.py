@@ -91,7 +91,7 @@ def test_a_column_orders_the_list_up_down_and_back(tree_page, open_page):
     head.click()
     assert scores() == unsorted
     opened.page.locator('[data-key="sort question"]').click()
-    assert [row.split(" ")[3] for row in opened.rows()][1:5] == [
+    assert [row.split()[3] for row in opened.rows()][1:5] == [
         "0?",
         "2?",
         "3?",
