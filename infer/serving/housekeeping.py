@@ -71,9 +71,9 @@ def task_of(messages: Sequence[Message]) -> Task | None:
 
 
 async def housekeep(task: Task, messages: Sequence[Message], session: Session, *, chats: bool, limit: int | None) -> Prediction:
-    """Let the model do the task in at most `limit` tokens, without a search. If it does not chat or says nothing, give an extract."""
+    """Let the model do the task in at most `limit` tokens, without a search. If it does not chat, or not as asked, give an extract."""
     said = await _said(messages, session, limit) if chats else ""
-    return session.prediction(said or _extract(task, messages))
+    return session.prediction(said if _is_done(said, task, messages[-1].text) else _extract(task, messages))
 
 
 async def _said(messages: Sequence[Message], session: Session, limit: int | None) -> str:
@@ -83,6 +83,17 @@ async def _said(messages: Sequence[Message], session: Session, limit: int | None
     prompt = render_prompt(STEP, messages=[*instructions, *turns], last=fit_part(messages[-1].text, llm, _LAST_MESSAGE))
     most = min(limit or _MOST_TOKENS, _MOST_TOKENS, context // _REPLY if context else _MOST_TOKENS)
     return await reason(STEP, prompt, session.question.text, session, max_new_tokens=most)
+
+
+def _is_done(said: str, task: Task, prompt: str) -> bool:
+    """Whether a reply is what was asked for: for a task in JSON, an object that is not the prompt's own example."""
+    if task.reply == "{title}":
+        return bool(said)
+    found = said[said.find("{") : said.rfind("}") + 1]
+    try:
+        return isinstance(json.loads(found), dict) and "".join(found.split()) not in "".join(prompt.split())
+    except ValueError:
+        return False
 
 
 def _extract(task: Task, messages: Sequence[Message]) -> str:

@@ -23,6 +23,7 @@ _REFERRING = frozenset(
     "about another does first have here last latter more next other others same that their them then there these they this those "
     "what".split()
 )
+_PRONOUNS = frozenset("it he she they him her his hers its their them".split())
 _NAME = re.compile(r"(?<!^)\b(?:[^\W\d_]\w*|\d+)")
 _ROLES = ("user", "assistant")
 
@@ -30,8 +31,8 @@ _ROLES = ("user", "assistant")
 async def standalone_question(question: Question, session: Session) -> str:
     """The question, reworded to be understood without its `history`. It takes one call to the model, which reads the last turns.
 
-    What a model writes is not used if it is no question, if it lacks words of the question, or if all its names are invented. Then a
-    question that names something is asked as it is, and any other after the turn before it, with a `fault` in the trace.
+    What a model writes is not used if it is no question, lacks words of the question, has only invented names, or still names nothing.
+    Then a question that names something is asked as it is, and any other after the turn before it, with a `fault` in the trace.
     """
     asked, history = valid_text(question.text), question.history or []
     turns = [(_ROLES[number % 2], text) for number, text in enumerate(history) if text.strip()]
@@ -82,6 +83,8 @@ def _fault(reply: Generation, rewritten: str, asked: str, turns: Sequence[str]) 
     if sum(stem in kept for stem in stems) < _KEPT * len(stems):
         return "unparsed", f"{rewritten[:80]!r} is another question"
     names, known = _names(rewritten), " ".join([*turns, asked]).casefold()
+    if not names and _PRONOUNS.intersection(map(_bare, rewritten.casefold().split())):
+        return "unparsed", f"{rewritten[:80]!r} still needs the conversation"
     if names and not any(name.casefold()[:_STEM] in known for name in names):
         return "unparsed", f"{rewritten[:80]!r} names nothing of the conversation"
     return None

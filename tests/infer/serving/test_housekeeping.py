@@ -95,6 +95,12 @@ def test_a_model_that_chats_but_says_nothing_gives_an_extract_too(chatty, served
     assert ask(served(chatty), messages=user(LIBRECHAT)).choices[0].message.content == "Who made Elm?"
 
 
+@pytest.mark.parametrize("said", ['{"title":"..."}', "A Film Maker", '{"title": "A Film', "[1]"])
+def test_a_title_that_is_no_json_or_the_prompts_example_is_an_extract(chatty, served, said):
+    chatty.llm.script = lambda text: said
+    assert ask(served(chatty), messages=user(TITLE)).choices[0].message.content == '{"title": "Who made Cedar Falls, the film about a"}'
+
+
 def test_a_streamed_title_has_no_steps(chatty, served):
     chunks = list(ask(served(chatty), messages=user(TITLE), stream=True))
     assert [chunk.choices[0].delta.content for chunk in chunks] == ["", '{"title": "A Film Maker"}', None]

@@ -31,6 +31,7 @@ def reworded(question, said):
     [
         (BORN, "When was Denis Villeneuve born?"),
         (NORWAY, "What is the capital of Norway?"),
+        (NORWAY.model_copy(update={"text": "what is photosynthesis?"}), "what is photosynthesis?"),
         (BORN.model_copy(update={"text": "And where?"}), "Where was Denis Villeneuve born?"),
         (BORN.model_copy(update={"text": "tell me more about him"}), "Tell me more about Denis Villeneuve"),
         (Question(id="q", text="他什么时候出生的\uff1f", history=["谁导演了沙丘\uff1f", "丹尼斯"]), "丹尼斯什么时候出生的\uff1f"),
@@ -61,6 +62,7 @@ def test_a_standalone_question_is_asked(question, said):
             TOGETHER,
             "unparsed: condense: 'When was Frank Herbert born?' names nothing of the conversation",
         ),
+        (BORN, BORN.text, TOGETHER, "unparsed: condense: 'When was he born?' still needs the conversation"),
         (BORN, "I cannot help with that request.", TOGETHER, "refused: "),
         (BORN, "so " * 99, TOGETHER, "truncated: "),
         (NORWAY, "What is the capital of Sweden?", NORWAY.text, "unparsed: condense: 'What is the capital of Sweden?' is another question"),
