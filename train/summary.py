@@ -29,7 +29,7 @@ def run_summary(metrics: dict[str, Any], folder: Path) -> str:
             ("loss", f"{metrics['train_loss']:.3f} after {metrics['steps']:,} steps{_best(metrics)}"),
             ("held out", ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) + held_out),
             ("files", f"{metrics['trainable_parameters']:,} trained parameters in {folder}"),
-            ("next", f"name {folder} in an infer recipe; curves: refinery plot {folder} --output {folder}.png"),
+            ("next", f"refinery view {folder} --output {folder}.html; to use it, name {folder} in an infer recipe"),
         ]
     )
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -277,12 +277,10 @@ def parse_record(line: bytes, record: type[R], *, where: str) -> R:
 
 def _fields(fault: Any) -> str:
     """Of a row without a required field the fields that it has instead, because it may have another schema."""
-    found = fault["input"]
-    return (
-        f" The row has {', '.join(map(repr, list(found)[:_FIELDS_SHOWN]))}."
-        if fault["type"] == "missing" and isinstance(found, dict) and found
-        else ""
-    )
+    if fault["type"] != "missing" or not isinstance(fault["input"], dict):
+        return ""
+    found = list(cast("dict[str, Any]", fault["input"]))[:_FIELDS_SHOWN]
+    return f" The row has {', '.join(map(repr, found))}." if found else ""
 
 
 def _json_fault(line: bytes, where: str) -> str:

@@ -23,7 +23,7 @@ def test_training_ends_in_five_lines():
         "loss      0.412 after 500 steps, best at step 450 (0.861)",
         "held out  accuracy 0.881, f1 0.840 on 219 rows",
         "files     3,276,800 trained parameters in runs/judge",
-        "next      name runs/judge in an infer recipe; curves: refinery plot runs/judge --output runs/judge.png",
+        "next      refinery view runs/judge --output runs/judge.html; to use it, name runs/judge in an infer recipe",
     ]
 
 
