@@ -73,7 +73,7 @@ ENDPOINTS = [
         "distill distill.yaml",
         ("4 of 4 rows were rejected", "the reply has no choices"),
         answer=lambda body: (200, {"hello": "there"}),
-        keeps=("run/failures.jsonl", "run/questions.jsonl", "run/stopped.json"),
+        keeps=("run/failures.jsonl", "run/inputs.jsonl", "run/stopped.json"),
     ),
     BadInput(
         "a web page instead of an API",
@@ -86,7 +86,7 @@ ENDPOINTS = [
         "distill distill.yaml",
         ("rows were rejected", "malformed: there is no JSON object in it; reply: 'It depends.'"),
         answer=lambda body: (200, chat_reply("It depends.")),
-        keeps=("run/effects.sqlite", "run/effects.sqlite.lock", "run/failures.jsonl", "run/questions.jsonl", "run/stopped.json"),
+        keeps=("run/effects.sqlite", "run/effects.sqlite.lock", "run/failures.jsonl", "run/inputs.jsonl", "run/stopped.json"),
     ),
     BadInput(
         "a retriever's server that is down",
