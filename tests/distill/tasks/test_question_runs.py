@@ -85,6 +85,18 @@ def test_the_questions_about_one_document_share_a_split(ask):
     }
 
 
+def test_a_small_models_lines_are_read_and_counted(ask):
+    def in_lines(prompt):
+        if "Questions wanted" not in prompt:
+            return f"**Answer:** {json.loads(reply(prompt))['answer'] or 'I do not know'}"
+        (written,) = json.loads(reply(prompt))["questions"]
+        return f"Sure!\n1. Question: {written['question']}\n   Answer: {written['answer']}"
+
+    folder = ask(passages(3), in_lines, options={})
+    assert metrics(folder)["rows_by_split"] == {"train": 3}
+    assert metrics(folder)["teacher"]["replies_read_as"] == {"lines": 9}
+
+
 def test_no_training_question_asks_what_a_held_out_one_asks(ask):
     first = written(ask(passages()))
     kept, held_out = first["train"][0], first["test"][-1]
