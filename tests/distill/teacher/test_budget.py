@@ -67,6 +67,7 @@ def test_a_dry_run_estimates_from_a_pilot_and_asks_nobody(mock_recipe, tmp_path,
         assert main([path, "--dry-run"]) == 0
         assert "No estimate yet: run a pilot with limit=20" in capsys.readouterr().out
         assert main([path, "limit=20"]) == 0
+        capsys.readouterr()
         assert main([path, "--dry-run"]) == 0
         assert stats(url)["requests"] == 20
         said = capsys.readouterr().out
