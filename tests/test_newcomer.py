@@ -16,7 +16,7 @@ from refinery.contract.records import Passage, Question, read_records
 from refinery.passages.corpus import Corpus
 from refinery.runtime.shipped import DEMO_CHECKPOINT
 
-DOCUMENTS = 200
+FEW, MANY = 40, 200
 LISTING = (200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
 
 
@@ -29,8 +29,11 @@ def teacher() -> Iterator[ScriptedServer]:
 @pytest.fixture(scope="module")
 def journey(tmp_path_factory: pytest.TempPathFactory, teacher: ScriptedServer) -> tuple[Path, str]:
     """The project's folder, and what `refinery run` printed."""
-    home = tmp_path_factory.mktemp("home")
-    write_documents(home / "documents", DOCUMENTS)
+    return _travelled(tmp_path_factory.mktemp("home"), teacher, FEW)
+
+
+def _travelled(home: Path, teacher: ScriptedServer, documents: int) -> tuple[Path, str]:
+    write_documents(home / "documents", documents)
     refinery("new", "project", "--documents", "documents", "--teacher", teacher.base_url, "--base", DEMO_CHECKPOINT, cwd=home)
     return home / "project", refinery("run", "project", cwd=home).stdout
 
@@ -45,12 +48,23 @@ def test_it_ends_with_a_table_with_intervals_the_page_and_the_next_command(journ
     systems = re.findall(r"^\s*(direct|rag|rq_rag\S*)\s.*\[[\d.]+, [\d.]+\]", printed, flags=re.MULTILINE)
 
     assert {"direct", "rag"} < set(systems)
-    assert "runs/page.html" in printed
+    assert "pages/index.html" in printed
     assert printed.rstrip().endswith("serve it: refinery serve project")
 
 
 def test_every_supporting_passage_is_in_the_index_with_the_same_text(journey: tuple[Path, str]) -> None:
-    project, _ = journey
+    _check_supporting(journey[0])
+
+
+@pytest.mark.slow
+def test_two_hundred_documents_come_as_far(tmp_path: Path, teacher: ScriptedServer) -> None:
+    project, printed = _travelled(tmp_path, teacher, MANY)
+
+    _check_supporting(project)
+    assert printed.rstrip().endswith("serve it: refinery serve project")
+
+
+def _check_supporting(project: Path) -> None:
     indexed = {passage.id: passage for passage in Corpus(project / "runs/index")}
     written = {passage.id: passage for passage in read_records(project / "runs/passages.jsonl", Passage)}
     supporting = {name for question in _questions(project) for name in question.supporting or []}

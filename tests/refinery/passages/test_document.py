@@ -14,6 +14,7 @@ from refinery.passages.document import document_of
         ("notes/a:b.md:12", "", "notes/a:b.md"),
         ("17", "Dune (film)", "Dune (film)"),
         ("wiki:dune", "Dune", "Dune"),
+        ("wiki:81921", "Dune", "Dune"),
         (":3", "Dune", "Dune"),
         ("17", "", "17"),
     ],
