@@ -45,7 +45,7 @@ def _questions(project: Path) -> list[Question]:
 
 def test_it_ends_with_a_table_with_intervals_the_page_and_the_next_command(journey: tuple[Path, str]) -> None:
     _, printed = journey
-    systems = re.findall(r"^\s*(direct|rag|rq_rag\S*)\s.*\[[\d.]+, [\d.]+\]", printed, flags=re.MULTILINE)
+    systems = re.findall(r"^│ (\S+) .*\[[\d.]+, [\d.]+\]", printed, flags=re.MULTILINE)
 
     assert {"direct", "rag"} < set(systems)
     assert "pages/index.html" in printed
