@@ -76,10 +76,10 @@ def test_an_accelerate_file_is_found_by_its_name(run):
     assert "example 1" in done.stdout
 
 
-def test_a_package_that_hides_a_stage_is_named_by_every_other(run, tmp_path):
+def test_a_package_that_hides_a_stage_is_named_by_the_command(run, tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train/__init__.py").touch()
-    done = run("infer", "recipes/demo/infer/direct.yaml")
+    done = run("refinery.cli", "infer", "recipes/demo/infer/direct.yaml")
     assert done.returncode == 2
     assert f"Python finds {tmp_path / 'train'}; if that is your own, rename it" in done.stderr.splitlines()[-1]
 

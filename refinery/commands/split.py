@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Write one file per split and print how many questions each has."""
     from refinery.contract.records import write_records
+    from refinery.question_splits import split_questions
     from refinery.questions.base import read_questions
-    from refinery.questions.splitting import split_questions
 
     questions = read_questions([arguments.questions], reader=arguments.reader)
     by_split, repeated = split_questions(questions, {"test": arguments.test, "validation": arguments.validation})

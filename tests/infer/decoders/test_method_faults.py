@@ -16,7 +16,7 @@ from refinery.demo.teacher.server import ChatServer, Faults, serving
 from refinery.llms.build import build_llm
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
-from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.endpoint import EndpointConfig, UnusableEndpoint
 from refinery.retrievers.fake import FakeRetriever
 
 QUESTION = Question(id="q", text="Where was the director of Dune born?", answers=["Lyon"])
@@ -81,7 +81,6 @@ FAULTS = {
     "prose": (PROSE, None, set(), {"malformed"}),
     "nothing": ("", None, {"empty"}, {"empty"}),
     "a refusal in words": (SENTENCE, Faults(refuse_every=1), {"refused"}, {"refused"}),
-    "a refused request": (SENTENCE, Faults(bad_request_every=1), {"refused"}, {"refused"}),
     "the token limit": (SENTENCE, Faults(truncate_every=1), {"truncated"}, {"truncated"}),
     "another speaker": (SPEAKER, None, {"speaker"}, {"malformed"}),
 }
@@ -102,9 +101,26 @@ def test_a_faulty_teacher_leaves_an_answer_and_a_count_within_the_methods_calls(
     if fault == "prose" and not method.startswith("migres"):
         assert bool(counted & FOLLOWS) == (method not in TAKES_ANYTHING)
     assert prediction.answer
-    if fault in ("nothing", "a refusal in words", "a refused request"):
+    if fault in ("nothing", "a refusal in words"):
         assert prediction.answer == "unknown"
     assert server.requests == prediction.cost.calls <= METHODS[method][1]
+
+
+# Methods with three requests or more, whatever the replies are: enough to see that the server refuses everything.
+KEEPS_ASKING = {"alce summ", "alce rerank", "self_criticism", "migres", "migres summ", "re_thinking"}
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - KEEPS_ASKING))
+def test_a_refused_request_leaves_an_answer_and_is_counted(method, labels):
+    prediction, server = ask(method, lambda prompt: SENTENCE, labels, faults=Faults(bad_request_every=1))
+    assert (set(count_faults([prediction])) - FOLLOWS, prediction.answer) == ({"refused"}, "unknown")
+    assert server.requests == prediction.cost.calls <= METHODS[method][1]
+
+
+@pytest.mark.parametrize("method", sorted(KEEPS_ASKING))
+def test_a_server_that_refuses_everything_stops_the_method(method, labels):
+    with pytest.raises(UnusableEndpoint, match="refuses every request in the same way"):
+        ask(method, lambda prompt: SENTENCE, labels, faults=Faults(bad_request_every=1))
 
 
 REPEATS = {
