@@ -1,12 +1,12 @@
 """The records that the stages exchange, read and written as JSON Lines."""
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from refinery.contract.record_faults import row_fault
 from refinery.contract.split_name import SPLIT_RULE, is_split
 from refinery.errors import RecordError
 from refinery.text import not_utf8, without_mark
@@ -224,7 +224,6 @@ class PromptCompletion(Record):
     provenance: Provenance | None = None
 
 
-_FIELDS_SHOWN = 12
 R = TypeVar("R", bound=Record)
 
 
@@ -267,32 +266,7 @@ def parse_record(line: bytes, record: type[R], *, where: str) -> R:
     try:
         return record.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid" or line.lstrip().startswith(b"[{"):
-            raise RecordError(_json_fault(line, where)) from None
-        field = ".".join(str(part) for part in first["loc"]) or "row"
-        fault = "is missing" if first["type"] == "missing" else first["msg"]
-        raise RecordError(f"{where}: field '{field}': {fault}.{_fields(first)} Expected a {record.__name__} row.") from None
-
-
-def _fields(fault: Any) -> str:
-    """Of a row without a required field the fields that it has instead, because it may have another schema."""
-    if fault["type"] != "missing" or not isinstance(fault["input"], dict):
-        return ""
-    found = list(cast("dict[str, Any]", fault["input"]))[:_FIELDS_SHOWN]
-    return f" The row has {', '.join(map(repr, found))}." if found else ""
-
-
-def _json_fault(line: bytes, where: str) -> str:
-    if line.strip() == b"[" or line.lstrip().startswith(b"[{"):
-        return f"{where}: begins a JSON array. Write one object per line, without brackets and commas around them."
-    try:
-        json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        return f"{where}: {not_utf8(line, error, of=' of the line')}"
-    except json.JSONDecodeError as error:
-        return f"{where}: not valid JSON at column {error.colno} ({error.msg})."
-    return f"{where}: not valid JSON."
+        raise RecordError(row_fault(line, error, record.__name__, where)) from None
 
 
 def write_records(path: str | Path, rows: Iterable[Record]) -> int:

@@ -55,7 +55,7 @@ def with_project_values(values: dict[str, Any], recipe: str | Path) -> dict[str,
         return values
     if folder != Path.cwd():
         raise RecipeError(f"{recipe}: belongs to a project, and its paths are relative to the project. Run it from there: cd {folder}")
-    shared = read_yaml(folder / PROJECT_FILE).get("values") or {}
+    shared = cast("dict[str, Any]", read_yaml(folder / PROJECT_FILE).get("values") or {})
     return {key: filled(value, shared, where=f"{recipe}: {key}") for key, value in values.items()}
 
 
