@@ -18,7 +18,7 @@ from helpers.scripted_server import scripted
 from refinery.project.state import fingerprint
 from refinery.runtime.shipped import DEMO_CHECKPOINT
 
-DOCUMENTS, KILLS = 40, 10
+DOCUMENTS, KILLS = 24, 10
 LISTING = (200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
 CALLS_IN_FLIGHT = 4
 # What says when and how fast, not what: in rows of labels and of predictions.
