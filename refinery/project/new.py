@@ -18,7 +18,7 @@ from refinery.runtime.shipped import found
 Method = Literal["rq_rag", "ra_isf"]
 # What each method trains: the task of the labels, of the model and of its recipe in the template.
 TRAINED: dict[str, tuple[str, ...]] = {"rq_rag": ("refinement",), "ra_isf": ("self_knowledge", "relevance", "decomposition")}
-_TEACHERS_OWN = frozenset({"self_knowledge"})  # labels that come from the base itself
+_FROM_THE_BASE = frozenset({"self_knowledge"})  # labels that come from the base itself
 _LIST_SECONDS = 10.0
 
 
@@ -136,7 +136,7 @@ def _check_questions(new: NewProject, trained: tuple[str, ...], teacher: dict[st
     missing = [task for task in trained if new.labels and not (new.labels / task / "train.jsonl").is_file()]
     if missing:
         raise RecipeError(f"--labels {new.labels}: has no {missing[0]}/train.jsonl, which the method {new.method} is trained on.")
-    asked_for = ([] if new.questions else ["questions"]) + [task for task in trained if not new.labels and task not in _TEACHERS_OWN]
+    asked_for = ([] if new.questions else ["questions"]) + [task for task in trained if not new.labels and task not in _FROM_THE_BASE]
     if asked_for and teacher is None:
         raise RecipeError(f"--model is needed: a teacher must write {' and '.join(asked_for)}. Or give --questions and --labels.")
 

@@ -45,11 +45,6 @@ def write_state(job: Job, sources: Sources, folder: Path, *, seconds: float | No
     write_json(_path(job, folder), {"sources": sources, "finished": seconds is not None, "seconds": seconds})
 
 
-def seconds_taken(job: Job, folder: Path) -> float | None:
-    """How long the step took when it was last done."""
-    return _read(job, folder).get("seconds")
-
-
 def fingerprint(path: Path) -> str:
     """16 hex digits of a file's content, or of a folder's names and contents. What only says how a run went is left out."""
     if path.is_file():
