@@ -84,14 +84,16 @@ def test_another_checkpoint_under_the_same_name_is_not_gone_on_with(recipe, tmp_
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_other_prompts_are_not_gone_on_with(recipe, tmp_path, server, capsys, finished):
-    path = recipe(endpoint={"base_url": server.base_url, "model": "scripted"})
     if finished:
+        path = recipe(endpoint={"base_url": server.base_url, "model": "scripted"})
         assert main([str(path)]) == 0
         file = tmp_path / "run" / "metrics.json"
         metrics = json.loads(file.read_text())
         file.write_text(json.dumps(metrics | {"prompts": {"answer_with_passages": "0" * 12}}))
     else:
-        kill_when_answering(path, tmp_path / "run")
+        with serving(lambda prompt: "Maria 1", faults=Faults(slow_seconds=1.0)) as slow:
+            path = recipe(endpoint={"base_url": slow.base_url, "model": "scripted"})
+            kill_when_answering(path, tmp_path / "run")
         (ledger,) = (tmp_path / "run").glob("*.ledger.0")
         ledger.write_text(ledger.read_text().replace(render.prompt_hash("answer_with_passages"), "0" * 12))
     assert main([str(path), "--resume"]) == 2
