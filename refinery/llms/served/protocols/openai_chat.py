@@ -1,5 +1,6 @@
 """OpenAI's Chat Completions, for OpenAI, Azure, vLLM, SGLang, llama.cpp and most gateways. Replies are read leniently."""
 
+import os
 from typing import Any
 
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
@@ -7,11 +8,13 @@ from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, Fir
 from refinery.llms.served.wire import content_text, first_choice, token_count, whole_text
 from refinery.llms.thinking import split_thinking
 
+_HOST = "api.openai.com"
+_ACCOUNT_HEADERS = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
 _TOP_LOGPROBS = 20  # OpenAI's maximum
 
 
 def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: int = 0) -> Any:
-    """The official client for one address, which handles keys, organizations and Azure."""
+    """The official client for one address, for routes other than chats: files and Batch jobs."""
     from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient
 
     key = api_key(config) or "none"
@@ -29,12 +32,14 @@ def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: 
 
 
 def _address(config: EndpointConfig, base_url: str | None) -> Address:
-    client = openai_client(config, base_url)
-    base = str(client.base_url).rstrip("/")
+    """What the official client takes from the environment, without the second that importing it takes."""
+    key = api_key(config)
     if config.azure_api_version:
-        return Address(base, f"?api-version={config.azure_api_version}", {"api-key": client.api_key})
-    extra = {name: value for name, value in client.default_headers.items() if isinstance(value, str) and name.startswith("OpenAI-")}
-    return Address(base, headers=client.auth_headers | extra)
+        base = f"{(base_url or '').rstrip('/')}/openai/deployments/{config.model}"
+        return Address(base, f"?api-version={config.azure_api_version}", {"api-key": key} if key else {})
+    base = base_url or os.environ.get("OPENAI_BASE_URL") or f"https://{_HOST}/v1"
+    extra = {name: value for name, variable in _ACCOUNT_HEADERS.items() if (value := os.environ.get(variable))}
+    return Address(base.rstrip("/"), headers=({"Authorization": f"Bearer {key}"} if key else {}) | extra)
 
 
 def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
@@ -93,7 +98,7 @@ PROTOCOL = ChatProtocol(
     body=_body,
     parse=_parse,
     provider="openai",
-    host="api.openai.com",
+    host=_HOST,
     takes_schemas=True,
     first_logprobs=_first_logprobs,
     openai_routes=True,

@@ -16,6 +16,7 @@ from refinery.errors import LLMError, RetrievalError
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.protocols.base import protocol_of
 from refinery.llms.served.protocols.openai_chat import openai_client
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.search.build import build_retriever
@@ -228,6 +229,21 @@ def test_the_client_of_batch_jobs_follows_no_redirect_either():
         with pytest.raises(openai.APIStatusError):
             asyncio.run(client.chat.completions.create(model="m", messages=[{"role": "user", "content": "a secret"}]))
         assert other.bodies == []
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"base_url": "http://127.0.0.1:8000/v1/"}, {"azure_api_version": "1", "base_url": "https://x.test/"}]
+)
+@pytest.mark.parametrize("key", ["sk-of-a-test", ""])
+def test_requests_go_where_the_official_client_sends_them(monkeypatch, values, key):
+    for name, value in {"OPENAI_API_KEY": key, "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "proj_1"}.items():
+        monkeypatch.setenv(name, value)
+    config = EndpointConfig(model="m", **values)
+    ours, official = protocol_of(config).address(config, config.base_urls[0]), openai_client(config, config.base_urls[0])
+    assert f"{ours.base}/" == str(official.base_url)
+    sent = ours.headers.get("Authorization") or ours.headers.get("api-key")
+    assert sent == ((official.api_key if values.get("azure_api_version") else f"Bearer {key}") if key else None)
+    assert values.get("azure_api_version") or ours.headers["OpenAI-Organization"] == official.default_headers["OpenAI-Organization"]
 
 
 @pytest.mark.parametrize(
