@@ -1,20 +1,18 @@
-"""What the client of an endpoint does when a real server on loopback answers oddly, refuses, goes away or comes back."""
+"""What the client of an endpoint does when a real server on loopback refuses: a schema, the account, the key, a redirect."""
 
 import asyncio
 import itertools
 import json
 import threading
-import time
 from contextlib import contextmanager
 
 import openai
 import pytest
+from helpers.endpoint_client import ask, texts
 from helpers.scripted_server import chat_reply, prompt_of, scripted
 
 from refinery.contract.records import Passage, Question
-from refinery.errors import LLMError, RetrievalError
-from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.client import EndpointClient
+from refinery.errors import RetrievalError
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.protocols.base import protocol_of
 from refinery.llms.served.protocols.openai_chat import openai_client
@@ -22,32 +20,6 @@ from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.search.build import build_retriever
 
 SCHEMA = {"title": "Answer", "type": "object", "properties": {"answer": {"type": "string"}}}
-
-
-def ask(prompts, base_url, *, schema=None, seconds=30.0, first=(), **config) -> list[Reply | LLMError]:
-    """The outcomes of requests that are sent at once, after `first` one by one; a traceback of the client is raised."""
-    values = {"model": "m", "base_url": base_url, "max_tries": 2} | config
-
-    async def one(chat: EndpointClient, prompt: str) -> Reply | LLMError:
-        try:
-            return await chat.reply(ChatRequest(b"", (("user", prompt),), schema))
-        except LLMError as error:
-            return error
-
-    async def run() -> list[Reply | LLMError]:
-        chat = EndpointClient(EndpointConfig(**values))
-        try:
-            async with asyncio.timeout(seconds):
-                before = [await one(chat, prompt) for prompt in first]
-                return before + await asyncio.gather(*(one(chat, prompt) for prompt in prompts))
-        finally:
-            await chat.close()
-
-    return asyncio.run(run())
-
-
-def texts(outcomes):
-    return [outcome.text if isinstance(outcome, Reply) else str(outcome) for outcome in outcomes]
 
 
 # Schemas
@@ -110,77 +82,6 @@ def test_a_retry_after_is_never_below_our_own_backoff_and_never_without_end(retr
         (outcome,) = ask(["a"], server.base_url, deadline_seconds=1, seconds=6)
         assert len(server.bodies) <= 5
     assert isinstance(outcome, UnusableEndpoint)
-
-
-# Odd replies
-
-
-@pytest.mark.parametrize(
-    ("reply", "text"),
-    [
-        (chat_reply([{"type": "text", "text": "Ly"}, {"type": "text", "text": "on"}]), "Lyon"),
-        (chat_reply([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Lyon"}]), "Lyon"),
-        (chat_reply(42), "42"),
-        (chat_reply(None), ""),
-        (chat_reply("Lyon", choices={"0": {"message": {"content": "Lyon"}}}), "Lyon"),
-        (chat_reply("Lyon", choices={"message": {"content": "Lyon"}}), "Lyon"),
-        (chat_reply("Lyon", usage={"prompt_tokens": "9", "completion_tokens": 3.0}), "Lyon"),
-        (chat_reply("Lyon", error=None), "Lyon"),
-    ],
-)
-def test_an_odd_reply_is_read(reply, text):
-    with scripted(lambda body: (200, reply)) as server:
-        assert texts(ask(["a"], server.base_url)) == [text]
-
-
-@pytest.mark.parametrize(
-    "usage", ["none", [1], {"prompt_tokens": "many"}, {"prompt_tokens": -7}, {"prompt_tokens": float("nan")}, {"prompt_tokens": [1]}]
-)
-def test_an_odd_count_of_tokens_is_none(usage):
-    with scripted(lambda body: (200, chat_reply("Lyon", usage=usage))) as server:
-        (reply,) = ask(["a"], server.base_url)
-    assert (reply.text, reply.num_prompt_tokens) == ("Lyon", 0)
-
-
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        (chat_reply({"answer": "Lyon"}), 'the reply has no text: its content is {"answer": "Lyon"}'),
-        (chat_reply([["Lyon"]]), 'the reply has no text: its content is [["Lyon"]]'),
-        (chat_reply(choices=["Lyon"]), "the reply has no choices"),
-        (chat_reply(choices={}), "the reply has no choices"),
-        ("Lyon", "the reply has no choices"),
-        (
-            {"error": {"message": "This model is\nbeing retired.", "code": "model_retired"}},
-            "status 200, but an error: This model is being retired.",
-        ),
-        ([{"error": "no such region"}], "status 200, but an error: no such region"),
-        (
-            chat_reply(choices=[{"error": {"message": "the upstream said no", "code": 400}}]),
-            "status 200, but an error: the upstream said no",
-        ),
-    ],
-)
-def test_a_reply_without_text_refuses_its_own_request_in_one_line(reply, message):
-    with scripted(lambda body: (200, reply if prompt_of(body) == "odd" else chat_reply("Lyon"))) as server:
-        odd, even = ask([], server.base_url, first=["odd", "even"])
-    assert (type(odd), str(odd), even.text) == (RefusedRequest, message, "Lyon")
-
-
-@pytest.mark.parametrize(
-    ("content", "quoted"),
-    [
-        (b"<!DOCTYPE html>\n<html>\x1b[31mDown</html>", "(malformed): <!DOCTYPE html> <html> [31mDown</html>"),
-        (b'data: {"choices": []}\n\ndata: [DONE]\n', '(malformed): data: {"choices": []} data: [DONE]'),
-        (b"[" * 100_000, "(nested too deep): [[["),
-    ],
-)
-def test_what_is_no_json_is_quoted_in_one_line(content, quoted):
-    with scripted(lambda body: (200, content if prompt_of(body) == "odd" else chat_reply("Lyon"))) as server:
-        _, odd = ask([], server.base_url, first=["even", "odd"])
-    assert isinstance(odd, RefusedRequest)
-    assert f"the reply is not JSON {quoted}" in str(odd)
-    assert len(str(odd).splitlines()) == 1
 
 
 # Who is refused
@@ -270,55 +171,3 @@ def test_the_error_says_what_to_do(status, words):
 def test_an_endpoint_that_is_not_there_is_told_as_such():
     (outcome,) = ask(["a"], "http://127.0.0.1:9/v1", max_tries=1)
     assert "Connection error. Is a server running there? Start it, or correct base_url." in str(outcome)
-
-
-# Outages
-
-
-class Shaky:
-    """Answers until `rows` are answered, then is out for so long; `during` counts what it was sent meanwhile."""
-
-    def __init__(self, rows: int, seconds: float) -> None:
-        self.rows, self.seconds, self.answered, self.during, self.out_until = rows, seconds, 0, 0, float("inf")
-        self.open = self.peak = 0
-
-    def __call__(self, body):
-        now = time.monotonic()
-        if self.answered >= self.rows and self.out_until == float("inf"):
-            self.out_until = now + self.seconds
-        if self.answered >= self.rows and now < self.out_until:
-            self.during += 1
-            return 503, {"error": {"message": "down for a moment"}}
-        time.sleep(0.01)
-        self.answered += 1
-        return 200, chat_reply("Lyon")
-
-
-@pytest.mark.parametrize("calls_in_flight", [1, 16])
-def test_an_outage_costs_no_row_and_is_probed_not_stormed(calls_in_flight):
-    with scripted(shaky := Shaky(rows=20, seconds=2.5)) as server:
-        outcomes = ask([f"{n}?" for n in range(60)], server.base_url, calls_in_flight=calls_in_flight, max_tries=1)
-    assert texts(outcomes) == ["Lyon"] * 60
-    assert shaky.during <= 16 + 8  # what was in flight, and a few probes
-
-
-def test_an_outage_longer_than_the_patience_stops_in_one_line():
-    with scripted(Shaky(rows=1, seconds=1000)) as server:
-        outcomes = ask(["b"] * 8, server.base_url, first=["a"], calls_in_flight=4, outage_patience_seconds=1)
-    assert {type(outcome) for outcome in outcomes[1:]} == {UnusableEndpoint}
-    assert "status 503: down for a moment It has not answered for 1 s (outage_patience_seconds)" in str(outcomes[1])
-
-
-def test_one_prompt_that_always_fails_is_told_from_an_outage():
-    def answer(body):
-        return (500, {"error": {"message": "crash"}}) if "bad" in prompt_of(body) else (200, chat_reply("Lyon"))
-
-    with scripted(answer) as server:
-        outcomes = ask([], server.base_url, first=["good", "bad", "bad", "good"])
-    assert [getattr(outcome, "reason", "answered") for outcome in outcomes] == ["answered", "no_reply", "no_reply", "answered"]
-
-
-def test_a_server_that_is_out_leaves_the_work_to_the_others():
-    with scripted(Shaky(rows=5, seconds=1000)) as one, scripted(lambda body: (200, chat_reply("Lyon"))) as two:
-        outcomes = ask([f"{n}?" for n in range(80)], [one.base_url, two.base_url], calls_in_flight=4, outage_patience_seconds=1)
-    assert texts(outcomes) == ["Lyon"] * 80
