@@ -1,59 +1,22 @@
+"""RQ-RAG's trajectories as a teacher writes them, kind by kind, and what is discarded."""
+
 import json
 import random
 from pathlib import Path
 
 import pytest
+from helpers.film_questions import AMBIGUOUS, CHOICE, HOPS, OSLO, QUESTION, TURN, changed, told
 
 from distill.recipe import DistillRecipe
 from distill.steps.trajectory_checks import keeps_original
-from refinery.contract.records import Disambiguation, Passage, Question, SubQuestion, Turn
+from refinery.contract.records import Passage, Turn
 from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row, release_row
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
-from refinery.errors import RecipeError
 from refinery.runtime.recipe import load_recipe
 
 PROJECT = Path(__file__).parents[3]
-DUNE = Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed.")
-TORVEL = Passage(id="torvel", title="Maria Torvel", text="Maria Torvel was born in Lyon.")
-OSLO = Passage(id="oslo", title="Oslo", text="Oslo is a city where nobody directed films.")
-CHAIN = [
-    SubQuestion(text="Who directed Dune?", answer="Maria Torvel", supporting=["dune"]),
-    SubQuestion(text="Where was #1 born?", answer="Lyon", supporting=["torvel"]),
-]
-QUESTION = Question(
-    id="q",
-    text="Where was the director of Dune born?",
-    answers=["Lyon", "Lugdunum"],
-    passages=[OSLO, DUNE, TORVEL],
-    supporting=["dune", "torvel"],
-    decomposition=CHAIN,
-)
-CHOICE = Question(
-    id="c", text="Maria Torvel was born in", choices=["Oslo", "Lyon"], answers=["B"], passages=[OSLO, DUNE, TORVEL], dataset="arc"
-)
-TURN = Question(
-    id="t",
-    text="And where was she born?",
-    history=["Who directed Dune?", "Maria Torvel."],
-    answers=["Lyon, I think."],
-    passages=[OSLO, DUNE, TORVEL],
-)
-READINGS = [
-    Disambiguation(text="Who directed the film Dune?", answers=["Maria Torvel", "M. Torvel"]),
-    Disambiguation(text="Who was born in Lyon?"),
-]
-AMBIGUOUS = Question(id="a", text="Who is it?", answers=["It may be either."], disambiguations=READINGS, passages=[OSLO, DUNE, TORVEL])
-HOPS = ["Who directed Dune?", "Where was Maria Torvel born?"]
-
-
-def changed(question=QUESTION, **values):
-    return question.model_copy(update=values)
-
-
-def told(trajectory):
-    return [(step.action, step.text) for step in trajectory.steps]
 
 
 @pytest.fixture
@@ -65,95 +28,6 @@ def replying(scripted_teacher):
         return {"teacher": scripted_teacher(lambda _: left.pop(0) if len(left) > 1 else left[0])} | others
 
     return parts
-
-
-# By annotations
-
-
-@pytest.fixture
-def annotated(label):
-    return lambda question, **options: label(
-        "refinement", question, {"passages_per_query": 1}, by="annotations", **{"kind": "multi_hop"} | options
-    )[0]
-
-
-@pytest.fixture
-def annotated_rejection(rejection):
-    return lambda question, **options: rejection(
-        "refinement", question, {"passages_per_query": 1}, by="annotations", **{"kind": "multi_hop"} | options
-    )
-
-
-def test_a_trajectory_searches_each_sub_question_with_earlier_answers_filled_in(annotated):
-    trajectory = annotated(QUESTION)
-    assert told(trajectory) == [("decompose", HOPS[0]), ("decompose", HOPS[1]), ("answer", "Lyon")]
-    assert [[p.id for p in step.passages] for step in trajectory.steps] == [["dune"], ["torvel"], []]
-    assert trajectory.answer_by == "dataset"
-
-
-def test_a_question_without_a_decomposition_is_searched_as_it_is(annotated):
-    assert told(annotated(changed(decomposition=None, supporting=["dune"]))) == [("rewrite", QUESTION.text), ("answer", "Lyon")]
-
-
-def test_operations_and_steps_that_need_an_unknown_answer_are_not_searched(annotated):
-    steps = [
-        SubQuestion(text=HOPS[0], supporting=["dune"]),
-        SubQuestion(text=HOPS[1], supporting=["torvel"]),
-        SubQuestion(text="Is #1 from there?", supporting=["torvel"]),
-        SubQuestion(text="Is that so?", supporting=[]),
-    ]
-    trajectory = annotated(changed(decomposition=steps, answers=["yes"]))
-    assert [step.text for step in trajectory.steps] == [*HOPS, "yes"]
-
-
-def test_the_datasets_readings_and_answers_make_a_trajectory_without_a_teacher(annotated):
-    readings = [READINGS[0], Disambiguation(text="Who was born in Lyon?", answers=["Torvel"])]
-    assert told(annotated(changed(AMBIGUOUS, disambiguations=readings), kind="ambiguous")) == [
-        ("disambiguate", "Who directed the film Dune?"),
-        ("respond", "Maria Torvel\nM. Torvel"),
-        ("disambiguate", "Who was born in Lyon?"),
-        ("respond", "Torvel"),
-        ("answer", "It may be either."),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("question", "reason"),
-    [
-        (changed(decomposition=CHAIN[:1]), "missed_support: no search found torvel"),
-        (changed(supporting=["dune", "torvel", "q:Lyon:0"]), "missed_support: no search found q:Lyon:0"),
-        (changed(supporting=None), "no_support_annotated: question q names no supporting passages to look for"),
-        (changed(answers=[]), "no_gold_answer: question q has no gold answer to end in"),
-        (
-            changed(decomposition=[CHAIN[0].model_copy(update={"text": f"Who {i}?"}) for i in range(6)]),
-            "too_many_steps: 6 queries, max_steps is 5",
-        ),
-    ],
-)
-def test_annotations_that_lead_nowhere_are_rejected(annotated_rejection, question, reason):
-    assert str(annotated_rejection(question)) == reason
-
-
-def test_a_question_without_passages_is_rejected_and_does_not_end_the_run(annotated_rejection):
-    assert annotated_rejection(changed(passages=None)).reason == "no_passages"
-
-
-def test_readings_without_answers_are_no_annotation(annotated_rejection):
-    assert annotated_rejection(AMBIGUOUS, kind="ambiguous").reason == "no_disambiguations"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"by": "annotations"}, "by: annotations cannot label kind 'stepwise'; set kind to multi_hop or ambiguous"),
-        ({"by": "annotations", "kind": "multi_hop", "retention": 0.5}, "by: annotations keeps every original answer; leave retention out"),
-        ({"kind": "multihop"}, "options.kind: Input should be 'stepwise', 'dialogue'"),
-        ({"retention": 2}, "options.retention: Input should be less than or equal to 1"),
-    ],
-)
-def test_options_that_contradict_are_one_line(options, message):
-    with pytest.raises(RecipeError, match=message):
-        DistillRecipe(task="refinement", options=options, questions=["x"], output_dir="unused").task_options()
 
 
 # By the teacher, kind by kind
@@ -320,7 +194,7 @@ def test_control_tokens_in_replies_and_passages_stay_text_in_the_release_layout(
     assert read.question == question.text
 
 
-# The demo's teacher, and real rows
+# The demo's teacher
 
 
 @pytest.mark.parametrize(
@@ -349,13 +223,3 @@ def test_the_demos_teacher_labels_every_kind(label, scripted_teacher, kind, ques
         if kind == "multiple_choice"
         else all(part in trajectory.answer for part in drawn.answers[0].split(" and "))
     )
-
-
-@pytest.mark.parametrize(("dataset", "labelled"), [("hotpotqa", 61), ("two_wiki", 177), ("musique", 95), ("strategyqa", 90)])
-def test_real_rows_become_trajectories_or_are_counted(label_release, dataset, labelled):
-    questions, rows, reasons = label_release("refinement", dataset, {"passages_per_query": 3}, kind="multi_hop", by="annotations")
-    assert len(rows) == labelled
-    assert len(rows) + len(reasons) == len(questions)
-    for row in rows:
-        read = parse_release_row(ReleaseRow.model_validate(release_row(row, dataset)), where=row.question_id)
-        assert told(read) == [(action, text.strip()) for action, text in told(row)]

@@ -5,33 +5,14 @@ from collections import Counter
 from itertools import groupby
 
 import pytest
+from helpers.film_questions import CHAIN, QUESTION, changed
 
 from distill.recipe import DistillRecipe
 from distill.steps.rank_agreement import RankAgreement
-from refinery.contract.records import Passage, Question, SubQuestion
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
 from refinery.errors import RecipeError
-
-DUNE = Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed.")
-TORVEL = Passage(id="torvel", title="Maria Torvel", text="Maria Torvel was born in Lyon.")
-OSLO = Passage(id="oslo", title="Oslo", text="Oslo is a city where nobody directed films.")
-CHAIN = [
-    SubQuestion(text="Who directed Dune?", answer="Maria Torvel", supporting=["dune"]),
-    SubQuestion(text="Where was #1 born?", answer="Lyon", supporting=["torvel"]),
-]
-QUESTION = Question(
-    id="q",
-    text="Where was the director of Dune born?",
-    passages=[OSLO, DUNE, TORVEL],
-    supporting=["dune", "torvel"],
-    decomposition=CHAIN,
-)
-
-
-def changed(**values):
-    return QUESTION.model_copy(update=values)
 
 
 def numbers_of(title):

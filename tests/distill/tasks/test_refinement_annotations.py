@@ -1,0 +1,105 @@
+"""RQ-RAG's trajectories from a dataset's own annotations, and the options that say so."""
+
+import pytest
+from helpers.film_questions import AMBIGUOUS, CHAIN, HOPS, QUESTION, READINGS, changed, told
+
+from distill.recipe import DistillRecipe
+from refinery.contract.records import Disambiguation, SubQuestion
+from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row, release_row
+from refinery.errors import RecipeError
+
+
+@pytest.fixture
+def annotated(label):
+    return lambda question, **options: label(
+        "refinement", question, {"passages_per_query": 1}, by="annotations", **{"kind": "multi_hop"} | options
+    )[0]
+
+
+@pytest.fixture
+def annotated_rejection(rejection):
+    return lambda question, **options: rejection(
+        "refinement", question, {"passages_per_query": 1}, by="annotations", **{"kind": "multi_hop"} | options
+    )
+
+
+def test_a_trajectory_searches_each_sub_question_with_earlier_answers_filled_in(annotated):
+    trajectory = annotated(QUESTION)
+    assert told(trajectory) == [("decompose", HOPS[0]), ("decompose", HOPS[1]), ("answer", "Lyon")]
+    assert [[p.id for p in step.passages] for step in trajectory.steps] == [["dune"], ["torvel"], []]
+    assert trajectory.answer_by == "dataset"
+
+
+def test_a_question_without_a_decomposition_is_searched_as_it_is(annotated):
+    assert told(annotated(changed(decomposition=None, supporting=["dune"]))) == [("rewrite", QUESTION.text), ("answer", "Lyon")]
+
+
+def test_operations_and_steps_that_need_an_unknown_answer_are_not_searched(annotated):
+    steps = [
+        SubQuestion(text=HOPS[0], supporting=["dune"]),
+        SubQuestion(text=HOPS[1], supporting=["torvel"]),
+        SubQuestion(text="Is #1 from there?", supporting=["torvel"]),
+        SubQuestion(text="Is that so?", supporting=[]),
+    ]
+    trajectory = annotated(changed(decomposition=steps, answers=["yes"]))
+    assert [step.text for step in trajectory.steps] == [*HOPS, "yes"]
+
+
+def test_the_datasets_readings_and_answers_make_a_trajectory_without_a_teacher(annotated):
+    readings = [READINGS[0], Disambiguation(text="Who was born in Lyon?", answers=["Torvel"])]
+    assert told(annotated(changed(AMBIGUOUS, disambiguations=readings), kind="ambiguous")) == [
+        ("disambiguate", "Who directed the film Dune?"),
+        ("respond", "Maria Torvel\nM. Torvel"),
+        ("disambiguate", "Who was born in Lyon?"),
+        ("respond", "Torvel"),
+        ("answer", "It may be either."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        (changed(decomposition=CHAIN[:1]), "missed_support: no search found torvel"),
+        (changed(supporting=["dune", "torvel", "q:Lyon:0"]), "missed_support: no search found q:Lyon:0"),
+        (changed(supporting=None), "no_support_annotated: question q names no supporting passages to look for"),
+        (changed(answers=[]), "no_gold_answer: question q has no gold answer to end in"),
+        (
+            changed(decomposition=[CHAIN[0].model_copy(update={"text": f"Who {i}?"}) for i in range(6)]),
+            "too_many_steps: 6 queries, max_steps is 5",
+        ),
+    ],
+)
+def test_annotations_that_lead_nowhere_are_rejected(annotated_rejection, question, reason):
+    assert str(annotated_rejection(question)) == reason
+
+
+def test_a_question_without_passages_is_rejected_and_does_not_end_the_run(annotated_rejection):
+    assert annotated_rejection(changed(passages=None)).reason == "no_passages"
+
+
+def test_readings_without_answers_are_no_annotation(annotated_rejection):
+    assert annotated_rejection(AMBIGUOUS, kind="ambiguous").reason == "no_disambiguations"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": "annotations"}, "by: annotations cannot label kind 'stepwise'; set kind to multi_hop or ambiguous"),
+        ({"by": "annotations", "kind": "multi_hop", "retention": 0.5}, "by: annotations keeps every original answer; leave retention out"),
+        ({"kind": "multihop"}, "options.kind: Input should be 'stepwise', 'dialogue'"),
+        ({"retention": 2}, "options.retention: Input should be less than or equal to 1"),
+    ],
+)
+def test_options_that_contradict_are_one_line(options, message):
+    with pytest.raises(RecipeError, match=message):
+        DistillRecipe(task="refinement", options=options, questions=["x"], output_dir="unused").task_options()
+
+
+@pytest.mark.parametrize(("dataset", "labelled"), [("hotpotqa", 61), ("two_wiki", 177), ("musique", 95), ("strategyqa", 90)])
+def test_real_rows_become_trajectories_or_are_counted(label_release, dataset, labelled):
+    questions, rows, reasons = label_release("refinement", dataset, {"passages_per_query": 3}, kind="multi_hop", by="annotations")
+    assert len(rows) == labelled
+    assert len(rows) + len(reasons) == len(questions)
+    for row in rows:
+        read = parse_release_row(ReleaseRow.model_validate(release_row(row, dataset)), where=row.question_id)
+        assert told(read) == [(action, text.strip()) for action, text in told(row)]
