@@ -1,51 +1,14 @@
+"""What the engine writes, and the labels and scores that it reads, against plain forward passes."""
+
 import asyncio
-import gc
 import random
 
 import pytest
 import torch
-from helpers.tiny_llama import tiny_llama
+from helpers.engine_prompts import PROMPTS, continuation_logprobs, full_logprobs, generate_all, plain
 
 from refinery.contract.segments import Segment
-from refinery.errors import LLMError
-from refinery.llms.base import Usage
 from refinery.llms.engine.huggingface import HuggingFaceLLM
-from refinery.llms.engine.prefix_tree import NodeState
-
-PROMPTS = [
-    "Question: Who directed Dune?",
-    "Lyon",
-    "Question: In which city was the director of the film Dune born?\nAnswer:",
-    "1984 ",
-]
-
-
-def full_logprobs(model, token_ids: list[int]) -> torch.Tensor:
-    """Log-probabilities (tokens, vocab) of what follows each token, in one plain forward pass."""
-    with torch.inference_mode():
-        return torch.log_softmax(model(input_ids=torch.tensor([token_ids])).logits[0].float(), dim=-1)
-
-
-def continuation_logprobs(model, prefix: list[int], continuation: list[int]) -> list[float]:
-    logprobs = full_logprobs(model, prefix + continuation)[len(prefix) - 1 : -1]
-    return logprobs.gather(-1, torch.tensor(continuation)[:, None])[:, 0].tolist()
-
-
-def generate_all(llm, prompts, *, max_new_tokens=12, **arguments):
-    async def run():
-        contexts = [llm.context(prompt) for prompt in prompts]
-        return await asyncio.gather(*(context.generate(max_new_tokens=max_new_tokens, **arguments) for context in contexts))
-
-    return asyncio.run(run())
-
-
-def plain(text: str) -> list[Segment]:
-    return [Segment(text, "prompt")]
-
-
-@pytest.fixture
-def llm(tiny_model, control_tokenizer):
-    return HuggingFaceLLM(tiny_model, control_tokenizer)
 
 
 def test_logprobs_kept_while_decoding_equal_a_full_forward(llm, tiny_model):
@@ -103,16 +66,6 @@ def test_writing_ends_once_the_reply_holds_a_stop_text(llm):
     assert middle not in llm.tokenizer.decode(ended.token_ids[:-1])
 
 
-def test_a_small_budget_gives_the_same_answers(tiny_model, control_tokenizer, llm):
-    narrow = HuggingFaceLLM(tiny_model, control_tokenizer, kv_tokens=100)
-    wide_answers, narrow_answers = generate_all(llm, PROMPTS), generate_all(narrow, PROMPTS)
-    assert max(llm.counters.batch_sizes) == len(PROMPTS) > max(narrow.counters.batch_sizes)
-    assert narrow.peak_kv_tokens <= 100
-    assert [a.token_ids for a in narrow_answers] == [a.token_ids for a in wide_answers]
-    for one, other in zip(narrow_answers, wide_answers, strict=True):
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
-
-
 def test_greedy_text_does_not_depend_on_what_it_is_batched_with(tiny_model, control_tokenizer):
     """The stated tolerance: equal tokens, and log-probabilities within 1e-4 (float32)."""
     rng = random.Random(0)
@@ -123,117 +76,6 @@ def test_greedy_text_does_not_depend_on_what_it_is_batched_with(tiny_model, cont
         assert [g.token_ids for g in together[:6]] == [g.token_ids for g in alone]
         for one, other in zip(together, alone, strict=False):
             assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("kv_tokens", "message"),
-    [(40, "kv_tokens: 40 cannot hold one sequence of "), (65_536, "tokens and 600 to write exceed the model's 512 positions.")],
-)
-def test_a_sequence_that_cannot_be_held_is_refused_before_anything_runs(tiny_model, control_tokenizer, kv_tokens, message):
-    llm = HuggingFaceLLM(tiny_model, control_tokenizer, kv_tokens=kv_tokens)
-    with pytest.raises(LLMError, match=message):
-        generate_all(llm, PROMPTS[:1], max_new_tokens=600 if kv_tokens > 600 else 30)
-    assert llm.counters.forwards == 0
-
-
-class KvMeter:
-    """Counts, before every tenth forward pass, the tokens of the engine's keys and values that are alive: kept ones and the batch's."""
-
-    def __init__(self, llm, model):
-        self.peak = self.passes = 0
-        self.ledger = llm._kv.tree.ledger
-        model.register_forward_pre_hook(self._measure, with_kwargs=True)
-
-    def _measure(self, module, arguments, keywords):
-        self.passes += 1
-        if self.passes % 10:
-            return
-        kept = [item for item in gc.get_objects() if isinstance(item, NodeState) and item._ledger is self.ledger]
-        buffers = {id(b): b for b in keywords["past_key_values"].layers[0]._buffers}
-        batch = [b.shape[0] * b.shape[2] for b in buffers.values()][:1] or [keywords["input_ids"].numel()]
-        self.peak = max(self.peak, sum(state.layers[0][0].shape[1] for state in kept) + batch[0])
-
-
-def test_a_thousand_decoders_stay_within_the_budget(tiny_model, control_tokenizer):
-    decoders, budget = 1000, 20_000
-    llm = HuggingFaceLLM(tiny_model, control_tokenizer, kv_tokens=budget)
-    meter = KvMeter(llm, tiny_model)
-
-    async def decoder(number):
-        context = llm.context(f"Question {number}: Who directed Dune?")
-        first = await context.generate(max_new_tokens=3)
-        branches = [first.context.extend(plain(text)) for text in (" Lyon", " Oslo")]
-        return await asyncio.gather(*(branch.generate(max_new_tokens=2) for branch in branches))
-
-    async def run():
-        return await asyncio.gather(*map(decoder, range(decoders)))
-
-    assert len(asyncio.run(run())) == decoders
-    assert budget / 2 < meter.peak <= llm.peak_kv_tokens <= budget
-
-
-def test_what_was_evicted_is_computed_again(tiny_model, control_tokenizer, llm):
-    async def ask(engine):
-        contexts = [engine.context(f"Question {number}: Who directed Dune? " * 3) for number in range(6)]
-        first = await asyncio.gather(*(context.generate(max_new_tokens=2) for context in contexts))
-        again = await asyncio.gather(*(g.context.extend(plain(" Lyon")).generate(max_new_tokens=4) for g in first))
-        return [g.token_ids for g in again]
-
-    small = HuggingFaceLLM(tiny_model, control_tokenizer, kv_tokens=130)
-    assert asyncio.run(ask(small)) == asyncio.run(ask(llm))
-    assert small.counters.prefill_tokens > llm.counters.prefill_tokens
-    assert small.peak_kv_tokens <= 130 < llm.peak_kv_tokens
-
-
-def test_fresh_contexts_share_the_beginning_of_their_prompts(llm):
-    opening = "Using the knowledge from the relevant paragraphs, give the answer to the question. Question: Who directed Dune?"
-
-    async def run():
-        return await asyncio.gather(*(llm.context(opening + end).label_probs([" know", " unknow"]) for end in (" one", " two", " three")))
-
-    asyncio.run(run())
-    whole = [llm.context(opening + end).token_ids for end in (" one", " two", " three")]
-    shared = next(i for i, tokens in enumerate(zip(*whole, strict=False)) if len(set(tokens)) > 1)
-    assert llm.counters.prefill_tokens == shared + sum(len(ids) - shared for ids in whole)
-
-
-def test_key_heads_that_query_heads_share_change_nothing(control_tokenizer):
-    model = tiny_llama(control_tokenizer, num_attention_heads=4, num_key_value_heads=1, initializer_range=0.4)
-    llm = HuggingFaceLLM(model, control_tokenizer)
-
-    async def run():
-        parent = llm.context(PROMPTS[2])
-        children = [parent.extend([Segment(token, "control_token")]) for token in ("[A_Response]", "[S_Rewritten_Query]", "[EOS]")]
-        return children, await asyncio.gather(*(child.generate(max_new_tokens=5) for child in children))
-
-    children, generations = asyncio.run(run())
-    assert max(llm.counters.batch_sizes) == 1  # the three stand side by side in one row
-    for child, generation in zip(children, generations, strict=True):
-        assert generation.logprobs == pytest.approx(continuation_logprobs(model, child.token_ids, generation.token_ids), abs=1e-4)
-
-
-def test_siblings_share_their_parents_tokens(llm):
-    async def run():
-        parent = llm.context("Question: Who directed Dune?", usage=usage)
-        children = [parent.extend(plain(text)) for text in (" Maria", " Maria Torvel, who else", " Maria")]
-        await asyncio.gather(*(child.generate(max_new_tokens=1) for child in children))
-        return len(parent.token_ids), [len(child.token_ids) for child in children]
-
-    usage = Usage()
-    parent, children = asyncio.run(run())
-    assert llm.counters.prefill_tokens == parent + (children[0] - parent) + (children[1] - parent)
-    assert usage.prefill_tokens == llm.counters.prefill_tokens
-
-
-def test_what_was_decoded_is_not_computed_again(llm):
-    async def run():
-        generation = await llm.context(PROMPTS[0]).generate(max_new_tokens=6)
-        before = llm.counters.prefill_tokens
-        await generation.context.extend(plain(" Lyon")).generate(max_new_tokens=1)
-        return llm.counters.prefill_tokens - before
-
-    # The last token written was never fed to the model; all before it were.
-    assert asyncio.run(run()) == 1 + len(llm.token_ids(plain(" Lyon")))
 
 
 @pytest.mark.parametrize("labels", [[" know", " unknow"], [" relevant", " irrelevant", " Lyon"]])
@@ -264,56 +106,6 @@ def test_score_equals_a_full_forward(llm, tiny_model):
 def test_control_tokens_inside_a_prompt_stay_plain(llm):
     special = set(llm.tokenizer.all_special_ids) - {llm.tokenizer.bos_token_id}
     assert not special & set(llm.context("[A_Response] </s>").token_ids)
-
-
-@pytest.fixture
-def adapted_model(tiny_model):
-    """The tiny model with two random LoRA adapters, `left` and `right`."""
-    from peft import LoraConfig, get_peft_model
-
-    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
-    model = get_peft_model(tiny_model, config, adapter_name="left")
-    model.add_adapter("right", config)
-    return model.eval()
-
-
-def test_adapters_mixed_in_one_batch_equal_each_alone(adapted_model, control_tokenizer):
-    wanted = [(prompt, adapter) for prompt in PROMPTS for adapter in ("left", None, "right")]
-
-    async def ask(llm, prompt, adapter):
-        generation = await llm.context(prompt).generate(max_new_tokens=8, adapter=adapter)
-        return generation.token_ids, generation.logprobs
-
-    async def together(llm):
-        return await asyncio.gather(*(ask(llm, *pair) for pair in wanted))
-
-    llm = HuggingFaceLLM(adapted_model, control_tokenizer, adapters=["left", "right"])
-    mixed = asyncio.run(together(llm))
-    assert max(llm.counters.batch_sizes) == len(wanted)
-    for (prompt, adapter), (token_ids, logprobs) in zip(wanted, mixed, strict=True):
-        prefix = llm.context(prompt).token_ids
-        if adapter is None:
-            with adapted_model.disable_adapter():
-                alone = continuation_logprobs(adapted_model, prefix, token_ids)
-        else:
-            adapted_model.set_adapter(adapter)
-            alone = continuation_logprobs(adapted_model, prefix, token_ids)
-        assert logprobs == pytest.approx(alone, abs=1e-4)
-    assert len({tuple(token_ids) for token_ids, _ in mixed[:3]}) == 3
-
-
-def test_one_context_is_computed_once_per_adapter(adapted_model, control_tokenizer):
-    llm = HuggingFaceLLM(adapted_model, control_tokenizer, adapters=["left", "right"])
-
-    async def run():
-        context = llm.context(PROMPTS[0])
-        labels = [" know", " unknow"]
-        return await asyncio.gather(*(context.label_probs(labels, adapter=adapter) for adapter in ("left", "right", None, "left")))
-
-    left, right, base, again = asyncio.run(run())
-    assert left == again
-    assert left != right != base
-    assert llm.counters.prefill_tokens == 3 * len(llm.context(PROMPTS[0]).token_ids)
 
 
 def test_a_hundred_concurrent_contexts_finish(tiny_model, control_tokenizer):
