@@ -87,6 +87,16 @@ ROWS: dict[str, list[Any]] = {
     ],
 }
 
+# What every short training run of the tests sets: exact numbers, and few large steps.
+SHORT_RUN: dict[str, Any] = {
+    "dtype": "float32",
+    "gradient_checkpointing": False,
+    "lora_dropout": 0.0,
+    "learning_rate": 1e-2,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 1,
+}
+
 
 def recipe_values(folder: Path, *, task: str, base: Path, **changes: Any) -> dict[str, Any]:
     """The values of a short recipe over the task's rows, which are written to `folder`."""
@@ -96,15 +106,9 @@ def recipe_values(folder: Path, *, task: str, base: Path, **changes: Any) -> dic
         "base": str(base),
         "data": [str(folder / f"{task}.jsonl")],
         "output_dir": str(folder / "run"),
-        "dtype": "float32",
-        "gradient_checkpointing": False,
-        "lora_dropout": 0.0,
-        "learning_rate": 1e-2,
         "lr_scheduler_type": "constant",
         "warmup_steps": 0,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 1,
         "max_length": 128,
         "max_steps": 3,
     }
-    return values | changes
+    return values | SHORT_RUN | changes

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from helpers.family_rows import SHORT_RUN
 from transformers import TrainerCallback
 
 from refinery.contract.control_tokens import RQ_RAG, check_manifest
@@ -54,15 +55,9 @@ def settings(tiny_bases, tmp_path_factory):
             "base": str(tiny_bases[base]),
             "data": [str(folder / f"{task}.jsonl")],
             "output_dir": str(folder / "run"),
-            "dtype": "float32",
-            "gradient_checkpointing": False,
-            "lora_dropout": 0.0,
-            "learning_rate": 1e-2,
-            "per_device_train_batch_size": 4,
-            "gradient_accumulation_steps": 1,
             "max_steps": 4,
         }
-        return fixed | changes
+        return SHORT_RUN | fixed | changes
 
     return values
 
