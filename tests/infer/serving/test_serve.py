@@ -1,29 +1,19 @@
-"""A decoder served over HTTP, asked by the real `openai` client."""
+"""A decoder served over HTTP, asked by the real `openai` client: what it answers."""
 
 import asyncio
 import json
-import os
-import re
-import signal
-import socket
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
-import yaml
-from helpers.chat_client import FILMS, KEY, PASSAGES, ask, slow_decoder, wait_for
+from helpers.chat_client import FILMS, PASSAGES, ask, slow_decoder, wait_for
 
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
-from refinery.cli import main
 from refinery.contract.records import write_records
 from refinery.errors import LLMError, RecordError
-from refinery.llms.fake import FakeLLM
 from refinery.llms.served.endpoint import ServedModelConfig
-from refinery.runtime.serving import Guard
 
 
 def test_an_answer_comes_with_its_trace_and_what_it_cost(pipeline, served):
@@ -115,124 +105,6 @@ def test_a_limit_counts_the_served_models_tokens_and_words_where_there_is_no_tok
     assert ask(client, max_tokens=1).choices[0].message.content == "in"
 
 
-CONVERSATION = [
-    {"role": "system", "content": "Speak like a pirate."},
-    {"role": "user", "content": "Is Amber Road or Cedar Falls by Cleo Marn?"},
-    {"role": "assistant", "content": "Cedar Falls"},
-    {"role": "user", "content": "Who made the other one?"},
-]
-
-
-class ShortLLM(FakeLLM):
-    """Reads no more than 400 words."""
-
-    context_limit = 400
-
-
-def follows_up(rewritten):
-    """A model that rewrites a follow-up as `rewritten`, and answers with the director that it reads of."""
-    return lambda text: rewritten if text.endswith("Standalone question:") else re.search(r"by (\w+ \w+)", text)[1]
-
-
-def test_a_follow_up_is_searched_and_answered_as_what_it_means(pipeline, served):
-    pipeline.llm.script = follows_up("Who made Amber Road?\nLast question: Who made it?")
-    reply = ask(served(pipeline), messages=CONVERSATION)
-    condensed, *asked = pipeline.llm.texts("generate")
-    assert "User: Is Amber Road or Cedar Falls by Cleo Marn?\nAssistant: Cedar Falls\nLast question: Who made the other one?\n" in condensed
-    assert [step["question"] for step in reply.refinery["trace"]] == ["Who made the other one?", *["Who made Amber Road?"] * 2]
-    assert reply.refinery["trace"][0]["text"] == "Who made Amber Road?"
-    assert (reply.refinery["cost"]["calls"], len(asked)) == (2, 1)
-    assert not any("pirate" in call.text for call in pipeline.llm.calls)
-
-
-@pytest.mark.parametrize("messages", [CONVERSATION[-1:], [CONVERSATION[0], CONVERSATION[-1]], [CONVERSATION[2], CONVERSATION[-1]]])
-def test_the_first_question_of_a_conversation_is_asked_as_it_is(pipeline, served, messages):
-    pipeline.llm.script = lambda text: "Cleo Marn"
-    assert [step["name"] for step in ask(served(pipeline), messages=messages).refinery["trace"]] == ["retrieve", "answer_with_passages"]
-
-
-def test_a_follow_up_that_the_model_does_not_rewrite_is_asked_as_it_is(pipeline, served):
-    pipeline.llm.script = follows_up("")
-    trace = ask(served(pipeline), messages=[*CONVERSATION[:3], {"role": "user", "content": "Who made Cedar Falls?"}]).refinery["trace"]
-    assert [step["name"] for step in trace] == ["condense", "fault", "retrieve", "answer_with_passages"]
-    assert trace[-1]["question"] == "Who made Cedar Falls?"
-
-
-def test_a_conversation_longer_than_the_models_context_keeps_its_end(pipeline, served):
-    pipeline.llm = ShortLLM(follows_up("Who made Cedar Falls?"))
-    long = [{"role": role, "content": f"{role} {number} " + "so " * 99} for number in range(40) for role in ("user", "assistant")]
-    last = {"role": "user", "content": "And who made Cedar Falls?"}
-    assert ask(served(pipeline), messages=[*long, last]).choices[0].message.content == "Cleo Marn"
-    condensed = pipeline.llm.texts("generate")[0]
-    assert len(condensed.split()) < 400
-    assert "assistant 39" in condensed
-    assert "assistant 9 " not in condensed
-
-
-@pytest.mark.parametrize(
-    ("values", "error", "message"),
-    [
-        ({"model": "gpt-4"}, openai.NotFoundError, "no model 'gpt-4' here. Use 'rag'"),
-        ({"messages": []}, openai.BadRequestError, "messages"),
-        ({"messages": [{"role": "user", "content": "  "}]}, openai.BadRequestError, "not blank"),
-        ({"messages": [{"role": "assistant", "content": "Hello."}]}, openai.BadRequestError, "must be from the user"),
-        ({"n": 2}, openai.BadRequestError, "n: Input should be 1"),
-        ({"max_tokens": 0}, openai.BadRequestError, "max_tokens"),
-        ({"logprobs": True}, openai.BadRequestError, "logprobs: is not supported, because a decoder answers in plain text"),
-        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "response_format"),
-    ],
-)
-def test_what_cannot_be_answered_is_refused_with_the_key_at_fault(pipeline, served, values, error, message):
-    with pytest.raises(error, match=re.escape(message)) as raised:
-        ask(served(pipeline), **values)
-    assert raised.value.body["type"] == "invalid_request_error"
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "status"),
-    [
-        (b"{", {}, 400),
-        (b"[1]", {}, 400),
-        (b'{"model": "rag", "messages": [{"role": "user", "content": "\\ud800"}]}', {}, 400),
-        (b"\xff\xfe", {}, 400),
-        (b"{}", {"Content-Type": "text/plain"}, 415),
-        (b" " * (1 << 20) + b"{}", {}, 413),
-        (b"{}", {"Host": "evil.example"}, 400),
-    ],
-)
-def test_a_request_that_is_none_is_refused(pipeline, served, body, headers, status):
-    client = served(pipeline, guard=Guard(hosts=("127.0.0.1",)))
-    reply = client._client.post(f"{client.base_url}chat/completions", content=body, headers={"Content-Type": "application/json"} | headers)
-    assert reply.status_code == status
-
-
-def test_a_request_that_never_ends_is_given_up(pipeline, served, monkeypatch):
-    monkeypatch.setattr("refinery.runtime.serving.BODY_SECONDS", 0.1)
-    url = served(pipeline).base_url
-    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-    with socket.create_connection((url.host, url.port), timeout=20) as connection:
-        connection.sendall(head.encode())
-        assert connection.recv(99).startswith(b"HTTP/1.1 408 ")
-
-
-@pytest.mark.parametrize("path", ["models", "chat/completions", "nowhere"])
-def test_every_error_has_openais_form(pipeline, served, path):
-    client = served(pipeline)
-    reply = client._client.put(f"{client.base_url}{path}", content=b"{}")
-    assert reply.status_code in (404, 405)
-    assert set(reply.json()["error"]) == {"message", "type", "param", "code"}
-
-
-@pytest.mark.parametrize("given", ["Bearer sk-wrong", f"Bearer {KEY}x", KEY, "Bearer ключ", None])
-def test_another_key_opens_nothing(pipeline, served, given):
-    client = served(pipeline, guard=Guard(KEY))
-    assert ask(client)
-    headers = {"Authorization": given.encode()} if given else {}
-    for path, method in (("models", "GET"), ("chat/completions", "POST")):
-        reply = client._client.request(method, f"{client.base_url}{path}", headers=headers)
-        assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_api_key")
-
-
 def test_questions_are_answered_together_and_one_too_many_is_sent_away(pipeline, served):
     arrived, release = [], threading.Event()
 
@@ -312,82 +184,6 @@ def test_a_checkpoint_answers_many_at_once_as_it_answers_one(tmp_path, tiny_base
     with ThreadPoolExecutor(4) as pool:
         together = [reply.choices[0].message.content for reply in pool.map(lambda question: ask(client, question), questions)]
     assert together == alone
-
-
-SLOW = """
-import asyncio
-from pathlib import Path
-from infer.decoders.base import Decoder
-from refinery.runtime.recipe import Recipe
-
-async def decode(question, tools, options):
-    Path(__file__).with_name("asked").touch()
-    await asyncio.sleep(1.5)
-    return tools.prediction("late " + question.text)
-
-decoder = Decoder(decode, Recipe)
-"""
-
-
-@pytest.fixture
-def process(tmp_path):
-    """`refinery serve` of a slow decoder as a process, and its address; nothing is loaded, since its endpoint is never asked."""
-    (tmp_path / "slow.py").write_text(SLOW)
-    recipe = {"decoder": "slow:decoder", "name": "slow", "questions": ["q"], "output_dir": str(tmp_path / "run")}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"endpoint": {"base_url": "http://127.0.0.1:9/v1", "model": "m"}}))
-    command = [
-        sys.executable,
-        "-m",
-        "refinery.cli",
-        "serve",
-        str(tmp_path / "recipe.yaml"),
-        "--port",
-        "0",
-        "--api-key-env",
-        "A_KEY",
-    ]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "A_KEY": KEY, "OPENAI_API_KEY": "unused"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as started:
-        line = started.stdout.readline()
-        assert line.startswith("slow at http://127.0.0.1:"), started.stderr.read()
-        yield started, line.split()[-1]
-        started.kill()
-
-
-def test_sigterm_lets_a_question_in_flight_be_answered_and_ends_cleanly(process, tmp_path):
-    started, url = process
-    client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
-    with pytest.raises(openai.AuthenticationError):
-        client.with_options(api_key="another").models.list()
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(ask, client, "Who?", model="slow")
-        wait_for((tmp_path / "asked").exists)
-        started.send_signal(signal.SIGTERM)
-        assert asked.result().choices[0].message.content == "late Who?"
-    output, errors = started.communicate(timeout=30)
-    assert started.returncode == 0
-    assert KEY not in output + errors
-    with pytest.raises(openai.APIConnectionError):
-        client.models.list()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--host", "0.0.0.0"], "others can reach this"),
-        (["--api-key-env", "NOT_SET_ANYWHERE"], "this variable is not set"),
-        (["--api-key-env", "sk-abcdefgh12345678"], "--api-key-env: is not the name of an environment variable"),
-        (["--port", "taken"], "cannot bind to this address"),
-    ],
-)
-def test_what_cannot_be_served_is_one_line(tmp_path, capsys, arguments, message):
-    (tmp_path / "r.yaml").write_text(
-        yaml.safe_dump({"decoder": "direct", "questions": ["q"], "output_dir": "run", "llm": {"base": "none"}})
-    )
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        arguments = [str(taken.getsockname()[1]) if argument == "taken" else argument for argument in arguments]
-        assert main(["serve", str(tmp_path / "r.yaml"), *arguments]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_the_reply_is_json_that_any_client_reads(pipeline, served):
