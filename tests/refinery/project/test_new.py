@@ -16,15 +16,13 @@ QUESTION = '{"id": "q1", "text": "Where is Lyon?", "answers": ["France"]}\n'
 
 
 @pytest.fixture
-def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def at(folder: Path) -> Path:
     """A folder with documents, questions and labels."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "lyon.md").write_text("# Lyon\nLyon is a city in France.")
-    (tmp_path / "q.jsonl").write_text(QUESTION)
-    (tmp_path / "labels" / "refinement").mkdir(parents=True)
-    (tmp_path / "labels" / "refinement" / "train.jsonl").write_text("{}\n")
-    return tmp_path
+    files = {"docs/lyon.md": "# Lyon\nLyon is a city in France.", "q.jsonl": QUESTION, "labels/refinement/train.jsonl": "{}\n"}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
 
 
 def _new(at: Path, **changes: object) -> dict[str, Job]:
@@ -71,19 +69,21 @@ def test_every_recipe_is_valid(at: Path, method: str | None, monkeypatch: pytest
     jobs = _new(at, **({"method": method} if method else {"base": None}))
     monkeypatch.chdir(at / "project")
 
-    for job in jobs.values():
-        if job.stage:
-            _check(job)
+    assert {_mistake_in(job) for job in jobs.values() if job.stage} == {None}
 
 
-def _check(job: Job) -> None:
+def _mistake_in(job: Job) -> str | None:
     from distill.recipe import DistillRecipe
     from infer.recipe import InferRecipe
     from refinery.runtime.recipe import load_recipe
     from train.recipe import TrainRecipe
 
     recipe = job.words[0]
-    load_recipe(recipe, {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}[job.stage]).check(recipe)
+    try:
+        load_recipe(recipe, {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}[job.stage]).check(recipe)
+    except RefineryError as error:
+        return str(error)
+    return None
 
 
 def test_a_servers_only_model_needs_no_name(at: Path) -> None:

@@ -17,14 +17,13 @@ SEARCH = "retriever: {passages: passages.jsonl}\npassages_per_query: 5\n"
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(folder: Path) -> Project:
     """Questions that exist, labels of them that a teacher is to write, and a table."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "q").mkdir()
+    (folder / "q").mkdir()
     for split, count in (("train", 80), ("validation", 20)):
         rows = [json.dumps({"id": f"{split}{number}", "text": "Where is Lyon?", "answers": ["France"]}) for number in range(count)]
-        (tmp_path / "q" / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
-    (tmp_path / "labels.yaml").write_text(RELEVANCE + TEACHER + SEARCH)
+        (folder / "q" / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
+    (folder / "labels.yaml").write_text(RELEVANCE + TEACHER + SEARCH)
     return Project(
         steps={"labels": Step(command=["distill", "labels.yaml"]), "again": Step(command=["split", "labels/train.jsonl", "--output", "x"])}
     )

@@ -37,10 +37,9 @@ def _chain(stage: str = "", version: int = 1) -> dict[str, Job]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Job]], list[str]]:
+def run(folder: Path) -> Callable[[Mapping[str, Job]], list[str]]:
     """Runs jobs in an empty folder that has source.txt, and returns the names of those that ran."""
-    monkeypatch.chdir(tmp_path)
-    Path("source.txt").write_text("one")
+    (folder / "source.txt").write_text("one")
     return lambda jobs: list(run_jobs(jobs, Path(), at_once=2))
 
 

@@ -59,8 +59,14 @@ async def read_all(llm, prompts, adapters) -> list[Read]:
 
 
 @torch.inference_mode()
-def check(model, reads: list[Read]) -> None:
-    """Compare with the model's own forward pass without a cache, one for each whole text; shorter reads are beginnings of these."""
+def beside_plain_passes(model, reads: list[Read]) -> tuple[list[float], list[float]]:
+    """The log-probabilities that were read, and those of the model's own forward pass without a cache.
+
+    Greedy text adds those of its tokens, and those of the likeliest ones. There is one pass for each whole text; shorter reads are
+    beginnings of these.
+    """
+    found: list[float] = []
+    expected: list[float] = []
     plain: dict[tuple[int, ...], torch.Tensor] = {}
     for read in sorted(reads, key=lambda read: -len(read.text)):
         whole = next((ids for ids in plain if ids[: len(read.text)] == read.text), None)
@@ -69,12 +75,15 @@ def check(model, reads: list[Read]) -> None:
             plain[whole] = torch.log_softmax(model(input_ids=torch.tensor([whole]), use_cache=False).logits[0].float(), dim=-1)
         after = plain[whole][len(read.prefix) - 1 :]
         if read.kind == "chosen":
-            assert read.logprobs == pytest.approx(torch.log_softmax(after[0][read.tokens], dim=-1).tolist(), abs=1e-4)
-            continue
-        expected = after[torch.arange(len(read.tokens)), read.tokens]
-        assert read.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+            passed = torch.log_softmax(after[0][read.tokens], dim=-1).tolist()
+        else:
+            passed = after[torch.arange(len(read.tokens)), read.tokens].tolist()
+        found += read.logprobs
+        expected += passed
         if read.kind == "greedy":
-            assert expected.tolist() == pytest.approx(after[: len(read.tokens)].max(-1).values.tolist(), abs=1e-4)
+            found += passed
+            expected += after[: len(read.tokens)].max(-1).values.tolist()
+    return found, expected
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -84,7 +93,8 @@ def test_the_engine_equals_a_plain_forward_pass(family, control_tokenizer):
     reads = asyncio.run(read_all(narrow, PROMPTS, [None]))
     narrow.release()
     assert max(len(read.prefix) for read in reads) > 5 * WINDOW
-    check(model, reads)
+    of_the_engine, plain = beside_plain_passes(model, reads)
+    assert of_the_engine == pytest.approx(plain, abs=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -99,9 +109,11 @@ def test_an_adapters_rows_beside_the_bases_equal_a_plain_forward_pass(family, co
     llm = HuggingFaceLLM(model, control_tokenizer, adapters=["default"], kv_tokens=20_000)
     reads = asyncio.run(read_all(llm, PROMPTS[1:], [None, "default"]))
     llm.release()
-    check(model, [read for read in reads if read.adapter])
+    adapted, plain = beside_plain_passes(model, [read for read in reads if read.adapter])
     with model.disable_adapter():
-        check(model, [read for read in reads if not read.adapter])
+        bare, plain_base = beside_plain_passes(model, [read for read in reads if not read.adapter])
+    assert adapted == pytest.approx(plain, abs=1e-4)
+    assert bare == pytest.approx(plain_base, abs=1e-4)
 
 
 @pytest.mark.parametrize("family", REFUSED)
