@@ -200,3 +200,17 @@ def read_page():
         return held.pop("index"), [detail for pack in held.values() for detail in pack]
 
     return read
+
+
+@pytest.fixture
+def page_by(tmp_path, read_page):
+    """What a stage's `write` puts into the page of runs."""
+
+    def of_stage(write):
+        def write_and_read(*runs, limit=None):
+            write(runs, tmp_path / "page.html", limit=limit)
+            return read_page(tmp_path / "page.html")
+
+        return write_and_read
+
+    return of_stage

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import moved_runs
 
 from distill.__main__ import main as distill
-from refinery.cli import main as refinery
 from refinery.contract.records import write_records
 from refinery.demo.teacher.replies import serve
 from refinery.demo.teacher.server import MODEL
@@ -21,12 +21,7 @@ QUESTIONS = [
     question.model_copy(update={"passages": [p for p in PASSAGES if p.id in (question.supporting or ()) or p.text < "B"]})
     for question in draw_questions(WORLDS["test"], random.Random(0), {"two_hop": 12})
 ]
-COMMANDS = {
-    "view": "view runs/run",
-    "page": "view runs/run --output page.html",
-    "plot": "plot runs/run --output plot.png",
-    "card": "push runs/run --to me/labels --dry-run",
-}
+COMMANDS = moved_runs.COMMANDS | {"card": "push runs/run --to me/labels --dry-run"}
 KINDS = {
     "refinement": {"task": "refinement"},
     "relevance": {"task": "relevance"},
@@ -69,11 +64,7 @@ def read_all(capsys, read_page):
     """What each command prints and draws in the working directory."""
 
     def read() -> dict:
-        shown = {}
-        for name, command in COMMANDS.items():
-            capsys.readouterr()
-            code = refinery(command.split())
-            shown[name] = (code, *capsys.readouterr())
+        shown = moved_runs.shown_by(COMMANDS, capsys)
         return shown | {"page.html": read_page(Path("page.html")), "plot.png": Path("plot.png").read_bytes()}
 
     return read
@@ -84,7 +75,7 @@ def test_every_command_shows_the_same_on_a_copy_whose_inputs_are_gone(made, read
     made(kind)
     shutil.copytree("runs", _folder(tmp_path / "elsewhere") / "runs")
     before = read_all()
-    assert {name: code for name, (code, *_) in before.items() if name in COMMANDS} == dict.fromkeys(COMMANDS, 0), before
+    assert moved_runs.codes(before, COMMANDS) == dict.fromkeys(COMMANDS, 0), before
     assert all(detail["runs"][0]["exchanges"] for detail in before["page.html"][1])
     monkeypatch.chdir(tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "work")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers.moved_runs import codes, shown_by
 
 from infer.__main__ import main as infer
 from infer.evaluation.run_inputs import TOKENS_FILE
@@ -106,11 +107,7 @@ def read_all(server, capsys, read_page):
 
     def read() -> dict:
         Path("table.yaml").write_text(yaml.safe_dump(TABLE))
-        shown = {}
-        for name, command in COMMANDS.items():
-            capsys.readouterr()
-            code = refinery(command.format(url=server.base_url).split())
-            shown[name] = (code, *capsys.readouterr())
+        shown = shown_by({name: command.format(url=server.base_url) for name, command in COMMANDS.items()}, capsys)
         files: dict[str, Any] = {path.name: path.read_bytes() for path in sorted(Path("runs/run").iterdir())}
         files[JUDGEMENTS_FILE] = sorted(files[JUDGEMENTS_FILE].splitlines())  # they come in any order
         return shown | files | {"page.html": read_page(Path("page.html")), "plot.png": Path("plot.png").read_bytes()}
@@ -123,7 +120,7 @@ def test_every_command_prints_the_same_after_the_run_moved_and_its_inputs_are_go
     made(kind)
     shutil.copytree("runs", _folder(tmp_path / "elsewhere") / "runs")
     before = read_all()
-    assert {name: code for name, (code, *_) in before.items() if name in COMMANDS} == dict.fromkeys(COMMANDS, 0), before
+    assert codes(before, COMMANDS) == dict.fromkeys(COMMANDS, 0), before
     monkeypatch.chdir(tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "work")
     assert read_all() == before

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import moved_runs
 
-from refinery.cli import main as refinery
 from refinery.contract.records import KnowledgeLabel, write_records
 from train.__main__ import main as train
 
@@ -22,12 +22,7 @@ RECIPE = {
     "dtype": "float32",
     "gradient_checkpointing": False,
 }
-COMMANDS = {
-    "view": "view runs/run",
-    "page": "view runs/run --output page.html",
-    "plot": "plot runs/run --output plot.png",
-    "card": "push runs/run --to me/judge --dry-run",
-}
+COMMANDS = moved_runs.COMMANDS | {"card": "push runs/run --to me/judge --dry-run"}
 
 
 @pytest.fixture
@@ -35,11 +30,7 @@ def read_all(capsys):
     """What each command prints and draws in the working directory."""
 
     def read() -> dict:
-        shown = {}
-        for name, command in COMMANDS.items():
-            capsys.readouterr()
-            code = refinery(command.split())
-            shown[name] = (code, *capsys.readouterr())
+        shown = moved_runs.shown_by(COMMANDS, capsys)
         return shown | {name: Path(name).read_bytes() for name in ("page.html", "plot.png")}
 
     return read
@@ -56,7 +47,7 @@ def test_every_command_shows_the_same_on_a_copy_whose_inputs_are_gone(tiny_bases
     assert train(["recipe.yaml"]) == 0
     shutil.copytree("runs", tmp_path / "elsewhere" / "runs")
     before = read_all()
-    assert {name: code for name, (code, *_) in before.items() if name in COMMANDS} == dict.fromkeys(COMMANDS, 0), before
+    assert moved_runs.codes(before, COMMANDS) == dict.fromkeys(COMMANDS, 0), before
     assert "the folder `models/base` on the machine where this model was trained" in before["card"][1]
     monkeypatch.chdir(tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "work")

@@ -49,12 +49,8 @@ def distilled(tmp_path):
 
 
 @pytest.fixture
-def page(tmp_path, read_page):
-    def write_and_read(*runs, limit=None):
-        write(runs, tmp_path / "page.html", limit=limit)
-        return read_page(tmp_path / "page.html")
-
-    return write_and_read
+def page(page_by):
+    return page_by(write)
 
 
 def test_prompts_and_replies_stand_beside_the_labels(page, distilled):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from helpers.bad_inputs.world import BadInput, copy_of_base
@@ -20,58 +21,31 @@ def write_adapter(folder: Path) -> None:
     save_file(weights, folder / "adapter" / "adapter_model.safetensors")
 
 
+def damaged_base(name: str, *says: str, files: dict[str, Any] | None = None, **changed: str | None) -> BadInput:
+    """A copy of the base in which these files (`__` is a dot) have another text, or are missing."""
+    return BadInput(name, "infer infer.yaml llm.base=model", says, files or {}, prepare=copy_of_base(**changed))
+
+
+NOT_FETCHED = ("nobody/absent: there is no such folder, and HF_HUB_OFFLINE is set, so it cannot be fetched",)
+NO_HUB_NAME = "there is no such folder, and it is not a hub name (owner/name)"
 MODELS = [
-    BadInput(
-        "no such model folder",
-        "infer infer.yaml llm.base=./absent",
-        ("./absent: there is no such folder, and it is not a hub name (owner/name)",),
+    BadInput("no such model folder", "infer infer.yaml llm.base=./absent", (f"./absent: {NO_HUB_NAME}",)),
+    BadInput("a hub name that cannot be fetched", "infer infer.yaml llm.base=nobody/absent", NOT_FETCHED),
+    BadInput("a base to train that cannot be fetched", "train train.yaml base=nobody/absent", NOT_FETCHED),
+    BadInput("a name that is not a model's", "infer infer.yaml llm.base=a/b/c", (f"a/b/c: {NO_HUB_NAME}",)),
+    damaged_base("a folder without a config", "model: has no config.json", config__json=None),
+    damaged_base("a config that is not JSON", "model: its config.json is not valid JSON", "Copy or download", config__json="{"),
+    damaged_base(
+        "a folder without a tokenizer", "model: has no tokenizer", "tokenizer.json", tokenizer__json=None, tokenizer_config__json=None
     ),
-    BadInput(
-        "a hub name that cannot be fetched",
-        "infer infer.yaml llm.base=nobody/absent",
-        ("nobody/absent: there is no such folder, and HF_HUB_OFFLINE is set, so it cannot be fetched",),
-    ),
-    BadInput(
-        "a base to train that cannot be fetched",
-        "train train.yaml base=nobody/absent",
-        ("nobody/absent: there is no such folder, and HF_HUB_OFFLINE is set, so it cannot be fetched",),
-    ),
-    BadInput(
-        "a name that is not a model's",
-        "infer infer.yaml llm.base=a/b/c",
-        ("a/b/c: there is no such folder, and it is not a hub name (owner/name)",),
-    ),
-    BadInput(
-        "a folder without a config",
-        "infer infer.yaml llm.base=model",
-        ("model: has no config.json",),
-        prepare=copy_of_base(config__json=None),
-    ),
-    BadInput(
-        "a config that is not JSON",
-        "infer infer.yaml llm.base=model",
-        ("model: its config.json is not valid JSON", "Copy or download"),
-        prepare=copy_of_base(config__json="{"),
-    ),
-    BadInput(
-        "a folder without a tokenizer",
-        "infer infer.yaml llm.base=model",
-        ("model: has no tokenizer", "tokenizer.json"),
-        prepare=copy_of_base(tokenizer__json=None, tokenizer_config__json=None),
-    ),
-    BadInput(
+    damaged_base(
         "weights as .bin only",
-        "infer infer.yaml llm.base=model",
-        ("model: has no weights as safetensors", "save_pretrained"),
-        {"model/pytorch_model.bin": b"x"},
-        prepare=copy_of_base(model__safetensors=None),
+        "model: has no weights as safetensors",
+        "save_pretrained",
+        files={"model/pytorch_model.bin": b"x"},
+        model__safetensors=None,
     ),
-    BadInput(
-        "weights that are cut off",
-        "infer infer.yaml llm.base=model",
-        ("model: its weights are damaged", "Copy or download"),
-        prepare=copy_of_base(model__safetensors="x"),
-    ),
+    damaged_base("weights that are cut off", "model: its weights are damaged", "Copy or download", model__safetensors="x"),
     BadInput(
         "an adapter of another base",
         "infer infer.yaml llm.adapters.answer=adapter",

@@ -21,12 +21,8 @@ VIEWS = list(product(STRATEGIES, selectable("paper")))
 
 
 @pytest.fixture
-def page(tmp_path, read_page):
-    def write_and_read(*runs, limit=None):
-        write(runs, tmp_path / "page.html", limit=limit)
-        return read_page(tmp_path / "page.html")
-
-    return write_and_read
+def page(page_by):
+    return page_by(write)
 
 
 def by_id(token_id, role):
