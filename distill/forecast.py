@@ -43,7 +43,7 @@ def _dollars(calls: Range, teacher: EndpointConfig, passages: int) -> Range | No
     if price is None:
         return None
     prompt = _PROMPT[0] + _PASSAGE[0], _PROMPT[1] + passages * _PASSAGE[1]
-    reply = _REPLY[0], min(_REPLY[1], teacher.max_tokens)
+    reply = _REPLY[0], min(_REPLY[1], teacher.max_tokens) + teacher.reasoning_tokens
     low, high = (
         count * (read * price.prompt + written * price.completion) * _PER_MILLION
         for count, read, written in zip(calls, prompt, reply, strict=True)

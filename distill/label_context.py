@@ -99,4 +99,5 @@ class LabelContext:
 
 
 def _sampling(endpoint: EndpointConfig) -> dict[str, Any]:
-    return {"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens}
+    reasoning = {"reasoning_tokens": endpoint.reasoning_tokens} if endpoint.reasoning_tokens else {}
+    return {"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens, **reasoning, **endpoint.optional()}

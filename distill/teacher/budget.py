@@ -202,7 +202,7 @@ class Budget:
 
     def worst(self, request: ChatRequest) -> int:
         """The most that one try can cost, in billionths of a dollar; 0 if the price is unknown."""
-        return 0 if self.price is None else self._nano(request.most_prompt_tokens(), self.config.max_tokens)
+        return 0 if self.price is None else self._nano(request.most_prompt_tokens(), self.config.most_tokens)
 
     def enter(self, key: bytes, reply: Reply) -> None:
         """Record a reply's cost in the same turn in which it is stored, so that both reach the disk or neither does.

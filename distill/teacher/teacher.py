@@ -5,6 +5,7 @@ punctuation is wrong, and otherwise requested once more with the error shown. If
 """
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -81,10 +82,10 @@ class Teacher:
 
     def __init__(self, config: EndpointConfig, store: ReplyStore, transport: Transport, budget: Budget) -> None:
         self.config, self.store, self.transport, self.budget = config, store, transport, budget
-        self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = 0
+        self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = self.num_reasoning_tokens = 0
         self.models: Counter[str] = Counter()
         self.readings: Counter[str] = Counter()  # how replies were read: as requested, repaired, or leniently
-        self._provider = _provider(config)
+        self._provider, self._optional = _provider(config), json.dumps(config.optional(), sort_keys=True)
         self._in_flight: SingleFlight[bytes, Reply] = SingleFlight()
 
     async def ask(self, prompt: str, schema: type[T], asked: RequestLog, *, rollout: int = 0) -> T:
@@ -131,30 +132,41 @@ class Teacher:
     def request(self, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None, rollout: int) -> ChatRequest:
         """A request with its key in the store."""
         # Address, concurrency, tries, timeouts and limits cannot change a complete reply; everything else can.
-        frame = _frame_key(self._provider, self.config.model, self.config.temperature, schema)
-        return ChatRequest(_key(frame, messages, rollout), messages, _json_schema(schema))
+        frame = _frame_key(self._provider, self.config.model, self.config.temperature, self._optional, schema)
+        return ChatRequest(_key(frame, messages, rollout), messages, _json_schema(schema), rollout)
 
     async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: RequestLog, rollout: int) -> Reply:
         """A reply that may contain an answer. Raises RejectedRow for a refusal, or a truncated or empty reply."""
         reply = await self._reply(messages, schema, asked, rollout)
         if reply.finish_reason == "length":
-            raise RejectedRow("truncated", f"the reply was cut at {self.config.max_tokens} tokens; raise teacher.max_tokens")
+            raise self._truncated(reply)
         if reads_as_refusal(reply.text):
             raise RejectedRow("refused", reply.text[:200])
         if not reply.text.strip():
             raise RejectedRow("empty", f"the endpoint sent no text (finish_reason {reply.finish_reason})")
         return reply
 
+    def _truncated(self, reply: Reply) -> RejectedRow:
+        if reply.text.strip():
+            limit = self.config.key_of("max_tokens")
+            return RejectedRow("truncated", f"the reply was cut at {self.config.most_tokens} tokens; raise {limit}")
+        allowance = self.config.key_of("reasoning_tokens")
+        return RejectedRow(
+            "only_reasoning",
+            f"all {self.config.most_tokens} tokens went into reasoning before a reply; set {allowance}, such as 4000, or less reasoning "
+            "(reasoning_effort, enable_thinking)",
+        )
+
     def stored(self, request: ChatRequest, schema: type[BaseModel] | None, rollout: int) -> Reply | None:
         """The reply in the store, unless it was truncated at a lower limit than the current one."""
         value = self.store.get(request.key)
         if value is None and self.store.has_undigested:  # older keys included the server's addresses
-            frame = _frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, schema)
+            frame = _frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, self._optional, schema)
             value = self.store.get_undigested(_key(frame, request.messages, rollout))
         if value is None:
             return None
         reply = Reply(*value)
-        if reply.finish_reason == "length" and reply.max_tokens < self.config.max_tokens:
+        if reply.finish_reason == "length" and reply.max_tokens < self.config.most_tokens:
             return None
         self.hits += 1
         return reply
@@ -180,6 +192,7 @@ class Teacher:
         self.models[reply.model] += 1
         self.num_prompt_tokens += reply.num_prompt_tokens
         self.num_completion_tokens += reply.num_completion_tokens
+        self.num_reasoning_tokens += reply.num_reasoning_tokens
         return reply
 
     def summary(self) -> dict[str, Any]:
@@ -190,6 +203,7 @@ class Teacher:
             "retries": self.transport.retries,
             "num_prompt_tokens": self.num_prompt_tokens,
             "num_completion_tokens": self.num_completion_tokens,
+            "num_reasoning_tokens": self.num_reasoning_tokens,
             "models": dict(self.models),
             "replies_read_as": dict(self.readings),
             **self.budget.summary(),
@@ -225,5 +239,7 @@ def _json_schema(schema: type[BaseModel] | None) -> dict[str, Any] | None:
 
 
 @cache
-def _frame_key(provider: str, model: str, temperature: float, schema: type[BaseModel] | None) -> bytes:
-    return effect_key("reply", provider, model, temperature, _json_schema(schema))
+def _frame_key(provider: str, model: str, temperature: float, optional: str, schema: type[BaseModel] | None) -> bytes:
+    """The key of what all requests for a schema share. Parameters that a recipe does not set are not in it, as in older stores."""
+    parts = ("reply", provider, model, temperature, _json_schema(schema))
+    return effect_key(*parts) if optional == "{}" else effect_key(*parts, optional)

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from helpers.scripted_server import Answer, scripted
+from helpers.wild_endpoints.parameters import PARAMETERS
 from helpers.wild_endpoints.replies import REPLIES
 from helpers.wild_endpoints.servers import SERVERS
 from helpers.wild_endpoints.table import WildEndpoint
 
 from distill.__main__ import main
 
-ROWS = [*REPLIES, *SERVERS]
+ROWS = [*PARAMETERS, *REPLIES, *SERVERS]
 QUESTIONS = 4
 
 

@@ -216,7 +216,8 @@ class GenerationRequest(ChatRequest):
 
     def chat(self, config: EndpointConfig) -> Chat:
         """See `ChatRequest.chat`."""
-        return Chat(self.messages, min(self.max_new_tokens, config.max_tokens), self.temperature or config.temperature, self.stop)
+        most_tokens = min(self.max_new_tokens, config.max_tokens) + config.reasoning_tokens
+        return Chat(self.messages, most_tokens, self.temperature or config.temperature, self.stop, seed=config.seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.parameters import with_extra
 from refinery.llms.served.protocols.base import Chat, protocol_of
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One chat: its messages and the JSON schema of the reply (None for plain text). `key` identifies it in a reply store."""
+    """One chat: its messages and the JSON schema of the reply (None for plain text). `key` identifies it in a reply store.
+
+    `rollout` numbers the samples of one chat.
+    """
 
     key: bytes
     messages: tuple[tuple[str, str], ...]  # (role, content)
     json_schema: dict[str, Any] | None = None
+    rollout: int = 0
 
     def path(self, config: EndpointConfig) -> str:
         """See `EndpointRequest.path`."""
@@ -22,14 +27,16 @@ class ChatRequest:
 
     def chat(self, config: EndpointConfig) -> Chat:
         """The request, with the limits of the endpoint's configuration."""
-        return Chat(self.messages, config.max_tokens, config.temperature, json_schema=self.json_schema)
+        seed = None if config.seed is None else config.seed + self.rollout
+        return Chat(self.messages, config.most_tokens, config.temperature, json_schema=self.json_schema, seed=seed)
 
     def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
         """The request's body in the endpoint's protocol. A schema that the protocol does not send is written into the prompt."""
         protocol, chat = protocol_of(config), self.chat(config)
         if chat.json_schema is not None and not (send_schema and protocol.takes_schemas):
             chat = replace(chat, messages=_with_schema(chat.messages, chat.json_schema), json_schema=None)
-        return protocol.body(chat, config)
+        body = protocol.body(chat, config)
+        return with_extra(body, config.extra_body) if config.extra_body else body
 
     def tiny(self, config: EndpointConfig) -> "ChatRequest":
         """See `EndpointRequest.tiny`."""
@@ -63,7 +70,7 @@ def parse_chat(reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> 
         parsed = protocol_of(config).parse(reply)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RefusedRequest(f"protocol '{config.protocol}' cannot read the reply ({type(error).__name__}: {error})") from None
-    return replace(parsed, max_tokens=config.max_tokens, unseen_tries=unseen_tries)
+    return replace(parsed, max_tokens=config.most_tokens, unseen_tries=unseen_tries)
 
 
 def _with_schema(messages: tuple[tuple[str, str], ...], schema: dict[str, Any]) -> tuple[tuple[str, str], ...]:

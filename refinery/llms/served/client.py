@@ -65,7 +65,7 @@ class EndpointClient:
 
     async def _answered(self, request: EndpointRequest[R]) -> R:
         tries = Tries(self.config.deadline_seconds)
-        reserved = request.likely_prompt_tokens() + self.config.max_tokens if self._tokens.limited else 0.0
+        reserved = request.likely_prompt_tokens() + self.config.most_tokens if self._tokens.limited else 0.0
         await self._requests.take(1)
         await self._tokens.take(reserved)
         while True:

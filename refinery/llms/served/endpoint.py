@@ -1,12 +1,13 @@
 """An endpoint's configuration, the interface of a request to it, and its reply. `protocols/` defines how a chat is sent."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from refinery.contract.chat_template import AUTO
 from refinery.errors import LLMError
+from refinery.llms.served.parameters import ModelParameters
 from refinery.runtime.recipe import Recipe, secret_error
 
 
@@ -17,7 +18,7 @@ class Price(Recipe):
     completion: float = Field(ge=0)
 
 
-class EndpointConfig(Recipe):
+class EndpointConfig(ModelParameters):
     """An endpoint, or several that serve one model. The key is read from the environment and never stored."""
 
     protocol: str = Field(
@@ -34,11 +35,6 @@ class EndpointConfig(Recipe):
         validate_default=True,
     )
     azure_api_version: str | None = Field(default=None, description="for Azure OpenAI, with the resource's address as base_url")
-    temperature: float = Field(default=0.0, description="sampling temperature; RQ-RAG's curation uses 0")
-    max_tokens: int = Field(default=500, description="most tokens of a reply; RQ-RAG's curation uses 500", ge=1)
-    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
-        default="max_tokens", description="newer OpenAI models require the latter"
-    )
     calls_in_flight: int = Field(default=64, description="most concurrent requests; fewer are sent when the endpoint refuses some", ge=1)
     requests_per_minute: float | None = Field(default=None, description="None: limited only by the endpoint's refusals", gt=0)
     tokens_per_minute: float | None = Field(default=None, description="prompt and completion tokens", gt=0)
@@ -107,6 +103,8 @@ class ServedModelConfig(EndpointConfig):
             raise ValueError("greedy replies are all the same; also set a `temperature` above 0")
         if samples > 1 and info.data.get("tokenizer"):
             raise ValueError("with a `tokenizer`, labels are read from log-probabilities; leave out one of the two")
+        if samples > 1 and info.data.get("seed") is not None:
+            raise ValueError("replies with one `seed` are all the same; leave it out")
         return samples
 
     @field_validator("chat_template")
@@ -162,7 +160,8 @@ class Reply:
 
     `finish_reason` is `stop`, `length`, `content_filter` or `refusal`, or else the API's own word. `max_tokens` is the request's limit.
     `unseen_tries` is the number of earlier tries that got no answer but may be charged. `reasoning` is what a reasoning model wrote before
-    `text`, from a separate field or from the reply itself.
+    `text`, from a separate field or from the reply itself; `num_reasoning_tokens` of the completion's tokens are its, if the server counts
+    them.
     """
 
     text: str
@@ -174,6 +173,7 @@ class Reply:
     max_tokens: int = 0
     unseen_tries: int = 0
     reasoning: str = ""
+    num_reasoning_tokens: int = 0
 
     def stored(self) -> list[Any]:
         """The fields in order, for a store: `Reply(*stored)` equals this reply."""

@@ -15,6 +15,7 @@ from refinery.llms.served.endpoint import EndpointConfig, EndpointRequest, Refus
 from refinery.llms.served.outage import Outage
 from refinery.llms.served.protocols.base import protocol_of
 from refinery.llms.served.rate_limits import AdaptiveConcurrencyLimit
+from refinery.llms.served.refused_parameters import RefusedParameters
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Server:
         self._tiny: EndpointRequest[Any] = TINY_CHAT  # to the last used route
         self._asking_tiny, self._refusals = asyncio.Lock(), 0
         self._tiny_refusal: str | None = None
+        self._refused = RefusedParameters(f"endpoint {self.base} (model '{config.model}')")
         self._answered, self._sends_schemas, self._schema_failures = False, protocol_of(config).takes_schemas, 0
 
     def rank(self) -> tuple[bool, float]:
@@ -66,10 +68,13 @@ class Server:
         seconds = min(self.config.timeout_seconds, tries.left)
         # Decided for each request, because another may find out meanwhile that the server does not support schemas.
         with_schema, named = request.json_schema is not None and self._sends_schemas and not tries.without_schema, False
-        response = await self._post(request, seconds, with_schema=with_schema)
-        if with_schema and (named := is_about_schemas(response.status, response.content)):
-            with_schema = False
-            response = await self._post(request, seconds, with_schema=False)
+        while True:
+            body = self._refused.fit(request.body(self.config, send_schema=with_schema))
+            response = await self._post(request, body, seconds)
+            if with_schema and is_about_schemas(response.status, response.content):
+                with_schema, named = False, True
+            elif response.status < 300 or not self._refused.learn(response.status, response.content, body.keys()):
+                break
         try:
             reply = request.parse(read_reply(response), self.config, unseen_tries=tries.unseen)
         except RetryableFault as fault:
@@ -108,11 +113,11 @@ class Server:
             self._sends_schemas = False
             logger.warning("endpoint %s does not support JSON schemas for its replies; they are written into the prompts.", self.base)
 
-    async def _post(self, request: EndpointRequest[Any], seconds: float, *, with_schema: bool) -> Response:
+    async def _post(self, request: EndpointRequest[Any], body: dict[str, Any], seconds: float) -> Response:
         import aiohttp
 
         url, timeout = f"{self.base}{request.path(self.config)}{self._address.query}", aiohttp.ClientTimeout(total=seconds)
-        content = json.dumps(request.body(self.config, send_schema=with_schema)).encode()
+        content = json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **self._address.headers}
         try:
             async with self._session().post(url, data=content, headers=headers, timeout=timeout, allow_redirects=False) as response:
@@ -130,7 +135,8 @@ class Server:
     async def _probe(self) -> Exception | None:
         """The result of a tiny request, which costs a token or two."""
         try:
-            read_reply(await self._post(self._tiny, min(self.config.timeout_seconds, _PROBE_SECONDS), with_schema=False))
+            body = self._refused.fit(self._tiny.body(self.config, send_schema=False))
+            read_reply(await self._post(self._tiny, body, min(self.config.timeout_seconds, _PROBE_SECONDS)))
         except (RetryableFault, LLMError) as error:
             return error
         return None

@@ -91,6 +91,11 @@ def test_each_rollout_is_a_sample_of_its_own(tmp_path):
         ("Where?", Answer, {"temperature": 0.7}),
         ("Where?", Answer, {"base_url": None}),  # OpenAI's model of that name
         ("Where?", Answer, {"azure_api_version": "2024-06-01"}),
+        ("Where?", Answer, {"top_p": 0.9}),
+        ("Where?", Answer, {"seed": 0}),
+        ("Where?", Answer, {"reasoning_effort": "low"}),
+        ("Where?", Answer, {"enable_thinking": False}),
+        ("Where?", Answer, {"extra_body": {"top_k": 20}}),
     ],
 )
 def test_whatever_can_change_a_reply_is_in_its_key(tmp_path, prompt, schema, config):
@@ -107,6 +112,8 @@ def test_whatever_can_change_a_reply_is_in_its_key(tmp_path, prompt, schema, con
         {"max_tries": 2},
         {"timeout_seconds": 5.0},
         {"max_tokens": 500},
+        {"reasoning_tokens": 4000},
+        {"max_tokens_name": "max_completion_tokens"},
         {"base_url": "http://127.0.0.1:2/v1"},
         {"base_url": ["http://another.example/v1", "http://127.0.0.1:1/v1"]},
     ],
@@ -137,6 +144,11 @@ def test_a_reply_that_was_cut_is_asked_for_again_only_under_a_higher_limit(tmp_p
     assert [outcome.reason for outcome in ask(tmp_path, again, "Where?")] == ["truncated"]
     assert again.requests == []
     assert ask(tmp_path, again, "Where?", max_tokens=100) == [Answer(answer="Lyon")]
+
+
+def test_a_reply_that_was_all_reasoning_is_asked_for_again_with_room_for_it(tmp_path):
+    assert [outcome.reason for outcome in ask(tmp_path, Scripted("", finish_reason="length"), "Where?")] == ["only_reasoning"]
+    assert ask(tmp_path, Scripted(GOOD), "Where?", reasoning_tokens=100) == [Answer(answer="Lyon")]
 
 
 def test_a_correction_turn_shows_the_reply_and_what_is_wrong_with_it(tmp_path):

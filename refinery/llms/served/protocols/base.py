@@ -39,6 +39,7 @@ class Chat:
     temperature: float
     stop: tuple[str, ...] = ()
     json_schema: dict[str, Any] | None = None
+    seed: int | None = None
     first_logprobs: bool = False  # whether the first token's alternatives are requested
 
 
@@ -59,8 +60,9 @@ class ChatProtocol:
     to `path`. `parse(json)` is the reply; it raises RefusedRequest when the JSON contains none.
 
     `provider` and its `host` are for prices and for the keys of stored replies. `takes_schemas`: the body has a field for the reply's JSON
-    schema, which is otherwise written into the prompt. `first_logprobs(json)` reads the first token's alternatives. `openai_routes`: its
-    servers may also have OpenAI's other routes, for completions, Batch jobs and Azure.
+    schema, which is otherwise written into the prompt. `sends`: the optional parameters (parameters.py) that the body has.
+    `first_logprobs(json)` reads the first token's alternatives. `openai_routes`: its servers may also have OpenAI's other routes, for
+    completions, Batch jobs and Azure.
     """
 
     path: str
@@ -70,6 +72,7 @@ class ChatProtocol:
     provider: str = ""
     host: str = ""
     takes_schemas: bool = False
+    sends: tuple[str, ...] = ()
     first_logprobs: Callable[[Any], FirstLogprobs | None] | None = None
     openai_routes: bool = False
 
@@ -95,6 +98,13 @@ def check_protocol(config: EndpointConfig) -> None:
         if getattr(config, key, None) and not protocol.openai_routes:
             raise config.fault(
                 key, f"is not supported by protocol '{config.protocol}', which has none of OpenAI's other routes. Leave it out."
+            )
+    for key in config.optional():
+        if getattr(config, "tokenizer", None):
+            raise config.fault(key, "is for chats only, and with a `tokenizer` completions are used. Leave out one of the two.")
+        if key not in (*protocol.sends, "extra_body"):
+            raise config.fault(
+                key, f"is not sent by protocol '{config.protocol}'. Leave it out, or write the API's own key in `extra_body`."
             )
 
 

@@ -1,5 +1,6 @@
 """OpenAI's Chat Completions, for OpenAI, Azure, vLLM, SGLang, llama.cpp and most gateways. Replies are read leniently."""
 
+import json
 import os
 from typing import Any
 
@@ -56,7 +57,15 @@ def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if chat.first_logprobs:
         body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
-    return body
+    return body | _optional(chat, config)
+
+
+def _optional(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
+    values = {"top_p": config.top_p, "seed": chat.seed, "reasoning_effort": config.reasoning_effort}
+    if config.enable_thinking is not None:
+        # Qwen3's template reads the first, that of DeepSeek-V3.1 and Granite the second; a template ignores what it does not read.
+        values["chat_template_kwargs"] = dict.fromkeys(("enable_thinking", "thinking"), config.enable_thinking)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _parse(completion: Any) -> Reply:
@@ -67,20 +76,41 @@ def _parse(completion: Any) -> Reply:
     message = message if isinstance(message, dict) else {"content": message}
     usage = usage if isinstance(usage, dict) else {}
     try:
-        refusal, content = content_text(message.get("refusal")), content_text(message.get("content"))
+        refusal, content = content_text(message.get("refusal")), content_text(message.get("content")) or _arguments(message)
         told = content_text(message.get("reasoning_content") or message.get("reasoning"))
     except ValueError as error:
         raise RefusedRequest(f"the reply has no text: {error}") from None
     thought, content = split_thinking(content)
+    num_prompt_tokens, num_completion_tokens, num_reasoning_tokens = _counts(usage)
     return Reply(
         text=content or refusal,
         finish_reason="refusal" if refusal else whole_text(str(choice.get("finish_reason") or "stop")),
         request_id=whole_text(str(completion.get("id", ""))),
-        num_prompt_tokens=token_count(usage.get("prompt_tokens")),
-        num_completion_tokens=token_count(usage.get("completion_tokens")),
+        num_prompt_tokens=num_prompt_tokens,
+        num_completion_tokens=num_completion_tokens,
         model=whole_text(str(completion.get("model", ""))),
         reasoning=told or thought,
+        num_reasoning_tokens=num_reasoning_tokens,
     )
+
+
+def _arguments(message: dict[str, Any]) -> str:
+    """The arguments of the message's last call of a tool, in which some servers and models put an object that they are asked for."""
+    calls = message.get("tool_calls")
+    called = [call.get("function") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    last = next((one for one in reversed([message.get("function_call"), *called]) if isinstance(one, dict)), {})
+    arguments = last.get("arguments")
+    return whole_text(arguments) if isinstance(arguments, str) else json.dumps(arguments) if isinstance(arguments, dict) else ""
+
+
+def _counts(usage: dict[str, Any]) -> tuple[int, int, int]:
+    """Tokens of the prompt, of all that was written, and of the reasoning in it."""
+    details = usage.get("completion_tokens_details")
+    read, written, total = (token_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    reasoning = token_count(details.get("reasoning_tokens")) if isinstance(details, dict) else 0
+    if (unnamed := total - read - written) > 0:  # Gemini and Grok count reasoning in the total alone
+        written, reasoning = written + unnamed, max(reasoning, unnamed)
+    return read, written, reasoning
 
 
 def _first_logprobs(completion: Any) -> FirstLogprobs | None:
@@ -100,6 +130,7 @@ PROTOCOL = ChatProtocol(
     provider="openai",
     host=_HOST,
     takes_schemas=True,
+    sends=("top_p", "seed", "reasoning_effort", "enable_thinking"),
     first_logprobs=_first_logprobs,
     openai_routes=True,
 )
