@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from refinery.contract.records import Question, Record
 from refinery.errors import PluginError
+from refinery.questions.base import split_of
 from refinery.runtime.forecast import Range, RowsOf
 from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import Recipe
@@ -37,6 +38,10 @@ def _no_answers(options: Any) -> bool:
 
 def _one_call(recipe: Any, options: Any) -> Range:
     return 1, 1
+
+
+def _of_empty_files(recipe: Any) -> list[str]:
+    return [split_of(path) for path in recipe.questions if path.is_file() and not path.stat().st_size]
 
 
 def _write_nothing(recipe: Any, folder: Path) -> None:
@@ -63,10 +68,11 @@ class LabelTask(Generic[OptionsT]):
     `label(row, context)` returns one row's records, using the parts in a LabelContext; it raises RejectedRow for a row that cannot be
     labeled. `needs(options)` names the required recipe keys. A row is a question of the recipe, or an object with an `id` and a `split`
     that `rows(recipe)` yields. Rows that are Records, of the class `row_type`, are kept in the run. `write_inputs(recipe, folder)` adds to
-    the run what its rows refer to. `review()` makes a run's Review. `learned` is the task that a model learns from the records, if no
-    built-in task learns from them. `needs_answers(options)` says that no question without gold answers can be labeled. For the
-    plan of a project, `calls(recipe, options)` is the fewest and most requests to the teacher that a row takes, and
-    `num_rows(recipe, rows_of)` how many rows `rows` will yield.
+    the run what its rows refer to. `splits(recipe)` names splits that get a file even without rows, because another recipe may name it; by
+    default those of empty question files. `review()` makes a run's Review. `learned` is the task that a model learns from the records, if
+    no built-in task learns from them. `needs_answers(options)` says that no question without gold answers can be labeled. For the plan of a
+    project, `calls(recipe, options)` is the fewest and most requests to the teacher that a row takes, and `num_rows(recipe, rows_of)` how
+    many rows `rows` will yield.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
@@ -80,6 +86,7 @@ class LabelTask(Generic[OptionsT]):
     num_rows: Callable[[Any, RowsOf], int | None] | None = None
     needs_answers: Callable[[OptionsT], bool] = _no_answers
     row_type: type[Record] = Question
+    splits: Callable[[Any], Sequence[str]] = _of_empty_files
 
     def __post_init__(self) -> None:
         if not callable(self.label):

@@ -187,6 +187,8 @@ async def _label(
     context = LabelContext(recipe, teachers.get("teacher"), target, retriever, store, recipe.task_options())
     stopped, started, explains = "interrupted", time.perf_counter(), False
     try:
+        for split in task.splits(recipe):
+            writer.open_split(split)
         with _rare_collections():
             await label_all(iter_rows(task, recipe), total, task, context, writer, list(teachers.values()), lasting)
         stopped = ""

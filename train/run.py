@@ -19,7 +19,7 @@ from train.launch.launch import Launch, check_started, launch_from_env, prepare,
 from train.method import Family, method_of
 from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
-from train.rows.data import check_labels, training_records
+from train.rows.data import check_labels, evaluated_recipe, training_records
 from train.support import check_support
 from train.trainers.evaluate import evaluate
 
@@ -51,12 +51,13 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     family = load_family(recipe)
     records = training_records(recipe)
     check_labels(records, recipe)
+    asked, recipe = recipe, evaluated_recipe(recipe)
     model, tokenizer = family.build_model(recipe)
     rows, overlong = family.encode_rows(records, recipe, tokenizer)
     output = RunDir(recipe.output_dir)
     if main_process:
         known = fingerprints(recipe, launch.processes)  # again: a base from a hub is here by now
-        output = open_run(recipe, recipe.output_dir, stage="train", resume=resume, fingerprints=known)
+        output = open_run(asked, recipe.output_dir, stage="train", resume=resume, fingerprints=known)
         if recipe.hub:  # a refusal should not wait for the first checkpoint
             open_repository(recipe.hub.to, kind="model", private=recipe.hub.private)
         write_provenance(recipe, rows, tokenizer)

@@ -77,12 +77,18 @@ class LabelWriter:
         """The number of questions that got no label."""
         return sum(self.rejected.values())
 
+    def open_split(self, split: str) -> None:
+        """Make the split's file, which remains empty if no row of it is labeled, because a training recipe may name it."""
+        self.rows_of_split.setdefault(split, 0)
+        self._file(f"{split}.jsonl")
+
     def write(self, question: Any, outcome: Outcome) -> None:
         """Write one question, and its rows or the reason that it has none."""
         if not isinstance(outcome, RejectedRow):  # a run that has no label yet does not refuse a corrected start
             self.output.begin()
         self.questions += 1
         self._keep_input(question)
+        self.open_split(question.split or "train")
         if isinstance(outcome, RejectedRow):
             self.rejected[outcome.reason] += 1
             if len(self.first_rejected) < _FIRST_REJECTED:
@@ -141,6 +147,9 @@ class LabelWriter:
 
     def warnings(self) -> Iterator[str]:
         """Warnings about problems that are likely to make the labels useless."""
+        for split, rows in self.rows_of_split.items():
+            if not rows:
+                yield f"{self.output / split}.jsonl: is empty: no row of this split was labeled. failures.jsonl has the reasons."
         for name, counts in self._labels_of_file.items():
             if len(counts) == 1 and counts.total() > 1:
                 classes = get_args(self._record_types[name].model_fields["label"].annotation)
@@ -164,7 +173,7 @@ class LabelWriter:
             "questions_without_rows": self.questions - self.labeled - self.num_rejected,
             "rejected_by_reason": dict(self.rejected),
             "rows": self.rows,
-            "rows_by_split": dict(self.rows_of_split),
+            "rows_by_split": dict(+self.rows_of_split),  # without empty ones
             "labels": dict(self.labels),
             "prompts": rendered_prompts(),
             **({"relevance_by_rank": by_rank} if (by_rank := self.agreement.report()) else {}),

@@ -156,6 +156,12 @@ def _passages(recipe: DistillRecipe, options: Options) -> Sequence[Passage]:
     return read_passages(recipe.retriever.passages)
 
 
+def splits(recipe: DistillRecipe) -> list[str]:
+    """The splits that the recipe asks for, which few documents may leave without a question."""
+    options: Options = recipe.task_options()
+    return [split for split in HELD_OUT if getattr(options.split, split)]
+
+
 async def label(row: Row, context: LabelContext) -> list[Question]:
     """The row's question. Raises RejectedRow, with the reason, if it is not kept."""
     assert context.teacher is not None
@@ -262,4 +268,4 @@ def num_rows(recipe: DistillRecipe, rows_of: RowsOf) -> int | None:
     return None if passages is None else passages * per_passage
 
 
-LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs, Repeats, calls=calls, num_rows=num_rows, row_type=Row)
+LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs, Repeats, calls=calls, num_rows=num_rows, row_type=Row, splits=splits)

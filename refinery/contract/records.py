@@ -231,8 +231,15 @@ def read_records(path: str | Path, record: type[R]) -> list[R]:
     """Read a JSON Lines file of one record type. Raises RecordError naming the file, the line and what is wrong."""
     rows = list(iter_records(path, record))
     if not rows:
-        raise RecordError(f"{path}: has no rows. It should hold one {record.__name__} per line.")
+        raise no_rows(path, record)
     return rows
+
+
+def no_rows(path: str | Path, record: type[Record]) -> RecordError:
+    """The error for a file without rows, as a labeling run leaves one if it rejects all rows of a split."""
+    if (Path(path).parent / "failures.jsonl").exists():
+        return RecordError(f"{path}: has no rows. failures.jsonl beside it has the reasons why none was kept.")
+    return RecordError(f"{path}: has no rows. It should hold one {record.__name__} per line.")
 
 
 def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:

@@ -86,6 +86,7 @@ def _values(new: NewProject) -> dict[str, Any]:
         "label_steps": () if new.labels else trained,
         "labels": _from(new.folder, new.labels) if new.labels else "runs/labels",
         "models": trained,
+        "validated": [task for task in trained if not new.labels or (new.labels / task / "validation.jsonl").is_file()],
         "systems": ("direct", "rag", method),
     }
 

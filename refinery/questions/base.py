@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from refinery.contract.records import Question, read_text
+from refinery.contract.records import Question, no_rows, read_text
 from refinery.errors import RecordError
 from refinery.runtime import plugins
 from refinery.runtime.plugins import PluginKind
@@ -92,7 +92,7 @@ def read_named_questions(named: Sequence[str]) -> list[Question]:
 def check_ids(paths: Sequence[Path], count: int, repeated: str | None) -> None:
     """Raise RecordError for a set of questions that is empty or uses an id twice."""
     if not count:
-        raise RecordError(f"{paths[0]}: has no rows. It should hold one Question per line.")
+        raise no_rows(paths[0], Question)
     if repeated is not None:
         raise RecordError(f"{paths[0]}: question id '{repeated}' is used twice. Ids must be unique.")
 

@@ -58,6 +58,21 @@ def test_other_names_stay_as_they_are(recipe, tmp_path, split):
     assert [row.question_id for row in read_records(tmp_path / "a" / "b" / "run" / f"{split}.jsonl", Decomposition)] == ["q"]
 
 
+def test_a_split_without_labels_has_an_empty_file(recipe, tmp_path, caplog):
+    values = recipe("validation")
+    divided, whole = (tmp_path / f"{name}.jsonl" for name in ("questions", "validation"))
+    (tmp_path / "test.jsonl").touch()
+    whole.write_text(json.dumps({"id": "whole", "text": "Who directed Dune?", "split": "validation"}) + "\n")
+    divided.write_text(divided.read_text().replace("validation", "train"))
+    names = [str(divided), str(whole), str(tmp_path / "test.jsonl")]
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values | {"questions": names, "max_failure_share": 1}))
+    assert main([str(tmp_path / "recipe.yaml")]) == 0
+    output = tmp_path / "a" / "b" / "run"
+    assert [(output / f"{split}.jsonl").stat().st_size > 0 for split in ("train", "validation", "test")] == [True, False, False]
+    warned = [said.partition(": ")[0] for record in caplog.records if "no row of this split" in (said := record.getMessage())]
+    assert warned == [str(output / f"{split}.jsonl") for split in ("test", "validation")]
+
+
 def test_a_shards_counts_cannot_lead_the_merged_files_elsewhere(recipe, tmp_path):
     shard = tmp_path / "a" / "shard"
     run(DistillRecipe.model_validate(recipe("train", output_dir=str(shard), shard="0/1")), resume=False)

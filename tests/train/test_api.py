@@ -51,6 +51,25 @@ def test_what_was_trained_is_a_role_of_a_loaded_pipeline(recipe, tiny_bases, tmp
         assert pipeline.recipe.llm.adapters == {"self_knowledge": str(trained.path)}
 
 
+def test_an_empty_validation_file_is_named_in_a_warning_and_nothing_is_evaluated(recipe, tmp_path, caplog):
+    (empty := tmp_path / "validation.jsonl").touch()
+    trained = refinery.train(recipe, validation=[empty], eval_steps=1, metric_for_best_model="accuracy")
+    assert "accuracy" not in trained.metrics
+    (said,) = [record.getMessage() for record in caplog.records if "has no rows" in record.getMessage()]
+    assert said.startswith(f"{empty}: has no rows, so the model is not evaluated, and metric_for_best_model cannot choose")
+
+
+def test_of_several_validation_files_those_with_rows_are_evaluated(recipe, tmp_path):
+    (empty := tmp_path / "validation.jsonl").touch()
+    assert refinery.train(recipe, validation=[empty, *recipe["validation"]]).metrics["validation_rows"] == len(LABELS)
+
+
+def test_a_missing_validation_file_is_named_before_training(recipe, tmp_path):
+    with pytest.raises(RefineryError, match="absent.jsonl: cannot be read"):
+        refinery.train(recipe, validation=["absent.jsonl"])
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

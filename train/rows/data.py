@@ -1,5 +1,6 @@
 """Records to training rows of ids and labels. Torch is not imported here, so that rows can be inspected without loading a model."""
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from refinery.contract.chat_template import reply_end, reply_text, user_turn
 from refinery.contract.formats import train_evidence, trajectory_segments
+from refinery.contract.records import read_text
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, encode
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
@@ -16,6 +18,8 @@ from refinery.prompts.render import render_prompt
 from refinery.tasks.base import Judge, PromptedTask
 from train.recipe import TrainRecipe
 from train.rows.length_filter import fit_rows
+
+_log = logging.getLogger(__name__)
 
 
 def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[Any]:
@@ -47,6 +51,32 @@ def labels_of(recipe: TrainRecipe) -> tuple[str, ...]:
     """The classes of a classifier's head; none in the other families, which write their labels."""
     task = recipe.learned
     return tuple(label.strip() for label in task.labels) if recipe.family == "classifier" and isinstance(task, Judge) else ()
+
+
+def evaluated_recipe(recipe: TrainRecipe) -> TrainRecipe:
+    """The recipe without validation files that are empty, as distill writes one if it rejects all rows of a split; a warning names them.
+
+    If no other is left, nothing is evaluated. Raises RecordError for a file that is missing or has a wrong row, before anything is trained.
+    """
+    empty = [path for path in recipe.validation if not read_text(path).strip()]
+    filled = [path for path in recipe.validation if path not in empty]
+    read_rows(filled, recipe)
+    if not empty:
+        return recipe
+    _warn_of_empty(empty, recipe, is_evaluated=bool(filled))
+    unevaluated = {} if filled else {"eval_steps": None, "metric_for_best_model": None}
+    return recipe.model_copy(update={"validation": filled, **unevaluated})
+
+
+def _warn_of_empty(empty: Sequence[Path], recipe: TrainRecipe, *, is_evaluated: bool) -> None:
+    why = f"{', '.join(map(str, empty))}: has no rows"
+    if is_evaluated:
+        _log.warning("%s. Only the other validation files are evaluated.", why)
+    elif recipe.metric_for_best_model:
+        message = "%s, so the model is not evaluated, and metric_for_best_model cannot choose a checkpoint: the last one is kept."
+        _log.warning(message, why)
+    else:
+        _log.warning("%s, so the model is not evaluated.", why)
 
 
 def held_out_records(recipe: TrainRecipe) -> list[Any]:

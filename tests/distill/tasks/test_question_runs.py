@@ -176,6 +176,7 @@ def test_too_few_documents_to_hold_one_out_are_named_in_a_warning(ask, caplog):
         for split in ("test", "validation")
     ]
     assert metrics(folder)["rows_by_split"] == {"train": 3}
+    assert {name: files(folder)[name] for name in ("test.jsonl", "validation.jsonl")} == {"test.jsonl": "", "validation.jsonl": ""}
 
 
 def test_a_split_of_everything_is_refused_in_one_line(tmp_path, values, capsys):
