@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distill.steps.similar_texts import SimilarTexts
 from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
 from refinery.contract.records import JudgeLabel, Preference, Question, Record, Trajectory
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions
+from refinery.similar_texts import SimilarTexts
 from refinery.tasks.base import PromptedTask, Task, task_of
 from refinery.text import normalize_answer
 

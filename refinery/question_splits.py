@@ -1,17 +1,27 @@
 """Give questions splits: a share for validation and one for testing, chosen by a hash of each id, so that more questions move no other."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from refinery.contract.records import Question
 from refinery.errors import RecordError
+from refinery.repeated_questions import AskedQuestions
 from refinery.runtime.fingerprint import id_number
-from refinery.text import normalize_answer
 
 HELD_OUT = ("test", "validation")
 
 
-def split_questions(questions: Iterable[Question], shares: Mapping[str, float]) -> tuple[dict[str, list[Question]], int]:
-    """The questions by split, and how many were left out because an earlier one, or one that is held out, has the same text.
+@dataclass(frozen=True, slots=True)
+class SplitQuestions:
+    """The questions by split, and those that were left out, each with the one that asks the same in the same or nearly the same words."""
+
+    by_split: dict[str, list[Question]] = field(default_factory=lambda: {"train": [], "validation": [], "test": []})
+    same: list[tuple[Question, Question]] = field(default_factory=list[tuple[Question, Question]])
+    nearly_the_same: list[tuple[Question, Question]] = field(default_factory=list[tuple[Question, Question]])
+
+
+def split_questions(questions: Iterable[Question], shares: Mapping[str, float]) -> SplitQuestions:
+    """Split the questions. One is left out if an earlier one, or one that is held out, asks the same, as AskedQuestions tells.
 
     Splits of their own are kept if there is any but `train`. Otherwise `shares` of them are held out, at least one question each.
     Raises RecordError for too few questions.
@@ -21,14 +31,16 @@ def split_questions(questions: Iterable[Question], shares: Mapping[str, float]) 
     if set(splits.values()) <= {"train"}:
         splits = _by_share([question.id for question in given], shares)
     ordered = sorted(given, key=lambda question: splits[question.id] not in HELD_OUT)  # stable: what is held out first
-    kept: dict[str, list[Question]] = {}
-    seen: set[str] = set()
+    found, asked = SplitQuestions(), AskedQuestions[Question]()
     for question in ordered:
-        text = normalize_answer(question.text)
-        if text not in seen:
-            kept.setdefault(splits[question.id], []).append(question.model_copy(update={"split": splits[question.id]}))
-        seen.add(text)
-    return kept, len(given) - len(seen)
+        if earlier := asked.same(question.text):
+            found.same.append((question, earlier))
+        elif earlier := asked.nearly_the_same(question.text):
+            found.nearly_the_same.append((question, earlier))
+        else:
+            asked.add(question.text, question)
+            found.by_split.setdefault(splits[question.id], []).append(question.model_copy(update={"split": splits[question.id]}))
+    return found
 
 
 def _by_share(ids: Sequence[str], shares: Mapping[str, float]) -> dict[str, str]:

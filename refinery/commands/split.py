@@ -21,11 +21,20 @@ def run(arguments: argparse.Namespace) -> None:
     from refinery.contract.records import write_records
     from refinery.question_splits import split_questions
     from refinery.questions.base import read_questions
+    from refinery.text import printable
 
     questions = read_questions([arguments.questions], reader=arguments.reader)
-    by_split, repeated = split_questions(questions, {"test": arguments.test, "validation": arguments.validation})
+    found = split_questions(questions, {"test": arguments.test, "validation": arguments.validation})
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for split, kept in by_split.items():
+    for split, kept in found.by_split.items():
         write_records(arguments.output / f"{split}.jsonl", kept)
-    counts = ", ".join(f"{split} {len(kept)}" for split, kept in by_split.items())
-    print(f"{arguments.output}: {counts}; {repeated} left out, because another question has the same text.")
+    counts = ", ".join(f"{split} {len(kept)}" for split, kept in found.by_split.items())
+    print(printable(f"{arguments.output}: {counts}"))
+    for repeated, how in ((found.same, "the same"), (found.nearly_the_same, "nearly the same")):
+        if repeated:
+            one, other = repeated[0]
+            print(
+                printable(
+                    f"left out: {len(repeated)} with {how} text as another, such as {one.id} ({one.text}) and {other.id} ({other.text})"
+                )
+            )

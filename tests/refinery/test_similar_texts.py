@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distill.steps.similar_texts import SimilarTexts
+from refinery.similar_texts import SimilarTexts
 
 WORDS = st.frozensets(st.sampled_from("a bb ccc dddd eeeee ffffff ggggggg hhhhhhhh".split()), min_size=1)
 

@@ -1,0 +1,60 @@
+"""Find out whether a question was asked before, in the same words or nearly so."""
+
+import re
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from refinery.similar_texts import SimilarTexts
+from refinery.text import normalize_answer
+
+T = TypeVar("T")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked(Generic[T]):
+    number: int
+    item: T
+    names: frozenset[str]
+
+
+class AskedQuestions(Generic[T]):
+    """Questions, each with an item of the caller's.
+
+    Texts that are equal after normalization are the same question. Texts are nearly the same if the Jaccard similarity of their words is at
+    least 0.8, and they have the same names and numbers: "When was A born?" and "When was B born?" are two questions.
+    """
+
+    def __init__(self) -> None:
+        self._by_text: dict[str, T] = {}
+        self._similar: SimilarTexts[_Asked[T]] = SimilarTexts()
+
+    def add(self, text: str, item: T) -> None:
+        """Remember a question."""
+        normalized = normalize_answer(text)
+        asked = _Asked(len(self._by_text), item, _names(text))
+        self._by_text[normalized] = item
+        self._similar.add(frozenset(normalized.split()), asked)
+
+    def same(self, text: str) -> T | None:
+        """The item of the question with the same text, if there is one."""
+        return self._by_text.get(normalize_answer(text))
+
+    def nearly_the_same(self, text: str) -> T | None:
+        """The item of the first question that is nearly the same."""
+        names, words = _names(text), frozenset(normalize_answer(text).split())
+        similar = [asked for asked in self._similar.similar(words) if asked.names == names]
+        first = min(similar, key=lambda asked: asked.number, default=None)
+        return first and first.item
+
+
+def _names(text: str) -> frozenset[str]:
+    """The words that name something: those with a capital letter, except for the first word, and those with a digit.
+
+    Where nothing has a capital letter, as in Natural Questions, any word may be a name.
+    """
+    words = _WORD.findall(text)
+    if not any(word[0].isupper() for word in words):
+        return frozenset(words)
+    capitals = {word for word in words[1:] if word[0].isupper()}
+    return frozenset(word.lower() for word in capitals | {word for word in words if not word.isalpha()})
