@@ -24,9 +24,9 @@ from refinery.runtime.together import together
 def load(source: str | Path | Mapping[str, Any], **changes: Any) -> "LoadedPipeline":
     """Load a decoder with its models and its retriever, ready to answer.
 
-    `source` is the folder of an infer run, the path of a recipe (yours or one that ships with the package), a recipe as a dict, the
-    folder of a train run or of any model, or a model's name on a hub (`owner/name`, or `owner/name@revision`). `changes` override the
-    recipe's keys; write a nested key with a dot:
+    `source` is the folder of a project that has been run, or of an infer run, the path of a recipe (yours or one that ships with the
+    package), a recipe as a dict, the folder of a train run or of any model, or a model's name on a hub (`owner/name`, or
+    `owner/name@revision`). `changes` override the recipe's keys; write a nested key with a dot:
 
         refinery.load("recipes/demo/infer/rag.yaml", max_new_tokens=24, **{"llm.device": "cuda"})
 

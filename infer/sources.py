@@ -8,6 +8,7 @@ from typing import Any
 from infer.recipe import PipelineRecipe, pipeline_recipe
 from refinery.errors import CheckpointError, RunDirError
 from refinery.llms.weights.hub_files import small_files
+from refinery.runtime.project_values import PROJECT_FILE, values_from_anywhere
 from refinery.runtime.recipe import changed_values, read_values
 from refinery.runtime.run_dir import read_run
 from refinery.runtime.shipped import found
@@ -21,11 +22,19 @@ def recipe_of(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any]
     """The recipe of the pipeline that `refinery.load(source, **changes)` loads. Raises RefineryError with one line per fault."""
     if isinstance(source, Mapping):
         values, where = source, "recipe"
+    elif (of_project := _of_project(source)) is not None:
+        values, where = of_project, str(source)
     elif Path(source).suffix in (".yaml", ".yml"):
         values, where = read_values(source), str(source)
     else:
         values, where = _run_or_checkpoint(str(found(source)), changes), str(source)
     return pipeline_recipe(changed_values(values, changes, where=where), where=where)
+
+
+def _of_project(source: str | Path) -> Mapping[str, Any] | None:
+    """The values of the recipe that a project serves, or of another of its recipes; None for anything else."""
+    is_recipe = Path(source).suffix in (".yaml", ".yml")
+    return values_from_anywhere(source) if is_recipe or (Path(source) / PROJECT_FILE).is_file() else None
 
 
 def _run_or_checkpoint(source: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,6 +14,8 @@ from refinery.runtime.yaml_file import read_yaml
 
 PROJECT_FILE = "refinery.yaml"
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
+_NAMES = frozenset({"decoder", "name", "task"})  # keys of a recipe whose values are no paths
+_LONGEST_PATH = 4096
 _log = logging.getLogger(__name__)
 
 
@@ -36,6 +38,40 @@ def enter_project(recipe: str) -> str:
         _log.info("%s belongs to the project in %s: working there", recipe, folder)
         os.chdir(folder)
     return inside
+
+
+def values_from_anywhere(recipe: str | Path) -> dict[str, Any] | None:
+    """The values of a recipe of a project, or of the one that a project's folder serves, with its paths as seen from any working directory.
+
+    None for a recipe that belongs to no project. Raises the same errors as `enter_project` and `with_project_values`.
+    """
+    named = Path(recipe).absolute()
+    folder = project_of(named / PROJECT_FILE)
+    if folder is None:
+        return None
+    path = folder / _served(folder, str(recipe)) if named == folder else named
+    shared = cast("dict[str, Any]", read_yaml(folder / PROJECT_FILE).get("values") or {})
+    return {key: _located(filled(value, shared, where=f"{path}: {key}"), folder, key) for key, value in read_yaml(path).items()}
+
+
+def _located(value: Any, folder: Path, key: str) -> Any:
+    """`value` with each path in it that lies in the project's folder made absolute, so that it is found from any working directory."""
+    if isinstance(value, dict):
+        return {name: _located(inner, folder, _key_of(name, value)) for name, inner in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_located(inner, folder, key) for inner in cast("list[Any]", value)]
+    return str(folder / value) if isinstance(value, str) and key not in _NAMES and _lies_in(folder, value) else value
+
+
+def _key_of(name: str, part: dict[str, Any]) -> str:
+    """The key, or for an endpoint's model, which is named as its server names it, that of a name."""
+    return "name" if name == "model" and "base_url" in part else name
+
+
+def _lies_in(folder: Path, text: str) -> bool:
+    """Whether the text is a relative path, of which at least the first folder exists."""
+    parts = Path(text).parts if text and len(text) < _LONGEST_PATH and "\0" not in text else ()
+    return bool(parts) and not Path(text).is_absolute() and (folder / parts[0]).exists()
 
 
 def _served(folder: Path, named: str) -> str:
