@@ -32,11 +32,11 @@ class DistillStage(Stage):
 
         return panels(runs)
 
-    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
+    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int, project: str = "") -> int:
         """Write a page that shows labels with the prompts and replies they were made from."""
         from distill.viewing.page import write
 
-        return write(runs, output, limit=limit)
+        return write(runs, output, limit=limit, project=project)
 
     def digest(self, run: Path) -> list[tuple[str, str]]:
         """What matters about the run in its project."""

@@ -39,11 +39,11 @@ class InferStage(Stage):
 
         return panels(runs)
 
-    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
+    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int, project: str = "") -> int:
         """Write a page that shows each question with the traces of all runs side by side."""
         from infer.viewing.page import write
 
-        return write(runs, output, limit=limit)
+        return write(runs, output, limit=limit, project=project)
 
     def digest(self, run: Path) -> list[tuple[str, str]]:
         """What matters about the run in its project."""

@@ -40,11 +40,11 @@ class TrainStage(Stage):
 
         return panels(runs)
 
-    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
+    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int, project: str = "") -> int:
         """Write a page with curves, settings, training rows and held-out answers."""
         from train.viewing.page import write
 
-        return write(runs, output, limit=limit)
+        return write(runs, output, limit=limit, project=project)
 
     def digest(self, run: Path) -> list[tuple[str, str]]:
         """What matters about the run in its project."""

@@ -21,6 +21,7 @@ from refinery.contract.records import iter_records
 from refinery.contract.split_name import INPUTS_FILE
 from refinery.errors import RefineryError, RunDirError
 from refinery.reporting.pages.content import Cell, Detail, Passages, PromptCompletion, Row, RunDetail
+from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
@@ -32,7 +33,7 @@ _WORDS = {"right": "labeled", "wrong": "rejected", "view": "view"}
 _NOT_ROWS = ("failures.jsonl", "passages.jsonl", INPUTS_FILE)
 
 
-def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
+def write(paths: Sequence[Path], output: Path, *, limit: int | None, project: str = "") -> int:
     """Write the page of the runs in `paths` for at most `limit` questions. Returns the number of questions.
 
     Raises RunDirError for a run that has not written any rows yet, or whose store is in use by another process.
@@ -45,13 +46,14 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
             note += f" This page shows the first {limit:,} of {len(ids):,} questions."
         return write_page(
             output,
-            title=" and ".join(str(path) for path in paths),
+            title=title_of(paths),
             runs=[{"name": run.name, "views": ["labels"], "own": 0} for run in runs],
             rows=(_row(question_id, runs) for question_id in ids[:limit]),
             total=len(ids[:limit]),
             words=_WORDS,
             note=note,
             about={"cards": [run_card(path) for path in paths]},
+            project=project,
         )
     finally:
         for run in runs:

@@ -16,6 +16,7 @@ from refinery.contract.records import Question, parse_record
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.metrics.registry import metrics_of, score_all
 from refinery.reporting.pages.content import Cell, Detail, Leaf, Passages, Row, Run, RunDetail, Selection
+from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
 
 _WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by"}
@@ -24,7 +25,7 @@ _UPPER_BOUND = "upper bound"
 _RIGHT_FROM = 0.5  # as in the page's scripts
 
 
-def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
+def write(paths: Sequence[Path], output: Path, *, limit: int | None, project: str = "") -> int:
     """Write the page of the runs in `paths` for at most `limit` questions. Returns the number of questions.
 
     A demo's folder expands to its infer runs. Raises RunDirError for anything but a finished infer run, and for a run of an older version
@@ -40,7 +41,7 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
         note += f" This page shows the first {len(chosen):,} of {len(questions):,} questions."
     return write_page(
         output,
-        title=" and ".join(dict.fromkeys(str(path) for path in paths)),
+        title=title_of(paths),
         runs=[run.head for run in runs],
         rows=(_row(question, runs, several_datasets) for question in chosen),
         total=len(chosen),
@@ -48,6 +49,7 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
         words=_WORDS,
         note=note,
         about={"cards": [run_card(run.stored, name=run.head["name"]) for run in runs]},
+        project=project,
     )
 
 

@@ -37,12 +37,12 @@ class Stage(ABC):
         """The panels that `refinery plot` can draw for finished runs (`refinery.reporting.figures.Panel`)."""
 
     @abstractmethod
-    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int) -> int:
-        """Write the page of runs, and return the number of its rows."""
+    def write_page(self, runs: Sequence[Path], output: Path, *, limit: int, project: str = "") -> int:
+        """Write the page of runs, with a link to the index of its `project` if that is named, and return the number of its rows."""
 
     def forecast(self, recipe: str, overrides: Sequence[str], rows_of: RowsOf) -> Forecast:
         """What a run of a recipe will probably take, before its inputs exist. Raises RecipeError."""
-        return Forecast(dollars=None)
+        return Forecast(dollars=None, seconds=None)
 
     @abstractmethod
     def digest(self, run: Path) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from refinery.errors import RunDirError
 from refinery.reporting.pages.content import Cell, Chart, Detail, Example, Row, RunDetail
+from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
 from train.plot import curves
 from train.rows.parts import read_first_rows
@@ -17,7 +18,7 @@ _WORDS = {"right": "right", "wrong": "wrong", "view": "view", "rows": "held-out 
 _Key = tuple[str, str, str, int]  # a question, what was asked about it, the gold answer, and which of equal ones
 
 
-def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
+def write(paths: Sequence[Path], output: Path, *, limit: int | None, project: str = "") -> int:
     """Write the page of the runs in `paths` with at most `limit` held-out rows. Returns their number.
 
     A run in training has a page from its first checkpoint on. Raises RunDirError for anything but a train run.
@@ -27,7 +28,7 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
     rows = list(_rows(answers))[:limit]
     return write_page(
         output,
-        title=" and ".join(map(str, paths)),
+        title=title_of(paths),
         runs=[{"name": path.name, "views": ["answer"], "own": 0} for path in paths],
         rows=rows,
         total=len(rows),
@@ -39,6 +40,7 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None) -> int:
             "charts": charts,
             "examples": [example for path in paths for example in _examples(path, several=len(paths) > 1)],
         },
+        project=project,
     )
 
 

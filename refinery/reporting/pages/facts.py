@@ -16,6 +16,16 @@ def origin(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     return present([("date", f"{day} {hour[:5]}".strip()), ("command", _command(record.get("command", ())))])
 
 
+def title_of(runs: Sequence[Path]) -> str:
+    """The title of a page: its runs, each by its place in the folder `runs`, or by the name of its folder if that lies elsewhere."""
+    return " and ".join(dict.fromkeys(map(_name_of, runs)))
+
+
+def _name_of(run: Path) -> str:
+    above, _, inside = run.resolve().as_posix().rpartition("/runs/")
+    return inside if above else run.resolve().name
+
+
 def settings(values: Mapping[str, Any], names: Sequence[str] | None = None) -> list[tuple[str, str]]:
     """Keys of a recipe that have a value, in the form of a recipe: `names` of them, by default all."""
     return present([(name, shown(values.get(name))) for name in (values if names is None else names)])

@@ -14,11 +14,11 @@ from typing import Any
 from refinery.errors import RefineryError, RunDirError
 from refinery.reporting.pages.content import Card, FlowStage, Link
 from refinery.reporting.pages.systems import system_tables
-from refinery.reporting.pages.write import write_page
+from refinery.reporting.pages.write import INDEX_PAGE, write_page
+from refinery.runtime.project_values import PROJECT_FILE, project_of
 from refinery.runtime.run_dir import RunDir, read_metrics, read_run
 from refinery.runtime.stages import Stage, stages
 
-INDEX_PAGE = "index.html"
 _MOST_QUESTIONS = 10_000
 _NOT_INPUTS = ("output_dir", "name", "task", "decoder")  # keys of a recipe whose values cannot name another run
 _log = logging.getLogger(__name__)
@@ -49,14 +49,15 @@ def write_project_pages(folder: Path, output: Path) -> Path:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunDirError(f"{output}: cannot be made ({error.strerror}). Choose another --output, a folder.") from None
+    name = _name_of(folder)
     for run in runs:
-        _write_run(run, output)
-    links = [link for stage in stages().values() if (link := _side_by_side(stage, runs, output))]
+        _write_run(run, output, name)
+    links = [link for stage in stages().values() if (link := _side_by_side(stage, runs, output, name))]
     index = output / INDEX_PAGE
     cards = _cards(runs)
     write_page(
         index,
-        title=folder.resolve().name,
+        title=name,
         words={"right": "right", "wrong": "wrong", "view": "view"},
         note=f"{len(runs)} runs, from labels to models to answers.",
         about={"links": links, "cards": cards, "flow": _flow(runs)},
@@ -116,23 +117,29 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(part)
 
 
-def _write_run(run: ProjectRun, output: Path) -> None:
+def _name_of(folder: Path) -> str:
+    """The name of the project to which the folder belongs, or of the folder."""
+    project = project_of(folder / PROJECT_FILE) or folder
+    return project.resolve().name
+
+
+def _write_run(run: ProjectRun, output: Path, project: str) -> None:
     page = _file_name(run.place)
     try:
-        run.stage.write_page([run.path], output / page, limit=_MOST_QUESTIONS)
+        run.stage.write_page([run.path], output / page, limit=_MOST_QUESTIONS, project=project)
     except RefineryError as error:
         _log.warning("%s has no page: %s", run.place, error)
         return
     run.page = page
 
 
-def _side_by_side(stage: Stage, runs: Sequence[ProjectRun], output: Path) -> Link | None:
+def _side_by_side(stage: Stage, runs: Sequence[ProjectRun], output: Path, project: str) -> Link | None:
     """A page of all runs of a stage that have scores, beside each other."""
     shown = [run for run in runs if run.stage is stage and run.page and run.metrics and "results" in run.metrics]
     if len(shown) < 2:
         return None
     page = f"all-{stage.makes}.html"
-    stage.write_page([run.path for run in shown], output / page, limit=_MOST_QUESTIONS)
+    stage.write_page([run.path for run in shown], output / page, limit=_MOST_QUESTIONS, project=project)
     return {"text": f"All {stage.makes} side by side", "link": page}
 
 

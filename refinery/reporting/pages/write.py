@@ -16,6 +16,7 @@ from refinery.reporting.pages.content import About, Detail, Row, Run
 from refinery.runtime.fingerprint import sha256
 from refinery.runtime.progress import Progress
 
+INDEX_PAGE = "index.html"
 _ROWS_PER_PACK = 50
 _SCRIPTS = (
     "unpack.js",
@@ -44,16 +45,19 @@ def write_page(
     words: dict[str, str],
     note: str,
     about: About | None = None,
+    project: str = "",
 ) -> int:
     """Write the page of `rows`, of which there are `total`, reading them one by one. Returns how many there were.
 
     `words` are the page's words for a `right` row, a `wrong` row and a `view`, and others where its own do not fit. `note` explains them.
-    `columns` name the numbers of a cell. Raises RunDirError when the file cannot be written.
+    `columns` name the numbers of a cell. `project` is the name of the project whose index, a page beside this one, is to be linked. Raises
+    RunDirError when the file cannot be written.
     """
     folder = files("refinery.reporting.pages")
     style = folder.joinpath("page.css").read_text(encoding="utf-8")
     script = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    head, foot = _template().render(title=title, style=style, script=script, hash_of=_hash_of).split("<!-- packs -->")
+    values = {"title": title, "project": project, "index": INDEX_PAGE, "style": style, "script": script, "hash_of": _hash_of}
+    head, foot = _template().render(values).split("<!-- packs -->")
     partial = path.with_name(path.name + ".partial")
     try:
         with Progress("page", total=total) as progress, partial.open("w", encoding="utf-8") as file:

@@ -101,6 +101,15 @@ def test_there_is_a_page_for_each_run_and_an_index_that_links_them(project, tmp_
     assert [run["name"] for run in both["runs"]] == ["ra_isf", "rag"]
 
 
+def test_a_runs_page_is_named_after_the_run_and_links_back_to_the_projects_index(project, tmp_path):
+    (project / "refinery.yaml").write_text("steps: {}")
+    index = write_project_pages(project / "runs", tmp_path / "site").read_text()
+    page = (tmp_path / "site/models-knowledge.html").read_text()
+    assert "<title>my project</title>" in index
+    assert "<title>models/knowledge · my project</title>" in page
+    assert '<a href="index.html">my project</a>' in page
+
+
 def test_the_table_of_systems_has_intervals_costs_and_the_best(project, tmp_path, read_page):
     (card,) = read_page(write_project_pages(project, tmp_path / "site"))[0]["about"]["cards"]
     (table,) = card["tables"]
