@@ -1,17 +1,13 @@
 """What a labeling run will probably ask and cost. `refinery distill RECIPE --dry-run` estimates it better once some rows are paid for."""
 
 from pathlib import Path
+from typing import Any
 
 from distill.recipe import DistillRecipe
-from distill.teacher.budget import known_price
-from refinery.llms.served.endpoint import EndpointConfig
+from distill.steps.held_out import HELD_OUT, TRAIN, Shares
+from refinery.llms.served.prices import probable_dollars, probable_seconds
 from refinery.questions.base import split_of
-from refinery.runtime.forecast import Forecast, Range, RowsOf
-
-# Tokens of a prompt without and with worked examples, of a passage in it, and of a reply; seconds that an endpoint takes to reply.
-_PROMPT, _PASSAGE, _REPLY, _REPLY_SECONDS = (150, 700), (60, 250), (8, 150), (0.5, 8.0)
-_PER_MILLION = 1e-6
-_SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
+from refinery.runtime.forecast import Forecast, RowsOf
 
 
 def forecast(recipe: DistillRecipe, rows_of: RowsOf) -> Forecast:
@@ -20,35 +16,25 @@ def forecast(recipe: DistillRecipe, rows_of: RowsOf) -> Forecast:
     options = recipe.task_options()
     rows = task.num_rows(recipe, rows_of) if task.num_rows else _sum(recipe.questions, rows_of)
     if rows is None:
-        return Forecast(dollars=None)
+        return Forecast(dollars=None, seconds=None)
     rows = min(rows, recipe.limit or rows)
     per_row = task.calls(recipe, options) if recipe.teacher else (0.0, 0.0)
     calls = (rows * per_row[0], rows * per_row[1])
-    writes = {recipe.output_dir / name: count for name, count in _written(recipe, rows, rows_of).items()}
+    writes = {recipe.output_dir / name: count for name, count in _written(recipe, options, rows, rows_of).items()}
     if recipe.teacher is None:
-        return Forecast(rows=rows, writes=writes)
-    seconds = tuple(count * each / recipe.teacher.calls_in_flight for count, each in zip(calls, _REPLY_SECONDS, strict=True))
-    return Forecast(rows, writes, calls, _dollars(calls, recipe.teacher, recipe.passages_per_query), (seconds[0], seconds[1]))
+        return Forecast(rows, writes, seconds=None if recipe.target else (0, 0))
+    teacher = recipe.teacher
+    dollars = probable_dollars(teacher, calls, passages=recipe.passages_per_query, max_tokens=teacher.max_tokens)
+    return Forecast(rows, writes, calls, dollars, probable_seconds(teacher, calls))
 
 
-def _written(recipe: DistillRecipe, rows: int, rows_of: RowsOf) -> dict[str, int]:
-    """How many rows each file will have at most: as its questions, or where the task itself provides the rows, by the usual shares."""
+def _written(recipe: DistillRecipe, options: Any, rows: int, rows_of: RowsOf) -> dict[str, int]:
+    """How many rows each file will have at most: as its questions, or by the shares of a task that provides and splits its rows."""
     if recipe.questions:
         return {f"{split_of(path)}.jsonl": rows_of(path) or 0 for path in recipe.questions}
-    return {f"{split}.jsonl": round(rows * share) for split, share in _SHARES.items()}
-
-
-def _dollars(calls: Range, teacher: EndpointConfig, passages: int) -> Range | None:
-    price, _ = known_price(teacher)
-    if price is None:
-        return None
-    prompt = _PROMPT[0] + _PASSAGE[0], _PROMPT[1] + passages * _PASSAGE[1]
-    reply = _REPLY[0], min(_REPLY[1], teacher.max_tokens) + teacher.reasoning_tokens
-    low, high = (
-        count * (read * price.prompt + written * price.completion) * _PER_MILLION
-        for count, read, written in zip(calls, prompt, reply, strict=True)
-    )
-    return low, high
+    shares = options.split if isinstance(getattr(options, "split", None), Shares) else Shares()
+    held_out = {split: round(rows * getattr(shares, split)) for split in HELD_OUT}
+    return {f"{split}.jsonl": count for split, count in {TRAIN: rows - sum(held_out.values()), **held_out}.items()}
 
 
 def _sum(paths: list[Path], rows_of: RowsOf) -> int | None:

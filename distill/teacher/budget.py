@@ -7,15 +7,13 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 from distill.stores.base import ReplyStore
 from refinery.errors import LLMError, RecipeError
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, Price, Reply
-from refinery.llms.served.protocols.base import protocol_of
+from refinery.llms.served.prices import known_price
 
 _NANO = 10**9  # per dollar
 _NANO_PER_TOKEN = 1000  # at a price of one dollar per million tokens
@@ -23,25 +21,6 @@ _NANO_PER_TOKEN = 1000  # at a price of one dollar per million tokens
 
 class BudgetExhausted(LLMError):
     """The next request could exceed `max_cost_usd`, so it was not sent."""
-
-
-def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
-    """The model's price and its source; (None, None) if it is unknown. It is never guessed, and an unknown price is never 0."""
-    if config.price:
-        return config.price, "recipe"
-    try:
-        from genai_prices import Usage, calc_price
-    except ImportError:
-        return None, None
-    try:
-        address = config.base_urls[0]
-        price = partial(calc_price, provider_api_url=address) if address else partial(calc_price, provider_id=protocol_of(config).provider)
-        thousand = [price(usage, config.model).total_price for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))]
-    except LookupError:
-        return None, None
-    return Price(
-        prompt=float(thousand[0] * Decimal(1000)), completion=float(thousand[1] * Decimal(1000))
-    ), f"genai-prices {version('genai-prices')}"
 
 
 class Spending:

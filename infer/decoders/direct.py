@@ -1,6 +1,6 @@
 """Answer closed-book, without retrieval: the first baseline of both papers."""
 
-from infer.decoders.base import Decoder
+from infer.decoders.base import Decoder, one_call
 from infer.session import Session
 from infer.steps.reasoning import answered
 from refinery.contract.records import Question
@@ -19,4 +19,4 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(await answered("answer_direct", prompt, question.text, session))
 
 
-DECODER = Decoder(decode, Options)
+DECODER = Decoder(decode, Options, calls=one_call)

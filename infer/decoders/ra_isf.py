@@ -19,6 +19,7 @@ from refinery.contract.records import Passage, Question
 from refinery.contract.sub_questions import fill_references, parse_sub_questions
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
+from refinery.runtime.forecast import Range
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.decomposition import decomposition_prompt
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
@@ -221,4 +222,12 @@ def _same(value: Any) -> Any:
     return " ".join(value.casefold().split()) if isinstance(value, str) else None
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles)
+def calls(options: Options, passages: int) -> Range:
+    """From a known question to one that is decomposed into two as often as it may be."""
+    judged = 0 if options.no_passage_relevance else 1 if options.relevance == "listwise" else passages
+    asked, decomposed = not options.no_self_knowledge, not options.no_decomposition
+    questions = 2 ** (options.max_depth + 1) - 1 if decomposed else 1
+    return (2 if asked else judged + 1), questions * (asked + judged + decomposed + 1)
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles, calls=calls)

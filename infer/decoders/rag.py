@@ -1,6 +1,6 @@
 """Retrieve once with the question and answer from all passages: the vanilla RAG baseline of both papers."""
 
-from infer.decoders.base import Decoder
+from infer.decoders.base import Decoder, one_call
 from infer.session import Session
 from infer.steps.reasoning import answered
 from refinery.contract.records import Question
@@ -20,4 +20,4 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(await answered("answer_with_passages", prompt, question.text, session))
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True)
+DECODER = Decoder(decode, Options, needs_retriever=True, calls=one_call)

@@ -51,6 +51,8 @@ def print_plan(planned: Sequence[Planned]) -> None:
         table.add_row(step.name, Text(step.state), *_cells(step.forecast))
     if todo:
         table.add_row("together", "", *_cells(_sum(todo)))
+        if any(forecast.seconds is None for forecast in todo):
+            table.add_row("", "", "", "", "", "and the unknown")
     Console(width=140).print(table)
 
 
@@ -76,7 +78,7 @@ def _forecast(job: Job, expected: dict[Path, int]) -> Forecast:
             return stages()[job.stage].forecast(job.words[0], job.words[1:], rows_of)
         return _of_command(job)
     except (RefineryError, OSError, ImportError):
-        return Forecast(dollars=None)
+        return Forecast(dollars=None, seconds=None)
 
 
 def _of_command(job: Job) -> Forecast:
@@ -105,7 +107,7 @@ def _cells(forecast: Forecast | None) -> list[str]:
         f"{forecast.rows:,}" if forecast.rows is not None else "",
         _range(forecast.calls, "{:,.0f}") if forecast.calls else "",
         dollars,
-        _time(forecast.seconds) if forecast.seconds else "",
+        "unknown" if forecast.seconds is None else _time(forecast.seconds) if any(forecast.seconds) else "",
         f"{forecast.memory_bytes / 2**30:,.1f} GiB" if forecast.memory_bytes else "",
     ]
 

@@ -16,13 +16,13 @@ _CORE, _GPU = (1e10, 6e10), (2e13, 3e14)
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a step reads (`rows`), writes (rows by file), asks, pays, takes and needs. None is unknown; a cost of (0, 0) is none."""
+    """What a step reads (`rows`), writes (rows by file), asks, pays, takes and needs. None is unknown; dollars or seconds of 0 are none."""
 
     rows: int | None = None
     writes: Mapping[Path, int] = field(default_factory=dict[Path, int])
     calls: Range | None = None
     dollars: Range | None = (0, 0)
-    seconds: Range | None = None
+    seconds: Range | None = (0, 0)
     memory_bytes: float | None = None
 
 

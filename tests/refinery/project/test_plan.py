@@ -56,6 +56,33 @@ def test_without_a_price_the_dollars_are_unknown(project: Project) -> None:
     assert forecast.dollars is None
 
 
+def _answers(decoder: str, endpoint: str) -> Forecast:
+    Path("answers.yaml").write_text(f"decoder: {decoder}\nquestions: [q/validation.jsonl]\noutput_dir: answers\n{endpoint}{SEARCH}")
+    jobs = jobs_of(Project(steps={"answers": Step(command=["infer", "answers.yaml"])}), where="refinery.yaml")
+    forecast = plan_of(jobs, Path())[0].forecast
+    assert forecast is not None
+    return forecast
+
+
+@pytest.mark.parametrize(("decoder", "fewest", "most"), [("rag", 20, 20), ("ra_isf", 40, 20 * 15 * 8)])
+def test_a_served_models_answers_cost_what_its_decoder_calls(project: Project, decoder: str, fewest: int, most: int) -> None:
+    forecast = _answers(decoder, TEACHER.replace("teacher", "endpoint"))
+
+    assert forecast.calls == (fewest, most)
+    assert forecast.dollars is not None
+    assert fewest * 150 * 1e-6 < forecast.dollars[0] < forecast.dollars[1] < most * (2000 * 1e-6 + 500 * 2e-6)
+
+
+def test_the_dollars_of_a_decoder_that_does_not_say_its_calls_are_unknown(project: Project) -> None:
+    assert _answers("react", TEACHER.replace("teacher", "endpoint")).dollars is None
+
+
+def test_answers_of_a_model_on_this_machine_cost_nothing(project: Project) -> None:
+    forecast = _answers("rag", "llm: {base: org/base}\n")
+
+    assert (forecast.dollars, forecast.seconds) == ((0, 0), None)
+
+
 def test_a_step_after_one_that_is_to_do_is_to_do(project: Project) -> None:
     jobs = jobs_of(project, where="refinery.yaml")
     write_state(jobs["again"], sources_of(jobs["again"], jobs), Path(), seconds=1.0)
@@ -84,7 +111,7 @@ def test_a_changed_step_names_what_has_changed(project: Project) -> None:
 def test_a_plan_that_cannot_be_made_stops_nothing(project: Project) -> None:
     Path("labels.yaml").write_text(RELEVANCE.replace("questions:", "unknown:") + TEACHER)
 
-    assert _plan(project)["labels"].forecast == Forecast(dollars=None)
+    assert _plan(project)["labels"].forecast == Forecast(dollars=None, seconds=None)
 
 
 def test_the_sums_are_printed_below(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,3 +119,12 @@ def test_the_sums_are_printed_below(project: Project, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out.splitlines()
 
     assert (printed[1].split()[:5], printed[-1].split()[0]) == (["labels", "to", "do", "100", "500"], "together")
+
+
+def test_a_time_that_is_unknown_is_told_below_the_sum(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan([Planned("known", "to do", Forecast(seconds=(60, 120))), Planned("unknown", "to do", Forecast(seconds=None))])
+
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[-2:]] == [
+        ["together", "1", "to", "2", "min"],
+        ["and", "the", "unknown"],
+    ]
