@@ -8,24 +8,15 @@ cd "$(dirname "$0")/../.."
 
 STUDY=recipes/real
 OUTPUT=runs/real/teacher
-PORT=${PORT:-8765}
 LIMIT=${LIMIT:-42}
 HELD_OUT="[$STUDY/data/hotpotqa/validation.json, $STUDY/data/two_wiki/validation.json, $STUDY/data/musique/validation.jsonl]"
-
-python $STUDY/model.py --output runs/real/base
-mkdir -p $OUTPUT/hub/hub # the server lists what is cached there
-HF_HOME=$OUTPUT/hub HF_HUB_OFFLINE=1 transformers serve runs/real/base --device cpu --dtype "${DTYPE:-float32}" --host 127.0.0.1 --port "$PORT" >$OUTPUT/server.log 2>&1 &
-SERVER=$!
-trap 'kill $SERVER' EXIT
-until python -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:$PORT/health', timeout=5)" 2>/dev/null; do
-    kill -0 $SERVER || { tail $OUTPUT/server.log >&2; exit 1; }
-    sleep 1
-done
+source $STUDY/base_server.sh
+serve_base $OUTPUT
 
 label() { # NAME RECIPE OVERRIDE...
     local name=$1 recipe=$2 && shift 2
     refinery distill "recipes/distill/$recipe.yaml" "output_dir=$OUTPUT/$name" "limit=$LIMIT" max_failure_share=1 rows_in_flight=4 --resume \
-        "teacher={base_url: 'http://127.0.0.1:$PORT/v1', model: runs/real/base, max_tokens: 128, timeout_seconds: 600, deadline_seconds: 3600, calls_in_flight: 2}" "$@" >$OUTPUT/$name.log ||
+        "teacher={base_url: '$TEACHER', model: $BASE, max_tokens: 128, timeout_seconds: 600, deadline_seconds: 3600, calls_in_flight: 2}" "$@" >$OUTPUT/$name.log ||
         tail -n3 $OUTPUT/$name.log >&2
 }
 of_rows() { # NAME RECIPE OVERRIDE...: about the held-out questions, with their own paragraphs
