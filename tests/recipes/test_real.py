@@ -24,10 +24,12 @@ from infer.recipe import InferRecipe
 from refinery.cli import build_parser
 from refinery.contract.chat_template import end_ids, user_turn
 from refinery.contract.segments import encode
+from refinery.project.new import NewProject, new_project
 from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions, split_of
 from refinery.retrievers.base import RetrieverConfig, read_passages
 from refinery.runtime.recipe import load_recipe
+from refinery.runtime.shipped import DEMO_CHECKPOINT
 from refinery.runtime.stage import stage_parser
 from train.recipe import TrainRecipe
 from train.rows.data import row_segments
@@ -198,6 +200,26 @@ def test_a_system_is_compared_in_both_settings_with_the_trained_reader(commands)
 def test_the_threshold_chosen_on_validation_labels_is_the_one_that_ra_isf_takes(commands):
     runs = [stage_recipe(command) for command in commands if command[:2] == ["refinery", "infer"] and "ra_isf" in command[2]]
     assert [recipe.options["relevance_threshold"] for recipe in runs] == [0.25] * 4
+
+
+@pytest.mark.parametrize("script", sorted(STUDY.glob("*.sh")), ids=lambda path: path.name)
+def test_a_script_can_be_read_by_bash(script):
+    done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_the_projects_script_changes_is_in_a_new_project(tmp_path):
+    """A pattern of `sed` that no longer fits would change nothing, without a word."""
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "lyon.md").write_text("# Lyon\n\nLyon is a city in France.")
+    files = new_project(
+        NewProject(tmp_path / "p", tmp_path / "documents", teacher="http://127.0.0.1:9/v1", model="m", base=DEMO_CHECKPOINT)
+    )
+    texts = {path.relative_to(tmp_path / "p").as_posix(): path.read_text() for path in files}
+    edits = re.findall(r"^ +sed -i '(.*)' \$PROJECT/(.*)$", (STUDY / "project.sh").read_text(), re.MULTILINE)
+    patterns = [(file, re.match(r"s/(.*?)/", edit)[1]) for program, file in edits for edit in program.split("; ")]
+    assert len(patterns) >= 6
+    assert [(file, pattern) for file, pattern in patterns if not re.search(pattern, texts[file])] == []
 
 
 def model_command(folder, **environment):
