@@ -105,7 +105,7 @@ def _cells(forecast: Forecast | None) -> list[str]:
     dollars = "unknown" if forecast.dollars is None else _range(forecast.dollars, "{:,.2f}") if any(forecast.dollars) else ""
     return [
         f"{forecast.rows:,}" if forecast.rows is not None else "",
-        _range(forecast.calls, "{:,.0f}") if forecast.calls else "",
+        _range(forecast.calls, "{:,.0f}") if forecast.calls and any(forecast.calls) else "",
         dollars,
         "unknown" if forecast.seconds is None else _time(forecast.seconds) if any(forecast.seconds) else "",
         f"{forecast.memory_bytes / 2**30:,.1f} GiB" if forecast.memory_bytes else "",
