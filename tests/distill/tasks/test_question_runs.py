@@ -134,13 +134,13 @@ def test_which_duplicate_is_kept_does_not_depend_on_which_reply_comes_first(ask)
     assert metrics(folder)["rejected_by_reason"] == {"duplicate": 19}
 
 
-OF = "Tale of the old red house by the sea"
+OF = "tale of the old red house by the sea"
 
 
 @pytest.mark.parametrize("share", [0, 1], ids=["that stopped", "that finished without the rows that failed for a while"])
 def test_a_resumed_run_keeps_what_an_uninterrupted_one_keeps(ask, share):
     # Without the first, the second is kept and rejects the third; with it, the second is rejected and the third is kept.
-    asked_about = passages(films={5: OF, 6: f"Best {OF}", 7: f"Best Known Former {OF}"})
+    asked_about = passages(films={5: OF, 6: f"best {OF}", 7: f"best known former {OF}"})
     whole = ask(asked_about, name="whole", options={})
     with suppress(LLMError):
         ask(asked_about, lambda prompt: None if "Title: Page 5\n" in prompt else reply(prompt), options={}, max_failure_share=share)
