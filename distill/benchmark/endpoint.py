@@ -27,6 +27,7 @@ class Settings:
     max_in_flight: int = 0  # more requests get status 429 with Retry-After 1
     refused_share: float = 0.0  # share of prompts that get status 400, as from a content filter
     takes_schemas: bool = True
+    refuses: str = ""  # a parameter that gets status 400, as `temperature` from reasoning models
     model: str = ""  # the name in its replies
     no_schema_words: str = "response_format is not supported"
     batch_omits_every: int = 0  # every n-th line of a batch gets no result, as after expiry
@@ -95,6 +96,8 @@ class Endpoint:
         prompt = body["messages"][0]["content"]
         if "response_format" in body and not self.settings.takes_schemas:
             return 400, _error(self.settings.no_schema_words)
+        if self.settings.refuses in body:
+            return 400, _error(f"Unsupported value: '{self.settings.refuses}' is not supported with this model.")
         if zlib.crc32(prompt.encode()) % 1000 < self.settings.refused_share * 1000:
             self.stats.refused += 1
             return 400, _error("content filter")

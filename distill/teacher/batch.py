@@ -20,6 +20,7 @@ from refinery.llms.served.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.protocols.openai_chat import openai_client
+from refinery.llms.served.refused_parameters import RefusedParameters
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
 from refinery.llms.served.wire import read_json
 from refinery.runtime.recipe import Recipe
@@ -47,6 +48,7 @@ class _Waiting:
     future: asyncio.Future[Reply]
     tries: int = 0
     with_schema: bool = True  # how it was sent last; jobs of an earlier run count as the first try
+    sent: frozenset[str] = frozenset(("temperature", "max_tokens"))  # the keys of its body then
 
     @property
     def sends_schema(self) -> bool:
@@ -63,7 +65,7 @@ class BatchTransport:
     def __init__(self, config: EndpointConfig, store: ReplyStore, batch: BatchConfig, enter: Callable[[bytes, Reply], None]) -> None:
         self.config, self.batch, self._enter = config, batch, enter
         self.retries = 0
-        self._sends_schemas = True
+        self._sends_schemas, self._refused = True, RefusedParameters(f"Batch API (model '{config.model}')")
         self._store = store
         self._client = openai_client(config, config.base_urls[0], max_retries=5)
         self._live = EndpointClient(config, persist_in(store, enter)) if batch.stragglers == "live" else None
@@ -130,7 +132,8 @@ class BatchTransport:
         for name in wave:
             waiting = self._waiting[name]
             waiting.with_schema = waiting.with_schema and self._sends_schemas
-            body = waiting.request.body(self.config, send_schema=waiting.with_schema)
+            body = self._refused.fit(waiting.request.body(self.config, send_schema=waiting.with_schema))
+            waiting.sent = frozenset(body)
             line = json.dumps({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body}).encode() + b"\n"
             if lines and (len(lines) >= self.batch.max_requests or size + len(line) > self.batch.max_bytes):
                 yield lines
@@ -192,6 +195,9 @@ class BatchTransport:
         if waiting and waiting.sends_schema and is_about_schemas(response.status, response.content):
             self._sends_schemas = waiting.with_schema = False
             waiting.tries -= 1  # sending it again without the schema does not count as a try
+            return set()
+        if waiting and self._refused.learn(response.status, response.content, waiting.sent):
+            waiting.tries -= 1
             return set()
         try:
             reply = parse_chat(read_reply(response), self.config)

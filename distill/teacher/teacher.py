@@ -5,6 +5,7 @@ punctuation is wrong, and otherwise requested once more with the error shown. If
 """
 
 import asyncio
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from distill.teacher.budget import Budget
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.json_reply import read_reply, reads_as_refusal
+from refinery.llms.served.json_reply import ends_with_object, read_reply, reads_as_refusal
 from refinery.llms.served.protocols.base import protocol_of
 from refinery.prompts.render import render_prompt
 from refinery.runtime.fingerprint import store_key
@@ -143,7 +144,10 @@ class Teacher:
         if reads_as_refusal(reply.text):
             raise RejectedRow("refused", reply.text[:200])
         if not reply.text.strip():
-            raise RejectedRow("empty", f"the endpoint sent no text (finish_reason {reply.finish_reason})")
+            # Some servers take an answer without its reasoning for reasoning, and some models answer at its end.
+            if (answer := ends_with_object(reply.reasoning, schema)) is None:
+                raise RejectedRow("empty", f"the endpoint sent no text (finish_reason {reply.finish_reason})")
+            return dataclasses.replace(reply, text=answer)
         return reply
 
     def _truncated(self, reply: Reply) -> RejectedRow:

@@ -8,12 +8,14 @@ import pytest
 from helpers.scripted_server import Answer, scripted
 from helpers.wild_endpoints.parameters import PARAMETERS
 from helpers.wild_endpoints.replies import REPLIES
+from helpers.wild_endpoints.responses_api import RESPONSES_API
 from helpers.wild_endpoints.servers import SERVERS
+from helpers.wild_endpoints.streams import STREAMS
 from helpers.wild_endpoints.table import WildEndpoint
 
 from distill.__main__ import main
 
-ROWS = [*PARAMETERS, *REPLIES, *SERVERS]
+ROWS = [*PARAMETERS, *REPLIES, *RESPONSES_API, *SERVERS, *STREAMS]
 QUESTIONS = 4
 
 

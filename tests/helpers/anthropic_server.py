@@ -6,6 +6,7 @@ from typing import Any
 from helpers.scripted_server import Answer, ScriptedServer, scripted
 
 KEY = "a key"  # what every request must bring
+_KNOWN = {"model", "max_tokens", "messages", "system", "temperature", "top_p", "stop_sequences", "thinking", "output_config"}
 _ROLES = ("user", "assistant")
 
 
@@ -22,7 +23,9 @@ def error(kind: str, text: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": text}, "request_id": "req_1"}
 
 
-class _AnthropicServer(ScriptedServer):
+class AnthropicServer(ScriptedServer):
+    """Answers what is asked as it should be."""
+
     def respond(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> Answer:
         if path != "/v1/messages":
             return 404, error("not_found_error", "Not Found")
@@ -41,7 +44,7 @@ def _fault(headers: dict[str, str], body: dict[str, Any]) -> str | None:
     for name, kind in (("model", str), ("max_tokens", int), ("messages", list)):
         if not isinstance(body.get(name), kind):
             return f"{name}: Field required"
-    if unknown := body.keys() - {"model", "max_tokens", "messages", "system", "temperature", "stop_sequences"}:
+    if unknown := body.keys() - _KNOWN:
         return f"{min(unknown)}: Extra inputs are not permitted"
     if not 0 <= body.get("temperature", 1.0) <= 1:
         return "temperature: range: 0..1"
@@ -59,4 +62,4 @@ def _turn_fault(body: dict[str, Any]) -> str | None:
 
 def anthropic(answer: Callable[[dict[str, Any]], Answer]) -> Any:
     """The server, for a `with` block; `answer` gets what was asked as it should be."""
-    return scripted(answer, server_type=_AnthropicServer)
+    return scripted(answer, server_type=AnthropicServer)

@@ -7,10 +7,12 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from refinery.llms.served.balanced import balanced_parts
 from refinery.llms.served.field_lines import read_field_lines
 from refinery.llms.served.wire import whole_text
 
@@ -20,7 +22,11 @@ T = TypeVar("T", bound=BaseModel)
 # list; words: a bare label, for a shape with one choice; lines: `Field: value` lines, for a shape of strings or a list of such shapes.
 Reading = Literal["object", "mended", "list", "words", "lines"]
 
-_ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+(.+?)\s*$", re.MULTILINE)
+_ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", re.MULTILINE)
+_QUOTED_ITEMS = re.compile(r"\[\s*'")
+# The most parts of a reply that are tried, and that are repaired. Longer texts, and those with more brackets, are not repaired or
+# read without braces, because that may take quadratic time.
+_MOST_PARTS, _MOST_MENDED, _MOST_REPAIRED, _MOST_BRACKETS = 32, 3, 10_000, 300
 _AROUND = " \t\n\"'*`("
 _LEAD = re.compile(r"^[\w ]{0,30}:[\s\"'*`(]*")  # such as `Answer:** `
 _SENTENCE_END = re.compile(r"[.!;\n]")
@@ -36,55 +42,101 @@ def parse_json_reply(text: str, schema: type[T]) -> T:
 
 def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
     """The reply as a `schema`, and how it was read. Of several objects, the last that fits. Raises ValueError that says what is wrong."""
-    fault = "there is no JSON object in it"
-    for part in reversed(list(_objects(text))):
+    with suppress(ValidationError):
+        return schema.model_validate_json(text), "object"
+    parts = [text[start:end] for start, end in islice(balanced_parts(text, "{}"), _MOST_PARTS)]
+    fault = ""
+    for part in parts:
         try:
-            return schema.model_validate_json(part), "object"
+            return _object(part, schema), "object"
         except ValidationError as error:
-            if error.errors()[0]["type"] != "json_invalid" and not fault.startswith("field"):
-                fault = _fault(error)
-    if (start := text.find("{")) >= 0 and not fault.startswith("field"):
-        mended, fault = _mended(text[start : text.rfind("}") + 1] or text[start:], schema, closed=text.rfind("}") > start)
+            fault = fault or ("" if _is_malformed(error) else _fault(error))
+    if not fault and "{" in text:
+        mended, fault = _mended(text, parts, schema)
         if mended is not None:
             return mended, "mended"
-    with suppress(ValidationError, RecursionError):
-        if "{" not in text and (read := _without_object(text, schema)):
-            values, reading = read
+    for values, reading in _without_object(text, schema):
+        with suppress(ValidationError):
             return schema.model_validate(values), reading
-    raise ValueError(fault)
+    raise ValueError(fault or "there is no JSON object in it")
 
 
-def _objects(text: str) -> Iterator[str]:
-    """The balanced JSON objects of a text, in order, without objects nested in others."""
-    decoder, place = json.JSONDecoder(), text.find("{")
-    while place >= 0:
-        try:
-            _, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            end = place + 1
-        else:
-            yield text[place:end]
-        place = text.find("{", end)
+def ends_with_object(text: str, schema: type[BaseModel]) -> str | None:
+    """The object at the end of a text if it fits, such as the answer in the reasoning of a model that wrote no more; else None."""
+    plain = text.rstrip("` \n")
+    start, end = next(balanced_parts(plain, "{}"), (0, 0))
+    with suppress(ValidationError):
+        if 0 < end == len(plain) and schema.model_validate_json(plain[start:]):
+            return plain[start:]
+    return None
 
 
-def _mended(part: str, schema: type[T], *, closed: bool) -> tuple[T | None, str]:
-    """The object with repaired quotes and commas, or None and why. A truncated object is not repaired, to not hide the missing part."""
+def _object(part: str, schema: type[T]) -> T:
+    """The object, or one inside an object that has none of the schema's fields, as in `{"name": "answer", "arguments": {...}}`."""
     try:
-        return schema.model_validate_json(part), ""
+        return schema.model_validate_json(part)
     except ValidationError as error:
-        fault = error
-    if fault.errors()[0]["type"] == "json_invalid" and closed:
-        from json_repair import repair_json
+        if _is_malformed(error):
+            raise
+        for inner in _inner_objects(part, schema):
+            with suppress(ValidationError):
+                return schema.model_validate_json(inner)
+        raise
 
-        # An object nested too deeply to repair keeps pydantic's message.
-        with suppress(RecursionError):
-            try:
-                # Through JSON once more, because repaired text may contain half a surrogate pair, which no file can.
-                mended = json.dumps(repair_json(part, return_objects=True), ensure_ascii=False)
-                return schema.model_validate_json(whole_text(mended)), ""
-            except ValidationError as error:
-                fault = error
-    return None, _fault(fault)
+
+def _inner_objects(part: str, schema: type[BaseModel]) -> Iterator[str]:
+    """The objects directly or deeper in an object without the schema's fields, from the last backwards."""
+    left = [json.loads(part)]
+    for _ in range(_MOST_PARTS):
+        if not left:
+            return
+        value = left.pop()
+        if isinstance(value, dict) and schema.model_fields.keys().isdisjoint(value):
+            left += value.values()
+        elif isinstance(value, dict):
+            yield json.dumps(value)
+        elif isinstance(value, list):
+            left += value
+
+
+def _mended(text: str, parts: list[str], schema: type[T]) -> tuple[T | None, str]:
+    """The last object that fits once its quotes and commas are repaired, or None and why.
+
+    A truncated object is not repaired, to not hide the missing part. An object that is nested too deeply keeps pydantic's message.
+    """
+    start, end = text.find("{"), text.rfind("}") + 1
+    whole = text[start:end] if end > start else text[start:]
+    fault = _why_not(whole, schema)
+    for part in dict.fromkeys((*parts[:_MOST_MENDED], whole)) if end > start else ():
+        try:
+            return schema.model_validate_json(_repaired(part)), ""
+        except ValidationError as error:
+            fault = fault if _is_malformed(error) else _fault(error)
+    return None, fault
+
+
+def _repaired(part: str) -> str:
+    """The part as JSON with repaired quotes and commas, or an empty text if that would take long, or it is nested too deeply."""
+    if len(part) > _MOST_REPAIRED or part.count("{") + part.count("[") > _MOST_BRACKETS:
+        return ""
+    from json_repair import repair_json
+
+    with suppress(RecursionError, ValueError):
+        # Through JSON once more, because repaired text may contain half a surrogate pair, which no file can.
+        return whole_text(json.dumps(repair_json(part, return_objects=True), ensure_ascii=False))
+    return ""
+
+
+def _why_not(part: str, schema: type[BaseModel]) -> str:
+    try:
+        schema.model_validate_json(part)
+    except ValidationError as error:
+        return _fault(error)
+    return ""
+
+
+def _is_malformed(error: ValidationError) -> bool:
+    return error.errors(include_url=False, include_context=False, include_input=False)[0]["type"] == "json_invalid"
 
 
 def _fault(error: ValidationError) -> str:
@@ -92,27 +144,41 @@ def _fault(error: ValidationError) -> str:
     return f"field '{'.'.join(map(str, first['loc'])) or 'reply'}': {first['msg']}"
 
 
-def _without_object(text: str, schema: type[BaseModel]) -> tuple[dict[str, Any], Reading] | None:
-    """A shape of strings from lines, or the only field of a shape from its value without braces; None if neither is found."""
-    if lines := read_field_lines(text, schema):
-        return lines, "lines"
+def _without_object(text: str, schema: type[BaseModel]) -> Iterator[tuple[dict[str, Any], Reading]]:
+    """A shape of strings from lines, or the only field of a shape from its value without braces."""
+    if len(text) > _MOST_REPAIRED:
+        return
+    if "{" not in text and (lines := read_field_lines(text, schema)):
+        yield lines, "lines"
     if len(schema.model_fields) != 1:
-        return None
+        return
     (name, field) = next(iter(schema.model_fields.items()))
     inner = [str(one) for one in get_args(field.annotation)]
     if get_origin(field.annotation) is list:
-        items = _bare_list(text) or (_ITEM.findall(text) if "str" in inner[0] else [])
-        return ({name: items}, "list") if items else None
-    if get_origin(field.annotation) is Literal and (label := _bare_label(text, inner)):
-        return {name: label}, "words"
-    return None
+        for items in _bare_lists(text):
+            yield {name: items}, "list"
+        if "{" not in text and "str" in inner[0] and (items := _items(text)):
+            yield {name: items}, "list"
+    elif "{" not in text and get_origin(field.annotation) is Literal and (label := _bare_label(text, inner)):
+        yield {name: label}, "words"
 
 
-def _bare_list(text: str) -> list[Any]:
-    start, end = text.find("["), text.rfind("]")
-    with suppress(ValueError):
-        return json.loads(text[start : end + 1]) if 0 <= start < end else []
-    return []
+def _bare_lists(text: str) -> Iterator[list[Any]]:
+    """The lists of a text that are not inside an object, from the last backwards."""
+    objects = list(islice(balanced_parts(text, "{}"), _MOST_PARTS))
+    for start, end in islice(balanced_parts(text, "[]"), _MOST_PARTS):
+        if any(begun < start < ended for begun, ended in objects):
+            continue
+        with suppress(ValueError, RecursionError):
+            part = text[start:end]
+            # Only quotes are repaired: `[sic]` is not a list.
+            found = json.loads(_repaired(part) if _QUOTED_ITEMS.match(part) else part)
+            if isinstance(found, list) and found:
+                yield found
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in _ITEM.findall(text)]
 
 
 def _bare_label(text: str, labels: list[str]) -> str | None:

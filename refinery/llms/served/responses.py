@@ -1,5 +1,6 @@
 """What an endpoint's response means: JSON to read, a transient fault, a fault of this request alone, or a fault of the endpoint."""
 
+import html
 import math
 import random
 import re
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
+from refinery.llms.served.event_stream import EventStream, read_events
 from refinery.llms.served.wire import ProviderError, one_line, provider_error, read_json
 
 # A failed request waits at most base * 2^try seconds, with full jitter, or longer if the server says so (Retry-After), up to a bound.
@@ -36,6 +38,8 @@ _OF_SCHEMAS = (
     "grammar",
 )
 _READ_FOR_WORDS = 4_000
+_TITLE = re.compile(r"<title[^<>]*>([^<>]+)<", re.IGNORECASE)
+_TAG = re.compile(r"<(?:style|script)[^<]*<|<[^<>]*>", re.IGNORECASE)
 
 
 class Response(NamedTuple):
@@ -88,13 +92,13 @@ def read_reply(response: Response) -> Any:
     try:
         value = read_json(content)
     except ValueError as error:
-        unread = error
-    fault = provider_error(value)
+        value, unread = read_events(content), error
+    fault = value.fault() if isinstance(value, EventStream) else provider_error(value)
     if status < 300 and fault is None:
-        if unread is not None:
-            raise RetryableFault(f"the reply is not JSON ({_why(unread)}): {one_line(content)}", status=status, unseen=1)
+        if value is None and unread is not None:
+            raise RetryableFault(f"the reply is not JSON ({_why(unread)}): {_quoted(content)}", status=status, unseen=1)
         return value
-    fault = fault or ProviderError(one_line(content), status=status)
+    fault = fault or ProviderError(_quoted(content), status=status)
     if status < 400:
         raise fault_of(fault.status, fault, f"status {status}, but an error: {fault.message}", headers.get("Retry-After"))
     raise fault_of(status, fault, f"status {status}: {fault.message}", headers.get("Retry-After"))
@@ -115,6 +119,16 @@ def is_about_schemas(status: int, content: bytes) -> bool:
     """Whether an error seems to say that the endpoint does not support a reply schema. Only a reply without a schema proves it."""
     words = content[:_READ_FOR_WORDS].decode(errors="replace").lower()
     return status in (400, 422, 500, 501) and any(word in words for word in _OF_SCHEMAS)
+
+
+def _quoted(content: bytes) -> str:
+    """The beginning of what is not JSON in one line; of a web page its title, or its text."""
+    page = content[:_READ_FOR_WORDS].decode(errors="replace")
+    if not page.lstrip().startswith("<"):
+        return one_line(content)
+    title = _TITLE.search(page)
+    text = title[1] if title else _TAG.sub(" ", page)
+    return f"a web page ('{one_line(html.unescape(text)) or 'without text'}')"
 
 
 def _why(error: ValueError) -> str:

@@ -49,6 +49,13 @@ def test_lines_that_a_job_left_out_are_asked_again(mock_recipe, read_metrics, st
     assert read_metrics()["questions_labelled"] == 40
 
 
+def test_a_job_is_sent_again_without_a_parameter_that_the_model_refuses(mock_recipe, read_metrics):
+    with endpoint(Settings(latency_seconds=0.1, refuses="temperature")) as url:
+        assert main([str(mock_recipe(url, batch=QUICK)), "transport=batch"]) == 0
+        assert (stats(url)["batches"], stats(url)["answered"]) == (2, 40)
+    assert read_metrics()["questions_labelled"] == 40
+
+
 def test_a_job_whose_lines_all_failed_has_no_output_file(mock_recipe, read_metrics):
     with endpoint(Settings(latency_seconds=0.1, refused_share=1.0)) as url:
         assert main([str(mock_recipe(url, batch=QUICK, max_failure_share=1)), "transport=batch"]) == 0

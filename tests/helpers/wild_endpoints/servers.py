@@ -23,14 +23,6 @@ SERVERS = [
         says=("does not support JSON schemas for its replies; they are written into the prompts",),
     ),
     WildEndpoint(
-        "a web page instead of an API",
-        lambda body: (200, b"<html><head><title>Sign in</title></head></html>"),
-        kept=0,
-        paid=3,  # with the tiny request that finds out whether the server is out
-        code=2,
-        says=("the reply is not JSON", "Sign in", "Check base_url"),
-    ),
-    WildEndpoint(
         "a credit limit",
         in_turn(OK, then=refuses(402, "Insufficient credits")),
         kept=1,

@@ -15,6 +15,16 @@ from refinery.llms.thinking import read_written, split_thinking
         ("<think>\nLyon? No", "Lyon? No", ""),
         ("Paris", "", "Paris"),
         ("", "", ""),
+        ("[THINK]Lyon?[/THINK]Paris", "Lyon?", "Paris"),
+        ("◁think▷Lyon?◁/think▷Paris", "Lyon?", "Paris"),
+        ("<reasoning>Lyon?", "Lyon?", ""),
+        ("Paris, because of <reasoning>this</reasoning>.", "", "Paris, because of <reasoning>this</reasoning>."),
+        (
+            "<|channel|>analysis<|message|>Lyon?<|end|><|start|>assistant<|channel|>final<|message|>Paris<|return|>",
+            "Lyon?",
+            "Paris",
+        ),
+        ("<|channel|>analysis<|message|>Lyon?<|end|><|start|>assistant", "Lyon?<|end|><|start|>assistant", ""),
     ],
 )
 def test_a_reply_is_what_follows_the_reasoning(text, thought, reply):

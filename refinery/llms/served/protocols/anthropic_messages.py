@@ -4,9 +4,11 @@ Differences from OpenAI's chat: the system prompt is a separate field, `max_toke
 version into `anthropic-version`, a reply is a list of blocks, and there are no log-probabilities, so labels are read from words.
 """
 
+import json
 from typing import Any
 
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, api_key
 from refinery.llms.served.wire import token_count, whole_text
 
@@ -32,10 +34,22 @@ def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": config.model,
         "max_tokens": chat.max_tokens,
-        "temperature": chat.temperature,
         "messages": turns,
+        **_parameters(chat, config),
     }
     return body | ({"system": system} if system else {}) | ({"stop_sequences": stop} if stop else {})
+
+
+def _parameters(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
+    """The sampling and the reasoning. A model that thinks takes no other temperature than its own."""
+    values: dict[str, Any] = {} if config.enable_thinking else {"temperature": chat.temperature}
+    if config.top_p is not None:
+        values["top_p"] = config.top_p
+    if config.enable_thinking is not None:
+        values["thinking"] = {"type": "adaptive" if config.enable_thinking else "disabled"}
+    if config.reasoning_effort is not None:
+        values["output_config"] = {"effort": config.reasoning_effort}
+    return values
 
 
 def _parse(message: Any) -> Reply:
@@ -46,7 +60,7 @@ def _parse(message: Any) -> Reply:
     usage = usage if isinstance(usage, dict) else {}
     reason = whole_text(str(message.get("stop_reason") or "end_turn"))
     return Reply(
-        text=_texts(blocks, "text"),
+        text=_texts(blocks, "text") or _tool_input(blocks),
         finish_reason=_FINISH_REASONS.get(reason, reason),  # `refusal` has the same name here
         request_id=whole_text(str(message.get("id", ""))),
         num_prompt_tokens=sum(token_count(usage.get(name)) for name in _PROMPT_TOKENS),
@@ -62,4 +76,46 @@ def _texts(blocks: list[Any], kind: str) -> str:
     return whole_text("".join(text for text in found if isinstance(text, str)))
 
 
-PROTOCOL = ChatProtocol(path="/messages", address=_address, body=_body, parse=_parse, provider="anthropic", host=_HOST)
+def _tool_input(blocks: list[Any]) -> str:
+    """The input of the last use of a tool, where `extra_body` forces one."""
+    inputs = [block.get("input") for block in blocks if isinstance(block, dict) and block.get("type") == "tool_use"]
+    return json.dumps(inputs[-1]) if inputs and isinstance(inputs[-1], dict) else ""
+
+
+def _join(events: EventStream) -> dict[str, Any] | None:
+    """One message of a stream's events, which give its blocks in pieces."""
+    message, blocks, ended = dict[str, Any](), dict[Any, dict[str, Any]](), False
+    for event in events:
+        match event:
+            case {"type": "message_start", "message": dict(started)}:
+                message = started
+            case {"type": "content_block_start", "index": index, "content_block": dict(block)}:
+                blocks[index] = block
+            case {"type": "content_block_delta", "index": index, "delta": dict(delta)}:
+                _add(blocks.setdefault(index, {}), delta)
+            case {"type": "message_delta", "delta": dict(delta), **rest}:
+                message |= delta
+                message["usage"] = {**(message.get("usage") or {}), **(rest.get("usage") or {})}
+            case {"type": "message_stop"}:
+                ended = True
+            case _:
+                continue
+    return message | {"content": list(blocks.values())} if ended else None
+
+
+def _add(block: dict[str, Any], delta: dict[str, Any]) -> None:
+    for name in ("text", "thinking"):
+        if isinstance(piece := delta.get(name), str):
+            block[name] = f"{block.get(name) or ''}{piece}"
+
+
+PROTOCOL = ChatProtocol(
+    path="/messages",
+    address=_address,
+    body=_body,
+    parse=_parse,
+    provider="anthropic",
+    host=_HOST,
+    sends=("top_p", "reasoning_effort", "enable_thinking"),
+    join=_join,
+)

@@ -24,6 +24,7 @@ from functools import cache
 from typing import Any
 
 from refinery.llms.served.endpoint import EndpointConfig, Reply
+from refinery.llms.served.event_stream import EventStream
 from refinery.runtime import plugins
 from refinery.runtime.plugins import PluginKind
 
@@ -61,7 +62,8 @@ class ChatProtocol:
 
     `provider` and its `host` are for prices and for the keys of stored replies. `takes_schemas`: the body has a field for the reply's JSON
     schema, which is otherwise written into the prompt. `sends`: the optional parameters (parameters.py) that the body has.
-    `first_logprobs(json)` reads the first token's alternatives. `openai_routes`: its servers may also have OpenAI's other routes, for
+    `first_logprobs(json)` reads the first token's alternatives. `join(events)` is the JSON of a reply that the server streamed unasked, or
+    None if its end is missing. `openai_routes`: its servers may also have OpenAI's other routes, for
     completions, Batch jobs and Azure.
     """
 
@@ -74,6 +76,7 @@ class ChatProtocol:
     takes_schemas: bool = False
     sends: tuple[str, ...] = ()
     first_logprobs: Callable[[Any], FirstLogprobs | None] | None = None
+    join: Callable[[EventStream], Any] | None = None
     openai_routes: bool = False
 
 

@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, FirstLogprobs, api_key
 from refinery.llms.served.wire import content_text, first_choice, token_count, whole_text
 from refinery.llms.thinking import split_thinking
@@ -32,7 +33,7 @@ def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: 
     return AsyncOpenAI(base_url=base_url, api_key=key, max_retries=max_retries, http_client=http_client)
 
 
-def _address(config: EndpointConfig, base_url: str | None) -> Address:
+def openai_address(config: EndpointConfig, base_url: str | None) -> Address:
     """What the official client takes from the environment, without the second that importing it takes."""
     key = api_key(config)
     if config.azure_api_version:
@@ -113,6 +114,35 @@ def _counts(usage: dict[str, Any]) -> tuple[int, int, int]:
     return read, written, reasoning
 
 
+def _join(events: EventStream) -> dict[str, Any] | None:
+    """One completion of a stream's chunks. The end is the server's mark, or the choice's finish_reason."""
+    message, whole, finish_reason = dict[str, Any](), dict[str, Any](), None
+    for event in events:
+        if not isinstance(event, dict):
+            continue
+        choice = first_choice(event) or {}
+        if isinstance(delta := choice.get("delta") or choice.get("message"), dict):
+            _add(message, delta)
+        finish_reason = choice.get("finish_reason") or finish_reason
+        whole |= {name: value for name, value in event.items() if value is not None}
+    return whole | {"choices": [{"message": message, "finish_reason": finish_reason}]} if finish_reason or events.ended else None
+
+
+def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Add a chunk's texts to the message's; the arguments of a call come in pieces too."""
+    for name, value in delta.items():
+        before = message.get(name)
+        if isinstance(value, str):
+            message[name] = before + value if isinstance(before, str) and name != "role" else value
+        elif isinstance(value, list) and name == "tool_calls":
+            for call in value:
+                _add(message.setdefault("function_call", {}), (call.get("function") if isinstance(call, dict) else None) or {})
+        elif isinstance(value, list):
+            message[name] = (before if isinstance(before, list) else []) + value
+        elif isinstance(value, dict):
+            _add(message.setdefault(name, {}), value)
+
+
 def _first_logprobs(completion: Any) -> FirstLogprobs | None:
     """The first token's alternatives in OpenAI's format, or None for any other format, which many servers send."""
     try:
@@ -124,7 +154,7 @@ def _first_logprobs(completion: Any) -> FirstLogprobs | None:
 
 PROTOCOL = ChatProtocol(
     path="/chat/completions",
-    address=_address,
+    address=openai_address,
     body=_body,
     parse=_parse,
     provider="openai",
@@ -132,5 +162,6 @@ PROTOCOL = ChatProtocol(
     takes_schemas=True,
     sends=("top_p", "seed", "reasoning_effort", "enable_thinking"),
     first_logprobs=_first_logprobs,
+    join=_join,
     openai_routes=True,
 )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from refinery.llms.served.json_reply import parse_json_reply, read_reply, reads_as_refusal
+from refinery.llms.served.json_reply import ends_with_object, parse_json_reply, read_reply, reads_as_refusal
 
 
 class Queries(BaseModel):
@@ -86,6 +86,65 @@ class Numbers(BaseModel):
 def test_a_label_is_read_as_a_person_would(reply, label, reading):
     read, how = read_reply(reply, Label)
     assert (read.label, how) == (label, reading)
+
+
+class Pair(BaseModel):
+    question: str
+    answer: str
+
+
+class Pairs(BaseModel):
+    pairs: list[Pair]
+
+
+class Optional(BaseModel):
+    label: str = ""
+
+
+@pytest.mark.parametrize(
+    ("reply", "reading"),
+    [
+        ('{"name": "answer", "arguments": {"label": "relevant"}}', "object"),
+        ('<tool_call>{"arguments": {"label": "relevant"}}</tool_call>', "object"),
+        ('[{"label": "irrelevant"}, {"label": "relevant"}]', "object"),
+        ("the set {1, 2} gives {'label': 'relevant'}", "mended"),
+        ('{"label": "relevant"} {"confidence": 1}', "object"),
+    ],
+)
+def test_an_object_is_found_inside_and_beside_others(reply, reading):
+    assert read_reply(reply, Label) == (Label(label="relevant"), reading)
+
+
+def test_an_example_inside_an_answer_is_not_the_answer():
+    with pytest.raises(ValueError, match="field 'label': Input should be 'relevant' or 'irrelevant'"):
+        read_reply('{"example": {"label": "relevant"}, "label": "maybe"}', Label)
+
+
+def test_a_list_of_objects_is_read_without_its_object():
+    assert read_reply('Here:\n[{"question": "a", "answer": "b"}]', Pairs) == (Pairs(pairs=[Pair(question="a", answer="b")]), "list")
+
+
+def test_a_note_in_brackets_is_no_list():
+    assert read_reply("1. Who [sic]?\n2. When [1]?", Queries)[0].queries == ["Who [sic]?", "When [1]?"]
+
+
+def test_a_reply_without_an_object_is_not_an_object_of_defaults():
+    with pytest.raises(ValueError, match="there is no JSON object in it"):
+        read_reply("I do not know.", Optional)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('So: {"label": "relevant"}', '{"label": "relevant"}'),
+        ('So:\n```json\n{"label": "relevant"}\n```\n', '{"label": "relevant"}'),
+        ('Perhaps {"label": "relevant"}, or not.', None),
+        ('So: {"label": "maybe"}', None),
+        ("", None),
+    ],
+)
+def test_an_answer_at_the_end_of_reasoning_is_found(text, found):
+    assert ends_with_object(text, Label) == found
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""OpenAI's Responses API, for OpenAI, Azure's /openai/v1, vLLM, and gateways that have it. Some models have no other.
+
+Differences from chat completions: messages are `input`, the limit is `max_output_tokens`, a schema is in `text.format`, a reply is a list
+of items, and there are no stop texts and no seed. The provider does not store replies (`store: false`). For a summary of the reasoning,
+set `extra_body: {reasoning: {summary: auto}}`.
+"""
+
+from typing import Any
+
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.event_stream import EventStream
+from refinery.llms.served.protocols.base import Chat, ChatProtocol
+from refinery.llms.served.protocols.openai_chat import openai_address
+from refinery.llms.served.wire import content_text, provider_error, token_count, whole_text
+from refinery.llms.thinking import split_thinking
+
+_LEAST_TOKENS = 16  # the API refuses a lower limit
+_FINISH_REASONS = {"completed": "stop", "max_output_tokens": "length", "max_tokens": "length"}
+_LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
+
+
+def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": config.model,
+        "input": [{"role": role, "content": content} for role, content in chat.messages],
+        "temperature": chat.temperature,
+        "max_output_tokens": max(chat.max_tokens, _LEAST_TOKENS),
+        "store": False,
+    }
+    if chat.json_schema is not None:
+        name = chat.json_schema.get("title", "reply")
+        body["text"] = {"format": {"type": "json_schema", "name": name, "schema": chat.json_schema, "strict": False}}
+    if config.top_p is not None:
+        body["top_p"] = config.top_p
+    if config.reasoning_effort is not None:
+        body["reasoning"] = {"effort": config.reasoning_effort}
+    return body
+
+
+def _parse(response: Any) -> Reply:
+    items = response.get("output") if isinstance(response, dict) else None
+    if not isinstance(items, list):
+        fault = provider_error(response)
+        raise RefusedRequest(fault.message if fault else "the reply has no output")
+    usage, details = _object(response.get("usage")), _object(response.get("incomplete_details"))
+    refusal = _parts(items, "message", "content", ("refusal",))
+    content = _parts(items, "message", "content", ("output_text", "text")) or _arguments(items)
+    thought, text = split_thinking(content)
+    reason = whole_text(str(details.get("reason") or response.get("status") or "completed"))
+    told = _parts(items, "reasoning", "content", ("reasoning_text", "text")) or _parts(items, "reasoning", "summary", ("summary_text",))
+    return Reply(
+        text=text or refusal,
+        finish_reason="refusal" if refusal else _FINISH_REASONS.get(reason, reason),
+        request_id=whole_text(str(response.get("id", ""))),
+        num_prompt_tokens=token_count(usage.get("input_tokens")),
+        num_completion_tokens=token_count(usage.get("output_tokens")),
+        model=whole_text(str(response.get("model", ""))),
+        reasoning=told or thought,
+        num_reasoning_tokens=token_count(_object(usage.get("output_tokens_details")).get("reasoning_tokens")),
+    )
+
+
+def _parts(items: list[Any], item_type: str, field: str, kinds: tuple[str, ...]) -> str:
+    """The joined texts of the parts of these kinds, in a field of the items of one type."""
+    fields = [item.get(field) for item in items if isinstance(item, dict) and item.get("type") == item_type]
+    parts = [part for parts in fields if isinstance(parts, list) for part in parts if isinstance(part, dict)]
+    return "".join(content_text(part.get("text") or part.get("refusal")) for part in parts if part.get("type") in kinds)
+
+
+def _arguments(items: list[Any]) -> str:
+    """The arguments of the last call of a tool, in which some models put an object that they are asked for."""
+    calls = [item.get("arguments") for item in items if isinstance(item, dict) and item.get("type") == "function_call"]
+    return content_text(calls[-1]) if calls and isinstance(calls[-1], str) else ""
+
+
+def _join(events: EventStream) -> Any:
+    """The response in a stream's last event."""
+    ends = [event.get("response") for event in events if isinstance(event, dict) and event.get("type") in _LAST_EVENTS]
+    return ends[-1] if ends else None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+PROTOCOL = ChatProtocol(
+    path="/responses",
+    address=openai_address,
+    body=_body,
+    parse=_parse,
+    provider="openai",
+    host="api.openai.com",
+    takes_schemas=True,
+    sends=("top_p", "reasoning_effort"),
+    join=_join,
+)
