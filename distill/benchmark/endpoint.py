@@ -32,6 +32,7 @@ class Settings:
     no_schema_words: str = "response_format is not supported"
     batch_omits_every: int = 0  # every n-th line of a batch gets no result, as after expiry
     batch_fails_with: str = ""  # error code with which a whole batch fails the first time
+    batch_create_seconds: float = 0.0  # until the answer to the creation of a job, which exists from the beginning
     batch_adds: tuple[str, ...] = ()  # lines in each output file before the results
 
 
@@ -64,6 +65,7 @@ class Endpoint:
                 web.post("/v1/files", self.upload),
                 web.get("/v1/files/{id}/content", self.content),
                 web.post("/v1/batches", self.create_batch),
+                web.get("/v1/batches", self.list_batches),
                 web.get("/v1/batches/{id}", self.get_batch),
             ]
         )
@@ -149,9 +151,19 @@ class Endpoint:
             "completion_window": "24h",
             "created_at": 0,
             "status": "in_progress",
+            "metadata": body.get("metadata"),
         }
         self._batches[job["id"]] = job | {"ends": asyncio.get_running_loop().time() + self.settings.latency_seconds}
+        await asyncio.sleep(self.settings.batch_create_seconds)
         return web.json_response(job)
+
+    async def list_batches(self, request: web.Request) -> web.Response:
+        """All jobs, the latest first, in pages of `limit` jobs after the job `after`."""
+        ids = list(self._batches)[::-1]
+        start = ids.index(request.query["after"]) + 1 if "after" in request.query else 0
+        page = ids[start : start + int(request.query["limit"])]
+        jobs = [{name: value for name, value in self._batches[id].items() if name != "ends"} for id in page]
+        return web.json_response({"object": "list", "data": jobs, "has_more": ids[-1:] != page[-1:]})
 
     async def get_batch(self, request: web.Request) -> web.Response:
         """A job's current state."""

@@ -1,12 +1,14 @@
 """Send the same requests as waves of OpenAI Batch jobs: half the price, answered within a day, resumable after days.
 
 A wave is sent once no row has made a new request for a while, because then all rows are waiting. The store remembers the jobs that were
-sent until all of their replies are stored, so a resumed run collects them instead of paying again.
+sent until all of their replies are stored, so a resumed run collects them instead of paying again. It remembers a job under a name of our
+own before the job is created, and the job carries this name, so a job is also found if the run was killed before it learned the job's id.
 """
 
 import asyncio
 import json
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -26,6 +28,9 @@ from refinery.llms.served.wire import read_json
 from refinery.runtime.recipe import Recipe
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
+_MADE_BY, _NAMED = "made_by", "named"  # keys of a job's metadata
+_OUR_NAME = "rag-refinery-"  # how the store's names for jobs begin, unlike the API's ids
+_RECENT_JOBS = 1000  # among which a job without a known id is looked for
 _QUEUE_IS_FULL = "token_limit_exceeded"  # the organization has too many tokens enqueued; the API reports it only when the job is polled
 
 
@@ -94,8 +99,31 @@ class BatchTransport:
     def _start(self) -> None:
         for batch_id, names in self._store.batches().items():
             self._sent.update(names)
-            self._spawn(self._collect(batch_id, names))
+            self._spawn(self._find(batch_id, names) if batch_id.startswith(_OUR_NAME) else self._collect(batch_id, names))
         self._spawn(self._send_waves())
+
+    async def _find(self, our_name: str, names: list[str]) -> None:
+        """Collect a job whose id is unknown because the run was killed while it was created, or send its requests if there is none."""
+        job_id = await self._patiently(lambda: self._id_of(our_name))
+        if job_id is not None:
+            await self._store.put_batch(job_id, names)
+        await self._store.drop_batch(our_name)
+        if job_id is not None:
+            return await self._collect(job_id, names)
+        self._sent.difference_update(names)
+        for name in names:
+            if name in self._waiting:
+                self._queue(name)
+
+    async def _id_of(self, our_name: str) -> str | None:
+        """The id of the job that carries our name, or None if there is none among the recent jobs."""
+        seen = 0
+        async for job in self._client.batches.list(limit=100):
+            if (job.metadata or {}).get(_NAMED) == our_name:
+                return job.id
+            if (seen := seen + 1) >= _RECENT_JOBS:
+                break
+        return None
 
     def _spawn(self, coroutine: Any) -> None:
         task = asyncio.ensure_future(coroutine)
@@ -144,13 +172,19 @@ class BatchTransport:
             yield lines
 
     async def _send(self, lines: dict[str, bytes]) -> None:
+        names, our_name = list(lines), f"{_OUR_NAME}{uuid.uuid4().hex}"
+        await self._store.put_batch(our_name, names)
+        self._sent.update(names)
         uploaded = await self._client.files.create(file=("requests.jsonl", b"".join(lines.values())), purpose="batch")
         job = await self._client.batches.create(
-            input_file_id=uploaded.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"made_by": "rag-refinery"}
+            input_file_id=uploaded.id,
+            endpoint="/v1/chat/completions",
+            completion_window="24h",
+            metadata={_MADE_BY: "rag-refinery", _NAMED: our_name},
         )
-        self._sent.update(lines)
-        await self._store.put_batch(job.id, list(lines))
-        self._spawn(self._collect(job.id, list(lines)))
+        await self._store.put_batch(job.id, names)
+        await self._store.drop_batch(our_name)
+        self._spawn(self._collect(job.id, names))
 
     async def _collect(self, batch_id: str, names: list[str]) -> None:
         """Wait for a job to end, store its replies, and send the unanswered requests again."""

@@ -1,5 +1,6 @@
 """The Batch API's transport against a mock of it, with the faults that users of the real one report."""
 
+import asyncio
 import json
 import signal
 import sqlite3
@@ -9,6 +10,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from distill.__main__ import main
@@ -98,6 +100,50 @@ def test_a_run_that_went_away_collects_its_jobs_when_it_comes_back(mock_recipe, 
         assert (stats(url)["batches"], stats(url)["requests"]) == (1, 40)
     assert read_metrics()["questions_labelled"] == 40
     assert read_metrics()["teacher"]["cost_usd"] == 40 * 0.02 / 2  # each reply once, whichever attempt has sent it
+
+
+@pytest.mark.parametrize("jobs_after", [0, 150])
+def test_a_job_is_found_again_when_the_run_was_killed_before_it_knew_the_jobs_id(mock_recipe, tmp_path, read_metrics, jobs_after):
+    with endpoint(Settings(latency_seconds=0.1, batch_create_seconds=2.0)) as url:
+        path = mock_recipe(url, batch=QUICK)
+        process = subprocess.Popen([sys.executable, "-m", "distill", str(path), "transport=batch"], cwd=PROJECT, stderr=subprocess.DEVNULL)
+        while not stats(url)["batches"]:
+            assert process.poll() is None, "the run ended before it could be killed"
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        asyncio.run(create_jobs(url, jobs_after))
+        assert main([str(path), "transport=batch", "--resume"]) == 0
+        assert (stats(url)["batches"], stats(url)["requests"]) == (1 + jobs_after, 40)
+    assert read_metrics()["questions_labelled"] == 40
+    assert jobs_kept(tmp_path / "run" / "effects.sqlite") == 0
+
+
+async def create_jobs(url: str, count: int) -> None:
+    """Jobs of someone else, one of whom names them too."""
+    job = {"endpoint": "/v1/chat/completions", "input_file_id": "file-0", "metadata": {"named": "mine"}}
+    async with aiohttp.ClientSession() as session:
+        await asyncio.gather(*(session.post(f"{url}/v1/batches", json=job) for _ in range(count)))
+
+
+def test_requests_are_sent_again_when_the_run_was_killed_before_their_job_was_created(mock_recipe, tmp_path, read_metrics):
+    with endpoint(Settings(latency_seconds=0.1)) as url:
+        path = str(mock_recipe(url, batch=QUICK))
+        assert main([path, "transport=batch", "limit=1"]) == 0
+        keys = unsent_keys(tmp_path / "run" / "effects.sqlite")
+        assert main([path, "transport=batch", "--resume"]) == 0
+        assert stats(url)["batches"] == 2
+    assert len(keys) == 1
+    assert read_metrics()["questions_labelled"] == 40
+
+
+def unsent_keys(store: Path) -> list[str]:
+    """Make a finished run look as if it had been killed before it created its job. Returns the requests of this job."""
+    with closing(sqlite3.connect(store)) as database, database:
+        keys = [key.hex() for (key,) in database.execute("SELECT key FROM effects")]
+        database.execute("DELETE FROM effects")
+        database.execute("INSERT INTO batches VALUES ('rag-refinery-of-a-test', ?)", (json.dumps(keys),))
+    return keys
 
 
 @pytest.mark.parametrize("words", ["response_format is not supported", "Structured output is not enabled"])
