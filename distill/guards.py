@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from distill.repeated_numbers import num_repetitions
 from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
 from refinery.contract.records import JudgeLabel, Preference, Question, Record, Trajectory
 from refinery.contract.tokenizer import Tokenizer
@@ -134,11 +135,7 @@ class Duplicates:
 
     def report(self) -> dict[str, Any]:
         """The number of questions, and of those that repeat an earlier one."""
-        import numpy as np
-
-        hashes = np.frombuffer(self._hashes, dtype=np.int64) if self._hashes else np.empty(0)
-        hashes.sort()  # in place, to save the memory of a copy
-        return {"questions": len(self._hashes), "duplicates": int(np.count_nonzero(hashes[1:] == hashes[:-1]))}
+        return {"questions": len(self._hashes), "duplicates": num_repetitions(self._hashes)}
 
 
 class _Overlap:

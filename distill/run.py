@@ -21,6 +21,7 @@ from distill.label_task import LabelTask
 from distill.labeling import TooManyRejected, label_all
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
+from distill.repeated_numbers import repeated
 from distill.stores.base import ReplyStore
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
@@ -140,8 +141,6 @@ def iter_rows(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
 
 def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
     """The number of rows. It reads every row, so that nothing is paid before the last line is known to be valid."""
-    import numpy as np
-
     ids, written, any_answers = array("Q"), [], not task.needs_answers(recipe.task_options())
     for row in iter_rows(task, recipe):
         ids.append(id_number(row.id))
@@ -149,10 +148,8 @@ def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
         if getattr(row, "supporting_hash", None):
             written.append(row)
     check_supporting(written, recipe.retriever)
-    hashes = np.frombuffer(ids, dtype=np.uint64) if ids else np.empty(0)
-    hashes.sort()  # in place
-    repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
-    again = next(row.id for row in iter_rows(task, recipe) if id_number(row.id) in repeated) if repeated else None
+    twice = repeated(ids)
+    again = next(row.id for row in iter_rows(task, recipe) if id_number(row.id) in twice) if twice else None
     check_ids(recipe.questions or [recipe.output_dir], len(ids), again)
     if not any_answers:
         raise RecordError(f"{recipe.questions[0]}: no question has gold answers, and task '{recipe.task}' needs them. Add `answers`.")

@@ -1,12 +1,14 @@
 """The measurements of `refinery bench distill`, each on the real command path against a mock endpoint in its own process.
 
 Wall times are ratios to the ideal time of the same run: rows x latency / calls in flight. CPU time is that of all threads of this process.
+`process_cpu_ms_per_call` is that of the whole command, from the start of Python to its end, and so are the two times until its first call.
 """
 
 import json
 import random
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import BaseModel
 
 from distill.benchmark.endpoint import Settings
@@ -31,6 +34,7 @@ from refinery.runtime.recipe import NoOptions
 from refinery.runtime.run_dir import read_metrics, write_json
 
 _LATENCY = 0.2
+_COMMAND = (sys.executable, "-m", "refinery.cli", "distill")
 _WORDS = "the a of in was is film city born country director year first capital who where when which".split()
 
 
@@ -61,6 +65,8 @@ def measure(rows: int = 2048, queued: tuple[int, int] = (10_000, 1_000_000)) -> 
             figures[f"efficiency_c{calls}"] = rows * _LATENCY / 64 / wall
             if calls == 64:
                 figures["cpu_ms_per_call"] = cpu / rows * 1000
+        figures["process_cpu_ms_per_call"] = context.whole_process(rows) / rows * 1000
+        figures["seconds_to_first_call"], figures["cpu_seconds_to_first_call"] = context.first_call()
         figures["three_step_ratio"] = context.three_steps(rows // 2)
         figures["storm_ratio"] = context.storm(rows)
         figures["paid_beyond_rows_after_kill"], figures["in_flight_when_killed"] = context.killed(rows)
@@ -80,6 +86,24 @@ class _Bench:
         """Wall seconds and CPU seconds of the labeling alone."""
         with endpoint(Settings(latency_seconds=_LATENCY, **settings)) as url:
             return self.timed(self.recipe(name, rows, url, calls=calls, task=task))
+
+    def whole_process(self, rows: int) -> float:
+        """CPU seconds of a user's whole command, imports included."""
+        with endpoint(Settings(latency_seconds=_LATENCY)) as url:
+            recipe, before = self.recipe("whole", rows, url, calls=64), _cpu_of_children()
+            _run([*_COMMAND, str(recipe)])
+            return _cpu_of_children() - before
+
+    def first_call(self) -> tuple[float, float]:
+        """Wall and CPU seconds from the start of a user's command until its first call arrives."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            recipe = self.recipe("first", 1, f"http://127.0.0.1:{server.getsockname()[1]}", calls=1)
+            began = time.perf_counter()
+            with subprocess.Popen([*_COMMAND, str(recipe)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+                server.accept()
+                seconds, cpu = time.perf_counter() - began, psutil.Process(process.pid).cpu_times()
+                process.kill()
+            return seconds, cpu.user + cpu.system
 
     def three_steps(self, rows: int) -> float:
         """Wall time over ideal time of three dependent calls per row with log-normal latency."""
@@ -140,6 +164,11 @@ class _Bench:
         """Wall and CPU seconds of one run in a separate process, without imports."""
         told = json.loads(_run([sys.executable, "-m", "distill.benchmark.run", str(recipe), *overrides]).splitlines()[-1])
         return told["wall"], told["cpu"]
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _run(command: list[str]) -> str:

@@ -6,21 +6,14 @@ The bar is redrawn and the line printed also while no row ends, because a single
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
-
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
-from rich.table import Column
-from rich.text import Text
 
 from refinery.runtime.process import is_main_process
 from refinery.text import printable
 
 _PLAIN_EVERY_SECONDS = 15.0
-_DRAWN_PER_SECOND = 4
 
 
 class Progress:
@@ -36,7 +29,9 @@ class Progress:
         if not is_main_process():
             return
         if sys.stderr.isatty():
-            self._bar = _Bar(self._text, console=Console(stderr=True))
+            from refinery.runtime.progress_bar import ProgressBar
+
+            self._bar = ProgressBar(self._text)
         else:
             self._lines = threading.Thread(target=self._print_lines, daemon=True)
 
@@ -74,25 +69,3 @@ class Progress:
             self._bar.stop()
         elif self._lines:
             self._lines.join()
-
-
-class _Bar(RichProgress):
-    """Title, bar, count and remaining time in the first line, and the text below them."""
-
-    def __init__(self, below: Callable[[], str], *, console: Console) -> None:
-        self._below = below
-        super().__init__(
-            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
-            BarColumn(bar_width=None, table_column=Column(ratio=1)),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            console=console,
-            expand=True,
-            refresh_per_second=_DRAWN_PER_SECOND,
-        )
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """The bar, and the text if there is any."""
-        yield self.make_tasks_table(self.tasks)
-        if text := self._below():
-            yield Text(text, style="dim")

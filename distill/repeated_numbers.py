@@ -1,0 +1,33 @@
+"""Find which of many numbers are there more than once, such as the hashes of texts, in little memory."""
+
+from array import array
+from collections import Counter
+from typing import Any
+
+# So many are counted without numpy, whose import takes as long as a hundred calls.
+_FEW = 50_000
+
+
+def repeated(numbers: "array[int]") -> set[int]:
+    """The numbers that are there more than once. Sorts them, if they are many."""
+    if len(numbers) <= _FEW:
+        return {number for number, count in Counter(numbers).items() if count > 1}
+    ordered = _sorted(numbers)
+    return set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+
+
+def num_repetitions(numbers: "array[int]") -> int:
+    """How many of the numbers are there already before them. Sorts them, if they are many."""
+    if len(numbers) <= _FEW:
+        return len(numbers) - len(set(numbers))
+    ordered = _sorted(numbers)
+    return int((ordered[1:] == ordered[:-1]).sum())
+
+
+def _sorted(numbers: "array[int]") -> Any:
+    """The numbers as an array of numpy over the same memory, sorted in place."""
+    import numpy as np
+
+    ordered = np.frombuffer(numbers, dtype=numbers.typecode)
+    ordered.sort()
+    return ordered
