@@ -127,7 +127,7 @@ def test_an_endpoint_that_is_down_is_one_line(recipe, tmp_path):
         address = f"http://127.0.0.1:{probe.getsockname()[1]}/v1"
     done = subprocess.run(command(recipe(address)), capture_output=True, text=True, cwd=PROJECT)
     assert done.returncode == 2
-    assert f"endpoint {address} (model '{MODEL}') cannot be used: Connection error." in one_error_line(done.stderr)
+    assert f"endpoint {address} (model '{MODEL}') cannot be used: Connection refused." in one_error_line(done.stderr)
     assert not (tmp_path / "run").exists()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from helpers.scripted_server import Answer, scripted
+from helpers.wild_endpoints.limits import LIMITS
 from helpers.wild_endpoints.parameters import PARAMETERS
 from helpers.wild_endpoints.replies import REPLIES
 from helpers.wild_endpoints.responses_api import RESPONSES_API
@@ -15,7 +16,7 @@ from helpers.wild_endpoints.table import WildEndpoint
 
 from distill.__main__ import main
 
-ROWS = [*PARAMETERS, *REPLIES, *RESPONSES_API, *SERVERS, *STREAMS]
+ROWS = [*PARAMETERS, *REPLIES, *RESPONSES_API, *SERVERS, *STREAMS, *LIMITS]
 QUESTIONS = 4
 
 

@@ -5,13 +5,13 @@ Requests are posted with aiohttp, which takes a fifth of the CPU time per reques
 """
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from refinery.llms.served.endpoint import EndpointConfig, EndpointRequest, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.http import HttpSession
 from refinery.llms.served.rate_limits import RateLimiter
 from refinery.llms.served.responses import RetryableFault
 from refinery.llms.served.server import Server, Tries
@@ -45,10 +45,10 @@ class EndpointClient:
         self.config = config
         self._persist, self._admit = persist, admit
         self.retries = 0
-        self._servers = [Server(config, base_url, self._open_session) for base_url in config.base_urls]
+        self._http = HttpSession()
+        self._servers = [Server(config, base_url, self._http) for base_url in config.base_urls]
         self._requests, self._tokens = RateLimiter(config.requests_per_minute), RateLimiter(config.tokens_per_minute)
         self._answered_at = float("-inf")
-        self._session: Any = None
 
     @property
     def in_flight(self) -> int:
@@ -74,7 +74,6 @@ class EndpointClient:
             try:
                 if self._admit is not None:
                     await self._admit(request, tries.unseen)
-                    tries.started = time.monotonic()
                 reply = await server.send(request, tries)
                 self._tokens.settle(reserved, reply.num_prompt_tokens + reply.num_completion_tokens)
                 self._answered_at = time.monotonic()
@@ -90,7 +89,7 @@ class EndpointClient:
                 error.unseen_tries = tries.unseen
                 self._go_on_without(server, error)
             finally:
-                server.gate.leave(entered, refused=fault is not None and fault.too_busy)
+                server.gate.leave(entered, refused=None if fault is not None and fault.paced else fault is not None and fault.too_busy)
             self.retries += 1
             if fault is not None:
                 await self._wait_after(fault, server, tries)
@@ -139,37 +138,28 @@ class EndpointClient:
         tries.unseen += fault.unseen
         if not fault.throttled and (self._has_answered or len(self._servers) > 1):
             server.outage.failed(fault.message)
-        may_be_last = tries.failures + 1 >= self.config.max_tries and not fault.throttled
+        may_be_last = tries.failures + 1 >= self.config.max_tries and fault.counts
         left = tries.left - (time.monotonic() - tries.started)
         await asyncio.sleep(max(_SECONDS_TO_TELL, 0.0 if may_be_last else min(fault.wait_seconds(tries.tries), left)))
         if self._has_answered and await server.outage.began_since(tries.started):
             return
-        tries.failures += not fault.throttled
+        tries.failures += fault.counts
         tries.left -= time.monotonic() - tries.started
         if tries.failures < self.config.max_tries and tries.left > 0:
             return
         if self._answered_at > tries.began:  # others were answered meanwhile, so the fault is this request's
             raise RefusedRequest(fault.message, reason="no_reply", unseen_tries=tries.unseen)
         if fault.throttled or not (fault.connected or self._has_answered):
-            raise UnusableEndpoint(server.unusable(fault.message, fault.status, connected=fault.connected), unseen_tries=tries.unseen)
+            raise UnusableEndpoint(server.unusable(fault.message, fault.status), unseen_tries=tries.unseen)
         server.outage.suspect()
         if not await server.outage.began_since(tries.started) and fault.connected:  # a probe was answered
             raise RefusedRequest(fault.message, reason="no_reply", unseen_tries=tries.unseen)
         if not self._has_answered:
-            raise UnusableEndpoint(server.unusable(fault.message, fault.status, connected=fault.connected), unseen_tries=tries.unseen)
+            raise UnusableEndpoint(server.unusable(fault.message, fault.status), unseen_tries=tries.unseen)
         tries.failures, tries.left = 0, self.config.deadline_seconds
-
-    def _open_session(self) -> Any:
-        if self._session is None:
-            import aiohttp
-
-            # Each server already limits open requests; a second limit in the pool would queue them unseen.
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60), json_serialize=json.dumps)
-        return self._session
 
     async def close(self) -> None:
         """Close the connections and stop probing."""
         for server in self._servers:
             server.outage.stop()
-        if self._session is not None:
-            await self._session.close()
+        await self._http.close()

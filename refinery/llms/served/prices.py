@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 from refinery.llms.served.endpoint import EndpointConfig, Price
 from refinery.llms.served.protocols.base import protocol_of
+from refinery.llms.served.proxies import is_this_machine
 from refinery.runtime.forecast import Range
 
 # Tokens of a prompt without and with worked examples, of a passage in it, and of a reply; seconds that an endpoint takes to reply.
@@ -17,12 +18,13 @@ def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
     """The model's price and its source; (None, None) if it is unknown. It is never guessed, and an unknown price is never 0."""
     if config.price:
         return config.price, "recipe"
+    if (address := config.base_urls[0]) and is_this_machine(address):  # the table has no prices of such servers, and takes time to load
+        return None, None
     try:
         from genai_prices import Usage, calc_price
     except ImportError:
         return None, None
     try:
-        address = config.base_urls[0]
         price = partial(calc_price, provider_api_url=address) if address else partial(calc_price, provider_id=protocol_of(config).provider)
         thousand = [price(usage, config.model).total_price for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))]
     except LookupError:

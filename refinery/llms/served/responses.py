@@ -1,22 +1,21 @@
 """What an endpoint's response means: JSON to read, a transient fault, a fault of this request alone, or a fault of the endpoint."""
 
 import html
-import math
 import random
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
 from refinery.llms.served.event_stream import EventStream, read_events
+from refinery.llms.served.limit_headers import retry_after_seconds
 from refinery.llms.served.wire import ProviderError, one_line, provider_error, read_json
 
 # A failed request waits at most base * 2^try seconds, with full jitter, or longer if the server says so (Retry-After), up to a bound.
 _BACKOFF_SECONDS, _BACKOFF_CAP_SECONDS, _RETRY_AFTER_CAP_SECONDS = 0.5, 30.0, 120.0
-_TOO_BUSY = frozenset((429, 503, 529))
+_OVERLOADED = 529  # Anthropic's status for a provider that is too busy for anyone's requests
+_TOO_BUSY = frozenset((429, 503, _OVERLOADED))
 _NO_MONEY = frozenset(
     (
         "insufficient_quota",
@@ -53,31 +52,20 @@ class Response(NamedTuple):
 class RetryableFault(Exception):
     """A failed try that may be repeated. `unseen` is 1 when it was sent, and so may be charged, but no answer was read."""
 
-    def __init__(self, message: str, *, status: int | None = None, retry_after: str | None = None, unseen: int = 0) -> None:
+    def __init__(self, message: str, *, status: int | None = None, retry_after_seconds: float = 0.0, unseen: int = 0) -> None:
         super().__init__(message)
         self.message, self.status, self.unseen = message, status, unseen
         self.connected = status is not None or bool(unseen)
         self.throttled = status == 429
+        self.counts = status not in (429, _OVERLOADED)  # against the request's own tries
+        self.paced = False  # whether the server has told a limit that is used up, which later requests wait for
         self.too_busy = status in _TOO_BUSY or (status is None and bool(unseen))
-        self._retry_after = retry_after
+        self.retry_after_seconds = retry_after_seconds
 
     def wait_seconds(self, tries: int) -> float:
         """Seconds to wait: full jitter under a bound that doubles with each of the request's tries, or longer if the server says so."""
         own = random.uniform(0, min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2 ** min(tries, 10)))  # noqa: S311 - jitter, not a secret
-        return max(own, _seconds(self._retry_after) * random.uniform(1.0, 1.25))  # noqa: S311
-
-
-def _seconds(retry_after: str | None) -> float:
-    """The seconds of a Retry-After header, which may be a date, or 0 for a useless one."""
-    try:
-        seconds = float(retry_after or "")
-    except ValueError:
-        try:
-            when = parsedate_to_datetime(retry_after or "")
-        except (ValueError, OverflowError):
-            return 0.0
-        seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    return 0.0 if math.isnan(seconds) else min(max(seconds, 0.0), _RETRY_AFTER_CAP_SECONDS)
+        return max(own, self.retry_after_seconds * random.uniform(1.0, 1.25))  # noqa: S311
 
 
 def read_reply(response: Response) -> Any:
@@ -99,17 +87,18 @@ def read_reply(response: Response) -> Any:
             raise RetryableFault(f"the reply is not JSON ({_why(unread)}): {_quoted(content)}", status=status, unseen=1)
         return value
     fault = fault or ProviderError(_quoted(content), status=status)
+    retry_after = retry_after_seconds(headers, most=_RETRY_AFTER_CAP_SECONDS)
     if status < 400:
-        raise fault_of(fault.status, fault, f"status {status}, but an error: {fault.message}", headers.get("Retry-After"))
-    raise fault_of(status, fault, f"status {status}: {fault.message}", headers.get("Retry-After"))
+        raise fault_of(fault.status, fault, f"status {status}, but an error: {fault.message}", retry_after)
+    raise fault_of(status, fault, f"status {status}: {fault.message}", retry_after)
 
 
-def fault_of(status: int, fault: ProviderError, said: str, retry_after: str | None = None) -> Exception:
+def fault_of(status: int, fault: ProviderError, said: str, retry_after: float = 0.0) -> Exception:
     """The exception for an error status, with the message `said`."""
     if status == 402 or fault.kinds & _NO_MONEY or _SPENT.search(fault.message):
         return UnusableEndpoint(f"{said} The account cannot pay for more requests: add credit.", status=402)
     if status in (408, 409, 425, 429) or status >= 500:
-        return RetryableFault(said, status=status, retry_after=retry_after)
+        return RetryableFault(said, status=status, retry_after_seconds=retry_after)
     if status in (401, 403, 404):
         return UnusableEndpoint(said, status=status)
     return RefusedRequest(said)

@@ -6,17 +6,18 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import TINY_CHAT
 from refinery.llms.served.endpoint import EndpointConfig, EndpointRequest, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.http import HttpSession
 from refinery.llms.served.outage import Outage
 from refinery.llms.served.protocols.base import protocol_of
 from refinery.llms.served.rate_limits import AdaptiveConcurrencyLimit
 from refinery.llms.served.refused_parameters import RefusedParameters
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
+from refinery.llms.served.told_limits import Sent, ServerLimits
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +45,15 @@ class Tries:
 class Server:
     """One address, with its headers and its state. `refusal` is why it refuses all requests, or empty."""
 
-    def __init__(self, config: EndpointConfig, base_url: str | None, session: Callable[[], Any]) -> None:
+    def __init__(self, config: EndpointConfig, base_url: str | None, http: HttpSession) -> None:
         self.config = config
         self.gate = AdaptiveConcurrencyLimit(config.calls_in_flight)
         self._address = protocol_of(config).address(config, base_url)
         self.base = self._address.base
         self.outage = Outage(f"endpoint {self.base}", self._is_up)
         self.refusal = ""
-        self._session = session
+        self.limits = ServerLimits(f"endpoint {self.base}", config.most_tokens)
+        self._http = http
         self._tiny: EndpointRequest[Any] = TINY_CHAT  # to the last used route
         self._asking_tiny, self._refusals = asyncio.Lock(), 0
         self._tiny_refusal: str | None = None
@@ -63,8 +65,16 @@ class Server:
         return self.outage.open, self.gate.load
 
     async def send(self, request: EndpointRequest[R], tries: Tries) -> R:
-        """One try. Raises RetryableFault, RefusedRequest or UnusableEndpoint."""
+        """One try, once the server's limits leave room for it. Raises RetryableFault, RefusedRequest or UnusableEndpoint."""
         self._tiny = request.tiny(self.config)
+        sent = await self.limits.take(request)
+        tries.started = time.monotonic()
+        try:
+            return await self._send(request, tries, sent)
+        finally:
+            self.limits.ended(sent)
+
+    async def _send(self, request: EndpointRequest[R], tries: Tries, sent: Sent) -> R:
         seconds = min(self.config.timeout_seconds, tries.left)
         # Decided for each request, because another may find out meanwhile that the server does not support schemas.
         with_schema, named = request.json_schema is not None and self._sends_schemas and not tries.without_schema, False
@@ -78,6 +88,7 @@ class Server:
         try:
             reply = request.parse(read_reply(response), self.config, unseen_tries=tries.unseen)
         except RetryableFault as fault:
+            fault.paced = self.limits.told(response.headers, sent, refused=fault.throttled, retry_after_seconds=fault.retry_after_seconds)
             tries.without_schema = with_schema and fault.status == 500  # a failing guided-decoding backend may not say so
             raise
         except RefusedRequest as error:
@@ -92,6 +103,8 @@ class Server:
             raise UnusableEndpoint(self.unusable(str(error), error.status), status=error.status) from None
         self._answered = True
         self.outage.answered()
+        self.limits.told(response.headers, sent, refused=False, retry_after_seconds=0.0)
+        self.limits.answered(reply)
         if request.json_schema is not None and self._sends_schemas:
             self._note_schema(with_schema, named)
         return reply
@@ -114,19 +127,11 @@ class Server:
             logger.warning("endpoint %s does not support JSON schemas for its replies; they are written into the prompts.", self.base)
 
     async def _post(self, request: EndpointRequest[Any], body: dict[str, Any], seconds: float) -> Response:
-        import aiohttp
-
-        url, timeout = f"{self.base}{request.path(self.config)}{self._address.query}", aiohttp.ClientTimeout(total=seconds)
-        content = json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", **self._address.headers}
+        url, content = f"{self.base}{request.path(self.config)}{self._address.query}", json.dumps(body).encode()
         try:
-            async with self._session().post(url, data=content, headers=headers, timeout=timeout, allow_redirects=False) as response:
-                return Response(response.status, response.headers, await response.read())
-        except TimeoutError:
-            raise RetryableFault(f"no reply within {seconds:.0f} s", unseen=1) from None
-        except (aiohttp.ClientError, OSError) as error:
-            # A request whose connection broke after it was sent may have been answered and charged.
-            raise RetryableFault("Connection error.", unseen=int(not isinstance(error, aiohttp.ClientConnectorError))) from None
+            return await self._http.post(url, content, {"Content-Type": "application/json", **self._address.headers}, seconds=seconds)
+        except UnusableEndpoint as error:
+            raise UnusableEndpoint(self.unusable(str(error))) from None
 
     async def _is_up(self) -> bool:
         """Whether a tiny request gets any answer, even a refusal."""
@@ -141,10 +146,10 @@ class Server:
             return error
         return None
 
-    def unusable(self, why: str, status: int | None = None, *, connected: bool = True) -> str:
+    def unusable(self, why: str, status: int | None = None) -> str:
         """The message that says which endpoint failed, how, and what to do."""
         end = "" if why.endswith((".", "!", "?")) else "."
-        return f"endpoint {self.base} (model '{self.config.model}') cannot be used: {why}{end}{self._remedy(status, connected)}"
+        return f"endpoint {self.base} (model '{self.config.model}') cannot be used: {why}{end}{self._remedy(status)}"
 
     def out_too_long(self) -> str:
         """The message for an outage that lasts too long."""
@@ -153,10 +158,8 @@ class Server:
             "Replies so far are stored: start the server again, then --resume."
         )
 
-    def _remedy(self, status: int | None, connected: bool) -> str:
+    def _remedy(self, status: int | None) -> str:
         key = f"${self.config.api_key_env}"
-        if not connected:
-            return " Is a server running there? Start it, or correct base_url."
         if status in (401, 403) and not os.environ.get(self.config.api_key_env):
             return f" {key} is not set: export the key under this name, or name another variable with api_key_env."
         check = f" Check base_url, model and {key}." if status in (200, 400, 401, 403, 404) else ""

@@ -13,7 +13,7 @@ def refused(name: str, command: str, *says: str, by: tuple[int, str], **more: An
 
 
 LABEL, ANSWER = "distill distill.yaml", "infer served.yaml"
-NOT_RUNNING = ("Connection error", "Is a server running there? Start it, or correct base_url")
+NOT_RUNNING = ("Connection refused", "Is a server running there? Start it, or correct base_url")
 NO_KEY, NOT_FOUND, NO_MODEL = (401, "Incorrect API key"), (404, "Not Found"), (404, "The model `teacher` does not exist")
 OTHER_MODEL = (400, "only 'other' is served")
 IN_THE_SAME_WAY = ("refuses every request in the same way", "400", "only 'other' is served")

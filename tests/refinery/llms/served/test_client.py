@@ -170,4 +170,4 @@ def test_the_error_says_what_to_do(status, words):
 
 def test_an_endpoint_that_is_not_there_is_told_as_such():
     (outcome,) = ask(["a"], "http://127.0.0.1:9/v1", max_tries=1)
-    assert "Connection error. Is a server running there? Start it, or correct base_url." in str(outcome)
+    assert "Connection refused. Is a server running there? Start it, or correct base_url." in str(outcome)
