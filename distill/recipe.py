@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from distill.label_task import TASKS, LabelTask
 from distill.stores.base import STORES, ReplyStore, StorePlugin, opened
-from distill.teacher.batch import BatchConfig
+from distill.teacher.batch_config import BatchConfig
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.protocols.base import check_protocol, protocol_of

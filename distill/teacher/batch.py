@@ -11,11 +11,10 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from distill.stores.base import ReplyStore
+from distill.teacher.batch_config import BatchConfig
 from distill.teacher.teacher import persist_in
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import ChatRequest, parse_chat
@@ -25,26 +24,12 @@ from refinery.llms.served.protocols.openai_chat import openai_client
 from refinery.llms.served.refused_parameters import RefusedParameters
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
 from refinery.llms.served.wire import read_json
-from refinery.runtime.recipe import Recipe
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
 _MADE_BY, _NAMED = "made_by", "named"  # keys of a job's metadata
 _OUR_NAME = "rag-refinery-"  # how the store's names for jobs begin, unlike the API's ids
 _RECENT_JOBS = 1000  # among which a job without a known id is looked for
 _QUEUE_IS_FULL = "token_limit_exceeded"  # the organization has too many tokens enqueued; the API reports it only when the job is polled
-
-
-class BatchConfig(Recipe):
-    """How requests are grouped into Batch jobs; the default limits are OpenAI's."""
-
-    max_requests: int = Field(default=50_000, description="maximum requests per job", ge=1)
-    max_bytes: int = Field(default=200_000_000, description="maximum bytes of a job's input file", ge=1)
-    poll_seconds: float = Field(default=60.0, description="seconds between two polls of a job", gt=0)
-    quiet_seconds: float = Field(default=5.0, description="a wave is sent after this many seconds without a new request", gt=0)
-    stragglers: Literal["batch", "live"] = Field(
-        default="batch", description="how to send requests again that a job left unanswered; with `live`, all are priced as live"
-    )
-    price_factor: float = Field(default=0.5, description="price of a batched token relative to a live one", gt=0)
 
 
 @dataclass(slots=True)
