@@ -74,7 +74,7 @@ def parse_chat(reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> 
     protocol = protocol_of(config)
     try:
         parsed = protocol.parse(_joined(reply, protocol) if isinstance(reply, EventStream) else reply)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise RefusedRequest(f"protocol '{config.protocol}' cannot read the reply ({type(error).__name__}: {error})") from None
     return replace(parsed, max_tokens=config.most_tokens, unseen_tries=unseen_tries)
 

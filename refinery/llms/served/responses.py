@@ -38,7 +38,7 @@ _OF_SCHEMAS = (
 )
 _READ_FOR_WORDS = 4_000
 _TITLE = re.compile(r"<title[^<>]*>([^<>]+)<", re.IGNORECASE)
-_TAG = re.compile(r"<(?:style|script)[^<]*<|<[^<>]*>", re.IGNORECASE)
+_TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^<>]*>", re.IGNORECASE | re.DOTALL)
 
 
 class Response(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 from helpers.anthropic_server import message as claude
 from helpers.scripted_server import Answer
-from helpers.wild_endpoints.table import LABEL, OK, WildEndpoint, in_turn
+from helpers.wild_endpoints.table import LABEL, OK, WildEndpoint, at_question, in_turn
 
 HALVES = (LABEL[:20], LABEL[20:])
 
@@ -72,6 +72,14 @@ STREAMS = [
         paid=3,  # with the tiny request that finds out whether the server is out
         code=2,
         says=("the reply is not JSON (malformed): a web page ('Sign in'). Check base_url",),
+    ),
+    WildEndpoint(
+        "a gateway's page without a title",
+        at_question(0, (403, b"<html><style>p {}</style><p>Access <b>denied</b> &amp; logged</p></html>")),
+        kept=3,
+        paid=4,  # with the tiny request that finds out whether the key is refused
+        rejected={"refused": 1},
+        says=("status 403: a web page ('Access denied & logged')",),
     ),
     WildEndpoint("a gateway's page, once", in_turn((502, PAGE)), sent=5),
     WildEndpoint(

@@ -129,18 +129,19 @@ def _join(events: EventStream) -> dict[str, Any] | None:
 
 
 def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
-    """Add a chunk's texts to the message's; the arguments of a call come in pieces too."""
-    for name, value in delta.items():
-        before = message.get(name)
-        if isinstance(value, str):
-            message[name] = before + value if isinstance(before, str) and name != "role" else value
-        elif isinstance(value, list) and name == "tool_calls":
-            for call in value:
-                _add(message.setdefault("function_call", {}), (call.get("function") if isinstance(call, dict) else None) or {})
-        elif isinstance(value, list):
-            message[name] = (before if isinstance(before, list) else []) + value
-        elif isinstance(value, dict):
-            _add(message.setdefault(name, {}), value)
+    """Add a chunk to the message. The arguments of a tool's call come in pieces too."""
+    _add_texts(message, delta)
+    calls = delta.get("tool_calls")
+    for call in calls if isinstance(calls, list) else [{"function": delta.get("function_call")}]:
+        if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
+            _add_texts(message.setdefault("function_call", {}), function)
+
+
+def _add_texts(whole: dict[str, Any], piece: dict[str, Any]) -> None:
+    for name, value in piece.items():
+        before = whole.get(name)
+        if isinstance(value, str) or (isinstance(value, list) and name != "tool_calls"):
+            whole[name] = before + value if type(before) is type(value) and name != "role" else value
 
 
 def _first_logprobs(completion: Any) -> FirstLogprobs | None:

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refinery.llms.served.chat_request import parse_chat
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
 from refinery.llms.served.event_stream import EventStream, read_events
 from refinery.llms.served.protocols.openai_chat import PROTOCOL
 
@@ -37,6 +39,13 @@ def test_a_text_comes_back_however_it_is_cut(text, cuts):
 
 def test_a_stream_without_an_end_is_not_joined():
     assert PROTOCOL.join(read_events(sent({"choices": [{"delta": {"content": "Ly"}}]}, end=""))) is None
+
+
+def test_a_stream_of_another_form_refuses_its_own_request():
+    deep = json.loads('{"a":' * 300 + "1" + "}" * 300)
+    events = read_events(sent([1], "a", {"choices": [{"delta": {"content": [deep], "function_call": {"arguments": {}}}}]}))
+    with pytest.raises(RefusedRequest):
+        parse_chat(events, EndpointConfig(model="m"))
 
 
 def test_an_error_in_a_stream_is_found():
