@@ -6,14 +6,15 @@ They are fed row by row, so that a run can stream: for a million questions they 
 import random
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from distill.repeated_numbers import num_repetitions
+from distill.steps.relation_notation import is_notation
 from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
-from refinery.contract.records import JudgeLabel, Preference, Question, Record, Trajectory
+from refinery.contract.records import Decomposition, JudgeLabel, Preference, Question, Record, RelevanceLabel, Trajectory
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
@@ -48,6 +49,7 @@ class Guards:
         self._rows = 0
         self._labels: Counter[str] = Counter()
         self._leaks = _Leaks()
+        self._notation = _Notation()
         self._questions = Duplicates()
         self._overlaps = {str(path): _Overlap(read_questions([path], reader=reader)) for path in evaluation_sets}
         self._lengths = _Lengths(tokenizer, max_length, learned) if tokenizer is not None else None
@@ -64,6 +66,7 @@ class Guards:
             self._rows += 1
             for label in _labels(record):
                 self._labels[label] += 1
+            self._notation.add(question, record)
             if isinstance(record, Trajectory):
                 self._leaks.add(question, record)
             if self._lengths is not None:
@@ -78,7 +81,17 @@ class Guards:
             "answer_in_query": self._leaks.report(),
             "evaluation_overlap": {path: overlap.report() for path, overlap in self._overlaps.items()},
         }
+        if self._notation.rows:
+            report["relation_notation"] = self._notation.report()
         return report | ({"length_in_tokens": self._lengths.report()} if self._lengths is not None else {})
+
+    def warnings(self) -> Iterator[str]:
+        """Warnings about rows that teach what no user writes."""
+        if self._notation.rows:
+            yield (
+                f"{self._notation.rows} rows contain MuSiQue's notation, such as '{self._notation.first}'. They are trained as they are. "
+                "Set options.relations to questions or rejected."
+            )
 
 
 def _labels(record: Record) -> list[str]:
@@ -86,6 +99,32 @@ def _labels(record: Record) -> list[str]:
     if isinstance(record, Trajectory):
         return [step.action for step in record.steps]
     return [record.label] if isinstance(record, JudgeLabel) else []
+
+
+@dataclass
+class _Notation:
+    """Rows in which the student would read or write MuSiQue's relation notation."""
+
+    rows: int = 0
+    first: str = ""
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, question: Any, record: Record) -> None:
+        if found := next(filter(is_notation, _sub_questions(record)), None):
+            self.rows, self.first = self.rows + 1, self.first or found
+            _keep(self.examples, question.id)
+
+    def report(self) -> dict[str, Any]:
+        return {"rows": self.rows, "examples": self.examples}
+
+
+def _sub_questions(record: Record) -> list[str]:
+    """The texts of a record that may be annotated sub-questions."""
+    if isinstance(record, Decomposition):
+        return record.sub_questions
+    if isinstance(record, Trajectory):
+        return [step.text for step in record.steps if step.action in SEARCH_ACTIONS]
+    return [record.question] if isinstance(record, RelevanceLabel) else []
 
 
 class _Leaks:

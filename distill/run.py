@@ -92,7 +92,7 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
         output.begin()
         (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")
         output.write_metrics(metrics)
-        for warning in writer.warnings():
+        for warning in (*writer.warnings(), *(f"{recipe.output_dir}: {warning}" for warning in guards.warnings())):
             _log.warning("%s", warning)
         return metrics
 

@@ -4,18 +4,19 @@ import re
 from collections.abc import Sequence
 
 from distill.label_context import LabelContext
+from distill.steps.relation_notation import worded
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question, SubQuestion
 from refinery.contract.sub_questions import fill_references
 from refinery.errors import RecordError
 
 
-def searchable_steps(question: Question) -> list[SubQuestion]:
-    """The annotated sub-questions, with references such as `#1` replaced by earlier answers.
+def searchable_steps(question: Question, relations: str) -> list[SubQuestion]:
+    """The annotated sub-questions, with references such as `#1` replaced by earlier answers, and worded as `relations` wants them.
 
     Sub-questions that do not need a passage (StrategyQA's operations), or that refer to an answer without annotation, are left out.
     """
-    steps = question.decomposition or []
+    steps = worded(question.decomposition or [], relations)
     resolved = [resolved_step(steps, number) for number in range(len(steps))]
     return [step for step in resolved if step and step.supporting != []]
 

@@ -97,7 +97,7 @@ async def annotated_multi_hop(row: Row) -> list[Step]:
     """The annotated sub-questions, with earlier answers filled in; a question without sub-questions is searched unchanged."""
     closing = row.original()
     check_support_is_known(row.question)
-    queries = [step.text for step in searchable_steps(row.question)]
+    queries = [step.text for step in searchable_steps(row.question, row.context.options.relations)]
     steps = await (row.searches("decompose", queries) if queries else row.searches("rewrite", [row.question.text]))
     check_support(row.question, steps)
     return [*steps, closing]

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.steps.gold import resolved_step
+from distill.steps.relation_notation import Relations, worded
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt
@@ -26,6 +27,7 @@ class Options(Recipe):
     references: Literal["kept", "resolved"] = Field(
         default="kept", description="kept: an annotated `#1` remains; resolved: it is replaced by the gold answer that it refers to"
     )
+    relations: Relations = "kept"
     undivided: Literal["reject", "keep"] = Field(
         default="reject",
         description="what to do with a question that is its own only sub-question; keep teaches the student which questions not to divide",
@@ -59,9 +61,9 @@ async def label(question: Question, context: LabelContext) -> list[Decomposition
 
 
 def _annotated(question: Question, options: Options) -> list[str]:
-    steps = question.decomposition
-    if not steps:
+    if not question.decomposition:
         raise RejectedRow("no_decomposition", f"question {question.id} has no annotated decomposition")
+    steps = worded(question.decomposition, options.relations)
     if options.references == "kept":
         return [step.text for step in steps]
     resolved = [resolved_step(steps, number) for number in range(len(steps))]

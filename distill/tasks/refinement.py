@@ -13,6 +13,7 @@ from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.steps.refinement_kinds import KINDS, turns
 from distill.steps.refinement_row import Row
+from distill.steps.relation_notation import Relations
 from refinery.contract.choices import choice_question
 from refinery.contract.records import Question, Trajectory
 from refinery.prompts.render import render_prompt
@@ -42,6 +43,7 @@ class Options(Recipe):
         default=False,
         description="keep regenerated short answers that differ from the gold ones (stepwise, multiple_choice, multi_hop), as in the paper",
     )
+    relations: Relations = "kept"
 
     @model_validator(mode="after")
     def _annotations_can_label_it(self) -> "Options":

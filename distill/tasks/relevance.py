@@ -18,6 +18,7 @@ from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.steps.gold import search_own, searchable_steps
+from distill.steps.relation_notation import Relations
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import render_prompt
@@ -34,6 +35,7 @@ class Options(Recipe):
     judge: Literal["each", "list"] = Field(default="list", description="each: one call per passage (App. A.2); list: one for all (App. D)")
     swap: bool = Field(default=False, description="also judge the list in reverse order; a passage must be relevant in both orders")
     examples: Literal["zero", "few"] = Field(default="zero", description="few: the prompt shows worked examples")
+    relations: Relations = "kept"
 
     @field_validator("swap")
     @classmethod
@@ -114,18 +116,18 @@ async def _by_annotations(question: Question, context: LabelContext) -> list[Rel
     provenance = context.provenance()
     return [
         _labeled(question, asked, passage, passage.id in sufficient, provenance)
-        for asked, sufficient in _sufficient_passages(question).items()
+        for asked, sufficient in _sufficient_passages(question, context.options.relations).items()
         for passage in await search_own(asked, question, context)
     ]
 
 
-def _sufficient_passages(question: Question) -> dict[str, set[str]]:
+def _sufficient_passages(question: Question, relations: str) -> dict[str, set[str]]:
     """Ids of the passages that alone are enough, for the question and each sub-question that needs a search."""
     of_steps = [set(step.supporting) for step in question.decomposition or [] if step.supporting]
     if not of_steps and not question.supporting:
         raise RejectedRow("no_support_annotated", f"question {question.id} does not name supporting passages")
     sufficient = {question.text: set.intersection(*of_steps) if of_steps else set(question.supporting or [])}
-    for step in searchable_steps(question):
+    for step in searchable_steps(question, relations):
         if step.supporting:
             sufficient.setdefault(step.text, set()).update(step.supporting)
     return sufficient

@@ -21,5 +21,5 @@ def test_a_step_that_refers_to_itself_or_onwards_cannot_be_resolved(text):
 
 
 def test_steps_without_passages_or_without_the_answers_they_need_are_not_searched():
-    texts = [step.text for step in searchable_steps(Question(id="q", text="Where?", decomposition=STEPS))]
+    texts = [step.text for step in searchable_steps(Question(id="q", text="Where?", decomposition=STEPS), "kept")]
     assert texts == ["Who directed Dune?", "Where was Maria Torvel born?"]
