@@ -9,7 +9,7 @@ from distill.predictions import Predictions
 from distill.recipe import DistillRecipe
 from distill.stores.base import ReplyStore
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
-from refinery.contract.records import Passage, Provenance, Question
+from refinery.contract.records import KnowledgeLabel, Passage, Provenance, Question, read_records
 from refinery.errors import RetrievalError
 from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import EndpointConfig
@@ -64,6 +64,11 @@ class LabelContext:
     def predictions(self) -> Predictions:
         """The predictions of the recipe's infer runs."""
         return Predictions(self.recipe.runs)
+
+    @cached_property
+    def knowledge(self) -> dict[str, str]:
+        """`know` or `unknow` by question id, from the labels of task self_knowledge that the option `knowledge` names."""
+        return {label.question_id: label.label for path in self.options.knowledge for label in read_records(path, KnowledgeLabel)}
 
     def take_quota(self, group: str) -> bool:
         """Whether a group of rows may have one more, by the option `most_per_group`; it also counts the row."""

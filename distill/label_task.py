@@ -36,6 +36,10 @@ def _no_answers(options: Any) -> bool:
     return False
 
 
+def _no_inputs(options: Any) -> Sequence[Path]:
+    return ()
+
+
 def _one_call(recipe: Any, options: Any) -> Range:
     return 1, 1
 
@@ -70,9 +74,9 @@ class LabelTask(Generic[OptionsT]):
     that `rows(recipe)` yields. Rows that are Records, of the class `row_type`, are kept in the run. `write_inputs(recipe, folder)` adds to
     the run what its rows refer to. `splits(recipe)` names splits that get a file even without rows, because another recipe may name it; by
     default those of empty question files. `review()` makes a run's Review. `learned` is the task that a model learns from the records, if
-    no built-in task learns from them. `needs_answers(options)` says that no question without gold answers can be labeled. For the plan of a
-    project, `calls(recipe, options)` is the fewest and most requests to the teacher that a row takes, and `num_rows(recipe, rows_of)` how
-    many rows `rows` will yield.
+    no built-in task learns from them. `needs_answers(options)` says that no question without gold answers can be labeled. A finished run is
+    redone if one of the files `inputs(options)` has changed. For the plan of a project, `calls(recipe, options)` is the fewest and most
+    requests to the teacher that a row takes, and `num_rows(recipe, rows_of)` how many rows `rows` will yield.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
@@ -87,6 +91,7 @@ class LabelTask(Generic[OptionsT]):
     needs_answers: Callable[[OptionsT], bool] = _no_answers
     row_type: type[Record] = Question
     splits: Callable[[Any], Sequence[str]] = _of_empty_files
+    inputs: Callable[[OptionsT], Sequence[Path]] = _no_inputs
 
     def __post_init__(self) -> None:
         if not callable(self.label):

@@ -62,7 +62,8 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
     """
     task = load_task(recipe)
     total = count_rows(task, recipe)
-    inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in (*recipe.questions, *_corpus(recipe))}
+    files = (*recipe.questions, *_corpus(recipe), *task.inputs(recipe.task_options()))
+    inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in files}
     # A run that was started with a different recipe or different rows is redone; equal requests are answered from the store.
     finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False)
     if finished is not None and finished["inputs"] != inputs:

@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from distill.steps.gold import searchable_steps
+from distill.steps.needed_searches import needed_searches
 from distill.steps.refinement_row import FewQueries, Queries, Row, SearchDecision, Text
 from distill.steps.trajectory_checks import check_support, check_support_is_known
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.choices import choice_letters, choice_question
 from refinery.contract.records import Disambiguation, Question, Step, Turn
+
+_TOO_EARLY = "do not answer yet, but choose a search"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,26 @@ class Reply(BaseModel):
     text: Text
 
 
+class SearchReply(BaseModel):
+    """The next step of a teacher that must search before it answers."""
+
+    action: Literal["rewrite", "decompose", "disambiguate", "give_up"]
+    text: Text
+
+    @field_validator("action", mode="before")
+    @classmethod
+    def _not_yet(cls, action: Any) -> Any:
+        if action == "answer":
+            raise ValueError(_TOO_EARLY)
+        return action
+
+
 async def stepwise(row: Row) -> list[Step]:
     """The teacher chooses rewrite, decompose or disambiguate step by step, and reads the results before the next step."""
-    steps = list[Step]()
+    steps, needed = list[Step](), needed_searches(row.question, row.context)
     while True:
-        reply = await row.ask("teacher_refinement", Reply, steps=steps)
+        may_answer = len({step.text.lower() for step in steps}) >= needed
+        reply = await (_next_step if may_answer else _next_search)(row, steps)
         if reply.action == "give_up":
             raise RejectedRow("gave_up", reply.text)
         if reply.action == "answer":
@@ -48,6 +66,20 @@ async def stepwise(row: Row) -> list[Step]:
     closing = row.original() if row.keeps_original else row.regenerated(reply.text)
     row.check_right(closing)
     return [*steps, closing]
+
+
+async def _next_step(row: Row, steps: list[Step]) -> Reply:
+    return await row.ask("teacher_refinement", Reply, steps=steps)
+
+
+async def _next_search(row: Row, steps: list[Step]) -> SearchReply:
+    """The next step of a teacher that is not offered to answer. One that answers is corrected once, and then its row is rejected."""
+    try:
+        return await row.ask("teacher_refinement", SearchReply, steps=steps, may_answer=False)
+    except RejectedRow as error:
+        if _TOO_EARLY in str(error):
+            raise RejectedRow("answered_too_early", f"after {len(steps)} searches: {error}") from None
+        raise
 
 
 async def dialogue(row: Row) -> list[Step]:

@@ -4,7 +4,8 @@ As in the paper, rows whose searches miss the supporting passages, that contain 
 with its reason. The released code does not discard any rows.
 """
 
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -43,7 +44,23 @@ class Options(Recipe):
         default=False,
         description="keep regenerated short answers that differ from the gold ones (stepwise, multiple_choice, multi_hop), as in the paper",
     )
+    min_searches: Annotated[int, Field(ge=0)] | Literal["annotated"] = Field(
+        default=0,
+        description="stepwise: different searches before the teacher may answer; until then it is not offered to. annotated: one for each"
+        " annotated sub-question that needs a passage, or one where none is annotated",
+    )
+    knowledge: list[Path] = Field(
+        default=[],
+        description="stepwise: labels of task self_knowledge for these questions. What the student knows needs no search, whatever"
+        " min_searches says; what it does not know needs at least one",
+    )
     relations: Relations = "kept"
+
+    @model_validator(mode="after")
+    def _only_stepwise_chooses(self) -> "Options":
+        if self.kind != "stepwise" and (self.min_searches or self.knowledge):
+            raise ValueError(f"min_searches and knowledge are for kind stepwise; kind {self.kind} does not choose its number of searches")
+        return self
 
     @model_validator(mode="after")
     def _annotations_can_label_it(self) -> "Options":
@@ -81,7 +98,10 @@ async def label(question: Question, context: LabelContext) -> list[Trajectory]:
 
 def calls(recipe: DistillRecipe, options: Options) -> Range:
     """The fewest and most calls that a row takes: one for each step, or the queries and the answer."""
-    return (1, recipe.max_steps + 1) if options.kind == "stepwise" else (2, 2)
+    if options.kind != "stepwise":
+        return 2, 2
+    fewest = 0 if options.knowledge or options.min_searches == "annotated" else options.min_searches
+    return 1 + fewest, recipe.max_steps + 1
 
 
-LABEL_TASK = LabelTask(label, Options, needs, calls=calls)
+LABEL_TASK = LabelTask(label, Options, needs, calls=calls, inputs=lambda options: options.knowledge)

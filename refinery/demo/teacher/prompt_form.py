@@ -74,10 +74,11 @@ class PromptForm:
         return RequestLog(found["question"].strip(), "".join(rest))
 
 
-def opening(name: str, examples: str) -> re.Pattern[str]:
+def opening(name: str, examples: str, **switches: Any) -> re.Pattern[str]:
     """Matches a prompt file's text up to the question; any number stands for the counts that its instructions mention."""
-    empty: dict[str, Any] = {"passages": [], "passage": {"title": "", "text": ""}, "steps": [], "history": [], "choices": [], "link": ""}
-    before, _, _ = render_prompt(name, question=_QUESTION, count=_QUESTION, **empty, examples=examples).partition(_QUESTION)
+    empty: dict[str, Any] = {"passages": [], "passage": {"title": "", "text": ""}, "steps": [], "history": [], "choices": [], "golds": []}
+    empty |= {"link": "", "answer": ""}
+    before, _, _ = render_prompt(name, question=_QUESTION, count=_QUESTION, **empty, examples=examples, **switches).partition(_QUESTION)
     return re.compile(re.sub(r"\d+", r"\\d+", re.escape(before)))
 
 

@@ -80,6 +80,7 @@ class DemoTeacher:
             "teacher_question_closed_book": lambda question, rest: {"answer": self._answer_from(question, self._known_titles())},
         }
         self._prompts = [(opening(name, examples), reply) for name, reply in replies.items() for examples in ("zero", "few")]
+        self._prompts += [(opening("teacher_refinement", examples, may_answer=False), self._search) for examples in ("zero", "few")]
         reader = Reader(self._world, self._known)
         self._forms = [form for system in (ReThinkingReplies, MigresReplies, BaselineReplies) for form in system(reader).by_form]
 
@@ -119,16 +120,22 @@ class DemoTeacher:
     def _decomposition(self, question: str, rest: str) -> dict[str, Any]:
         return {"sub_questions": sub_questions(question)}
 
-    def _refinement(self, question: str, rest: str) -> dict[str, Any]:
+    def _search(self, question: str, rest: str) -> dict[str, Any]:
+        """The next step of a teacher that may not answer yet: where it would answer, it looks the question up."""
+        return self._refinement(question, rest, may_answer=False)
+
+    def _refinement(self, question: str, rest: str, *, may_answer: bool = True) -> dict[str, Any]:
         """The next step, or `give_up` where the same search was made before and found too little."""
         found, searched = list(dict.fromkeys(_TITLE.findall(rest))), _SEARCH.findall(rest)
         parsed = parse_question(question)
         if parsed is None:
             action, text = "rewrite", question
         elif len(parsed.names) == 1:
-            action, text = self._chain_step(parsed.chain, parsed.names[0], found, from_memory=not searched)
+            action, text = self._chain_step(parsed.chain, parsed.names[0], found, from_memory=may_answer and not searched)
         else:
             action, text = self._comparison_step(parsed.chain[0], parsed.names, found, searched)
+        if action == "answer" and not may_answer:
+            action, text = "rewrite", question
         if action != "answer" and text in searched:
             action, text = "give_up", f"No paragraph answers '{text}'."
         return {"action": action, "text": text}
