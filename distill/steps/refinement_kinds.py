@@ -10,6 +10,7 @@ from pydantic import BaseModel, field_validator
 from distill.steps.gold import searchable_steps
 from distill.steps.needed_searches import needed_searches
 from distill.steps.refinement_row import FewQueries, Queries, Row, SearchDecision, Text
+from distill.steps.right_answers import check_right
 from distill.steps.trajectory_checks import check_support, check_support_is_known
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.choices import choice_letters, choice_question
@@ -64,7 +65,7 @@ async def stepwise(row: Row) -> list[Step]:
         steps.append(await row.search(reply.action, reply.text))
     check_support(row.question, steps)
     closing = row.original() if row.keeps_original else row.regenerated(reply.text)
-    row.check_right(closing)
+    await check_right(row, closing)
     return [*steps, closing]
 
 
@@ -96,7 +97,9 @@ async def instruction(row: Row) -> list[Step]:
 async def _chat(row: Row, decision: SearchDecision, history: list[Turn]) -> list[Step]:
     # The authors' code searches whenever there are queries, regardless of the decision; this code follows the decision.
     steps = await row.searches("rewrite", decision.queries) if decision.search else []
-    return [*steps, await row.answer("teacher_answer_chat", steps, history=history)]
+    closing = await row.answer("teacher_answer_chat", steps, history=history)
+    await check_right(row, closing)
+    return [*steps, closing]
 
 
 async def multiple_choice(row: Row) -> list[Step]:
@@ -110,7 +113,7 @@ async def multiple_choice(row: Row) -> list[Step]:
     closing = await row.answer("teacher_answer_choice", steps, question=choice_question(row.question))
     if closing.text not in letters:
         raise RejectedRow("no_such_choice", f"the answer {closing.text!r} is not one of {', '.join(letters)}")
-    row.check_right(closing)
+    await check_right(row, closing)
     return [*steps, closing]
 
 
@@ -121,7 +124,7 @@ async def multi_hop(row: Row) -> list[Step]:
     steps = await row.searches("decompose", reply.queries)
     check_support(row.question, steps)
     closing = await row.answer("teacher_answer_short", steps)
-    row.check_right(closing)
+    await check_right(row, closing)
     return [*steps, closing]
 
 
@@ -142,7 +145,9 @@ async def ambiguous(row: Row) -> list[Step]:
         reply = await row.ask("teacher_refinement_ambiguous", Queries)
         readings = [Disambiguation(text=query) for query in reply.queries]
     steps = await _readings(row, readings)
-    return [*steps, await row.answer("teacher_answer_ambiguous", steps)]
+    closing = await row.answer("teacher_answer_ambiguous", steps)
+    await check_right(row, closing)
+    return [*steps, closing]
 
 
 async def annotated_ambiguous(row: Row) -> list[Step]:

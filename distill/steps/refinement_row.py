@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from distill.label_context import LabelContext
 from distill.steps.gold import search_own
-from distill.steps.trajectory_checks import check_answered, check_right, keeps_original, original_answer
+from distill.steps.trajectory_checks import check_answered, keeps_original, original_answer
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Action, Question, Step
 from refinery.prompts.render import render_prompt
@@ -68,7 +68,8 @@ class Row:
         """The teacher's reply to a prompt about this row's question, unless `values` names another."""
         assert self.context.teacher is not None
         self.prompts[prompt] = None
-        values = {"question": self.question.text, "examples": self.context.options.examples} | values
+        options = self.context.options
+        values = {"question": self.question.text, "examples": options.examples, "several": options.several_answers} | values
         return await self.context.teacher.ask(render_prompt(prompt, **values), schema, self.asked)
 
     async def search(self, action: Action, query: str) -> Step:
@@ -87,8 +88,7 @@ class Row:
     async def short_answer(self, question: str, steps: Sequence[Step]) -> str:
         """The teacher's short answer to a question from the steps so far. Raises RejectedRow for a refusal."""
         reply = await self.ask("teacher_answer_short", Answer, question=question, steps=steps)
-        check_answered(reply.answer)
-        return reply.answer.strip()
+        return self._written(reply.answer)
 
     async def answer(self, prompt: str, steps: Sequence[Step], **values: Any) -> Step:
         """The closing step: the dataset's answer if the row keeps it, otherwise one regenerated from the steps (RQ-RAG Sec. 4.4)."""
@@ -99,14 +99,15 @@ class Row:
 
     def regenerated(self, answer: str) -> Step:
         """The closing step in the teacher's words. Raises RejectedRow for a refusal."""
-        check_answered(answer)
-        return Step(action="answer", text=answer.strip())
+        return Step(action="answer", text=self._written(answer))
 
     def original(self) -> Step:
         """The closing step in the dataset's words."""
         return Step(action="answer", text=original_answer(self.question))
 
-    def check_right(self, closing: Step) -> None:
-        """Raise RejectedRow for an answer that is not a gold answer, unless the recipe keeps such rows."""
-        if not (self.keeps_original or self.context.options.keep_wrong_answers):
-            check_right(self.question, closing.text)
+    def _written(self, answer: str) -> str:
+        """The teacher's answer as it is trained; one in lines has each line once. Raises RejectedRow for a refusal."""
+        check_answered(answer)
+        if self.context.options.several_answers != "lines":
+            return answer.strip()
+        return "\n".join(dict.fromkeys(line.strip() for line in answer.strip().splitlines() if line.strip()))

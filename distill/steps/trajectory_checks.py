@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Question, Step
-from refinery.metrics.squad import exact_match
 from refinery.runtime.fingerprint import sha256
 
 # What a teacher writes instead of an answer. "recommended answer" and "original answer" refer to the task, as the authors observed.
@@ -35,12 +34,6 @@ def check_answered(answer: str) -> None:
     refusal = _REFUSAL.search(answer)
     if refusal:
         raise RejectedRow("refusal_in_answer", f"the answer says {refusal[0]!r}: {answer[:200]!r}")
-
-
-def check_right(question: Question, answer: str) -> None:
-    """Raise RejectedRow if the question has gold answers and this is not one of them (SQuAD's exact match)."""
-    if question.answers and not exact_match(answer, question.answers):
-        raise RejectedRow("wrong_answer", f"answered {answer!r}, gold {question.answers[0]!r}")
 
 
 def original_answer(question: Question) -> str:

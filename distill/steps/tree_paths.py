@@ -16,7 +16,8 @@ from refinery.metrics.registry import find_metric, score_all
 _RIGHT_FROM = 0.5
 
 
-def _reads_answers(name: str) -> str:
+def reads_answers(name: str) -> str:
+    """The name of a metric of answers' texts. Raises ValueError for any other."""
     try:
         metric = find_metric(name)
     except PluginError as error:
@@ -26,7 +27,7 @@ def _reads_answers(name: str) -> str:
     return name
 
 
-AnswerMetric = Annotated[str, AfterValidator(_reads_answers)]
+AnswerMetric = Annotated[str, AfterValidator(reads_answers)]
 
 
 def labeled_trees(question: Question, context: LabelContext) -> list[tuple[list[Trajectory], list[Trajectory]]]:

@@ -15,6 +15,7 @@ from distill.recipe import DistillRecipe
 from distill.steps.refinement_kinds import KINDS, turns
 from distill.steps.refinement_row import Row
 from distill.steps.relation_notation import Relations
+from distill.steps.right_answers import JUDGE, RightMetric
 from refinery.contract.choices import choice_question
 from refinery.contract.records import Question, Trajectory
 from refinery.prompts.render import render_prompt
@@ -44,6 +45,18 @@ class Options(Recipe):
         default=False,
         description="keep regenerated short answers that differ from the gold ones (stepwise, multiple_choice, multi_hop), as in the paper",
     )
+    metric: RightMetric | None = Field(
+        default=None,
+        description="what a right regenerated answer is: a metric of refinery/metrics over the gold answers, aliases among them, or judge:"
+        " the teacher decides where the answer equals none of them. By default em.squad for kinds with short answers (stepwise,"
+        " multiple_choice, multi_hop); the long answers of the others are then not checked",
+    )
+    min_score: float = Field(default=1.0, description="the lowest score of a right answer by `metric`", gt=0, le=1)
+    several_answers: Literal["joined", "lines", "one"] = Field(
+        default="joined",
+        description="how the teacher writes short answers if several are right: joined by and; in lines, as RQ-RAG's release writes the"
+        " answers of a reading; or one of them, which is right by metrics that compare with each gold answer alone, such as em and f1",
+    )
     min_searches: Annotated[int, Field(ge=0)] | Literal["annotated"] = Field(
         default=0,
         description="stepwise: different searches before the teacher may answer; until then it is not offered to. annotated: one for each"
@@ -55,6 +68,17 @@ class Options(Recipe):
         " min_searches says; what it does not know needs at least one",
     )
     relations: Relations = "kept"
+
+    @property
+    def checked_by(self) -> str | None:
+        """The metric that regenerated answers are checked by; None if they are not checked."""
+        return self.metric or ("em.squad" if self.kind in ("stepwise", "multiple_choice", "multi_hop") else None)
+
+    @model_validator(mode="after")
+    def _checks_or_keeps(self) -> "Options":
+        if self.metric and self.keep_wrong_answers:
+            raise ValueError("metric rejects wrong answers, and keep_wrong_answers keeps them; leave one of them out")
+        return self
 
     @model_validator(mode="after")
     def _only_stepwise_chooses(self) -> "Options":
@@ -97,11 +121,12 @@ async def label(question: Question, context: LabelContext) -> list[Trajectory]:
 
 
 def calls(recipe: DistillRecipe, options: Options) -> Range:
-    """The fewest and most calls that a row takes: one for each step, or the queries and the answer."""
+    """The fewest and most calls that a row takes: one for each step, or the queries and the answer; and the judge."""
+    judged = options.metric == JUDGE
     if options.kind != "stepwise":
-        return 2, 2
+        return 2, 2 + judged
     fewest = 0 if options.knowledge or options.min_searches == "annotated" else options.min_searches
-    return 1 + fewest, recipe.max_steps + 1
+    return 1 + fewest, recipe.max_steps + 1 + judged
 
 
 LABEL_TASK = LabelTask(label, Options, needs, calls=calls, inputs=lambda options: options.knowledge)

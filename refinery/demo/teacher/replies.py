@@ -31,6 +31,7 @@ REFUSAL = "I'm sorry, I can only answer the prompts of the demo."
 
 _NUMBERED_TITLE = re.compile(r"^\[(\d+)\]\nTitle: (.*)$", re.MULTILINE)
 _TITLE = re.compile(r"^Title: (.*)\nText: ", re.MULTILINE)
+_ANSWER = re.compile(r"^(?:Gold answer|Answer): (.*)$", re.MULTILINE)
 _SEARCH = re.compile(r"^Search \d+ \(\w+\): (.*)$", re.MULTILINE)
 
 
@@ -74,6 +75,7 @@ class DemoTeacher:
             "teacher_decomposition": self._decomposition,
             "teacher_refinement": self._refinement,
             **RefinementReplies(self._world).by_prompt,
+            "teacher_right": self._right,
             "teacher_question": self._write_questions,
             "teacher_question_multi_hop": self._write_questions,
             "teacher_question_answer": lambda question, rest: {"answer": self._answer_from(question, _TITLE.findall(rest))},
@@ -119,6 +121,11 @@ class DemoTeacher:
 
     def _decomposition(self, question: str, rest: str) -> dict[str, Any]:
         return {"sub_questions": sub_questions(question)}
+
+    def _right(self, question: str, rest: str) -> dict[str, Any]:
+        """Right where a gold answer is in the answer."""
+        *golds, answer = _ANSWER.findall(rest)
+        return {"right": any(gold in answer for gold in golds)}
 
     def _search(self, question: str, rest: str) -> dict[str, Any]:
         """The next step of a teacher that may not answer yet: where it would answer, it looks the question up."""
