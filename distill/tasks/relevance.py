@@ -1,6 +1,7 @@
-"""Relevance labels: which of the passages that a search finds are relevant and sufficient to answer (RA-ISF App. A.2, D).
+"""Relevance labels: which of the passages that a search finds are relevant and sufficient to answer on their own (RA-ISF App. A.2, D).
 
-`by: teacher` asks about one passage per call (`judge: each`, App. A.2) or about all of them at once (`judge: list`, App. D).
+`by: teacher` asks about one passage per call (`judge: each`, App. A.2) or about all of them at once (`judge: list`, App. D). Both prompts
+ask the same about a passage, because the student reads it alone: a part of what a longer question needs is irrelevant.
 
 `by: annotations` does not ask a model. In App. D, a passage is relevant if it alone is enough to answer. If each step of a decomposition
 names its passages (MuSiQue, 2WikiMultihopQA, StrategyQA), a passage is relevant to a sub-question that it supports, and to the whole
@@ -10,7 +11,7 @@ annotate steps, so every supporting passage counts as relevant to the question, 
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
@@ -18,12 +19,15 @@ from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.steps.gold import search_own, searchable_steps
+from distill.steps.rationale import rationale_of, reasoned
 from distill.steps.relation_notation import Relations
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import render_prompt
 from refinery.runtime.forecast import Range
 from refinery.runtime.recipe import Recipe
+
+T = TypeVar("T", bound=BaseModel)
 
 
 class Options(Recipe):
@@ -36,6 +40,9 @@ class Options(Recipe):
     swap: bool = Field(default=False, description="also judge the list in reverse order; a passage must be relevant in both orders")
     examples: Literal["zero", "few"] = Field(default="zero", description="few: the prompt shows worked examples")
     relations: Relations = "kept"
+    rationale: bool = Field(
+        default=False, description="the teacher writes a short rationale before its labels, which is kept with the row and not trained"
+    )
 
     @field_validator("swap")
     @classmethod
@@ -79,36 +86,47 @@ async def _by_each(question: Question, passages: Sequence[Passage], context: Lab
 
 
 async def _judge(question: Question, passage: Passage, context: LabelContext) -> RelevanceLabel:
-    assert context.teacher is not None
     asked = RequestLog()
-    prompt = render_prompt("teacher_relevance_each", question=question.text, passage=passage, examples=context.options.examples)
-    reply = await context.teacher.ask(prompt, EachReply, asked)
+    reply = await _ask("teacher_relevance_each", EachReply, question, context, asked, passage=passage)
     provenance = context.provenance("teacher_relevance_each", asked=asked)
-    return _labeled(question, question.text, passage, reply.label == "relevant", provenance)
+    return _labeled(question, question.text, passage, reply.label == "relevant", provenance, rationale=rationale_of(reply))
 
 
 async def _by_list(question: Question, passages: Sequence[Passage], context: LabelContext) -> list[RelevanceLabel]:
     asked = RequestLog()
     orders = [passages, passages[::-1]] if context.options.swap else [passages]
-    verdicts = await asyncio.gather(*(_judge_list(question, order, context, asked) for order in orders))
+    replies = await asyncio.gather(*(_judge_list(question, order, context, asked) for order in orders))
+    verdicts = [[number in reply.relevant for number in range(1, len(passages) + 1)] for reply in replies]
     first, last = verdicts[0], verdicts[-1][::-1] if context.options.swap else verdicts[0]
     provenance = context.provenance("teacher_relevance", asked=asked)
+    rationale = "\n".join(filter(None, map(rationale_of, replies))) or None
     return [
         _labeled(
-            question, question.text, passage, forwards and backwards, provenance, (forwards == backwards) if context.options.swap else None
+            question,
+            question.text,
+            passage,
+            forwards and backwards,
+            provenance,
+            order_agrees=(forwards == backwards) if context.options.swap else None,
+            rationale=rationale,
         )
         for passage, forwards, backwards in zip(passages, first, last, strict=True)
     ]
 
 
-async def _judge_list(question: Question, passages: Sequence[Passage], context: LabelContext, asked: RequestLog) -> list[bool]:
-    """Whether each passage is relevant, in the given order."""
-    assert context.teacher is not None
-    prompt = render_prompt("teacher_relevance", question=question.text, passages=passages, examples=context.options.examples)
-    reply = await context.teacher.ask(prompt, Reply, asked)
+async def _judge_list(question: Question, passages: Sequence[Passage], context: LabelContext, asked: RequestLog) -> Reply:
+    """The numbers of the relevant passages in the given order."""
+    reply = await _ask("teacher_relevance", Reply, question, context, asked, passages=passages)
     if any(not 1 <= number <= len(passages) for number in reply.relevant):
         raise RejectedRow("malformed", f"the teacher named passages {reply.relevant} of {len(passages)}")
-    return [number in reply.relevant for number in range(1, len(passages) + 1)]
+    return reply
+
+
+async def _ask(prompt: str, schema: type[T], question: Question, context: LabelContext, asked: RequestLog, **shown: Any) -> T:
+    assert context.teacher is not None
+    options: Options = context.options
+    rendered = render_prompt(prompt, question=question.text, examples=options.examples, rationale=options.rationale, **shown)
+    return await context.teacher.ask(rendered, reasoned(schema) if options.rationale else schema, asked)
 
 
 async def _by_annotations(question: Question, context: LabelContext) -> list[RelevanceLabel]:
@@ -134,7 +152,14 @@ def _sufficient_passages(question: Question, relations: str) -> dict[str, set[st
 
 
 def _labeled(
-    question: Question, asked: str, passage: Passage, relevant: bool, provenance: Provenance, order_agrees: bool | None = None
+    question: Question,
+    asked: str,
+    passage: Passage,
+    relevant: bool,
+    provenance: Provenance,
+    *,
+    order_agrees: bool | None = None,
+    rationale: str | None = None,
 ) -> RelevanceLabel:
     return RelevanceLabel(
         question_id=question.id,
@@ -142,6 +167,7 @@ def _labeled(
         passage=passage,
         label="relevant" if relevant else "irrelevant",
         order_agrees=order_agrees,
+        rationale=rationale,
         provenance=provenance,
     )
 

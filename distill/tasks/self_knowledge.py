@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
+from distill.steps.rationale import rationale_of, reasoned
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.llms.base import LLM
@@ -35,6 +36,10 @@ class Options(Recipe):
     )
     metric: Literal["em.squad", "f1.squad"] = Field(default="em.squad", description="the metric that grades answers; em.squad is Eq. 5")
     threshold: float = Field(default=0.5, description="the label is `know` if at least this fraction of the answers is right", gt=0, le=1)
+    rationale: bool = Field(
+        default=False,
+        description="by teacher: it writes a short rationale before its label, which is kept with the row and not trained",
+    )
 
 
 def needs(options: Options) -> tuple[str, ...]:
@@ -56,12 +61,14 @@ async def label(question: Question, context: LabelContext) -> list[KnowledgeLabe
 async def _by_teacher(question: Question, context: LabelContext) -> KnowledgeLabel:
     assert context.teacher is not None
     asked = RequestLog()
-    prompt = render_prompt("teacher_self_knowledge", question=question.text, examples=context.options.examples)
-    reply = await context.teacher.ask(prompt, Reply, asked)
+    options: Options = context.options
+    prompt = render_prompt("teacher_self_knowledge", question=question.text, examples=options.examples, rationale=options.rationale)
+    reply = await context.teacher.ask(prompt, reasoned(Reply) if options.rationale else Reply, asked)
     return KnowledgeLabel(
         question_id=question.id,
         question=question.text,
         label="know" if reply.answer == "yes" else "unknow",
+        rationale=rationale_of(reply),
         provenance=context.provenance("teacher_self_knowledge", asked=asked),
     )
 

@@ -110,24 +110,27 @@ class KnowledgeLabel(JudgeLabel):
     """Self-knowledge (RA-ISF App. A.1): whether the target model answers the question closed-book.
 
     `share` is the mean score of its `replies` (with exact match, the fraction of right ones). When a teacher says what it knows (App. D),
-    both are empty.
+    both are empty. `rationale` is what a teacher wrote before the label, which is never trained.
     """
 
     label: Literal["know", "unknow"]
     share: float | None = None
     replies: list[str] = Field(default_factory=list)
+    rationale: str | None = None
     provenance: Provenance | None = None
 
 
 class RelevanceLabel(JudgeLabel):
-    """Passage relevance (RA-ISF App. A.2, D): whether the passage is relevant and sufficient to answer the question.
+    """Passage relevance (RA-ISF App. A.2, D): whether the passage is relevant to the question and sufficient to answer it on its own.
 
-    `order_agrees` says whether a teacher that judged the passages in both orders gave this passage the same label twice.
+    `order_agrees` says whether a teacher that judged the passages in both orders gave this passage the same label twice. `rationale` is
+    what a teacher wrote before the label, which is never trained; of one that judged a list, it is about the whole list.
     """
 
     passage: Passage
     label: Literal["relevant", "irrelevant"]
     order_agrees: bool | None = None
+    rationale: str | None = None
     provenance: Provenance | None = None
 
 

@@ -55,7 +55,7 @@ CASES = {
     "relevance_each": (QUESTION, "relevance", {"judge": "each", "examples": "few"}, [{"label": "relevant"}]),
     "self_knowledge": (QUESTION, "self_knowledge", {"by": "teacher", "examples": "few"}, [{"answer": "yes"}]),
 }
-# Of the store keys of all requests, and of all rows without their provenance.
+# Of the store keys of all requests, and of all rows without their provenance. Both prompts of relevance were worded anew since then.
 BEFORE = {
     "stepwise": ("f3666f221af8", "bef336ef48fa"),
     "stepwise_few": ("2f8fbcf02731", "bef336ef48fa"),
@@ -68,8 +68,8 @@ BEFORE = {
     "decomposition": ("6edbd39f70ee", "17fc1ebfb98b"),
     "decomposition_annotated": ("e3b0c44298fc", "dc72ea6b10d9"),
     "relevance_annotated": ("e3b0c44298fc", "14ef48ca6212"),
-    "relevance_list": ("45f6e905920c", "b6bbf0365ab7"),
-    "relevance_each": ("19e63c40394b", "2c374053aaff"),
+    "relevance_list": ("a92af5a3d6d3", "b6bbf0365ab7"),
+    "relevance_each": ("7dcd71a3e722", "2c374053aaff"),
     "self_knowledge": ("a89c254fd1cf", "2dceb2049b2d"),
 }
 
