@@ -8,8 +8,10 @@ from typing import Any
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.output.rows import InOrder, LabelWriter, Outcome
+from distill.steps.repeats import REPEATED, EvaluationOverlap
 from distill.teacher.budget import BudgetExhausted
 from distill.teacher.teacher import RejectedRow, Teacher
+from refinery.contract.records import Question
 from refinery.errors import LLMError
 from refinery.runtime.progress import Progress
 from refinery.runtime.together import together
@@ -32,12 +34,15 @@ async def label_all(
     writer: LabelWriter,
     teachers: Sequence[Teacher],
     lasting: Mapping[str, RejectedRow],
+    overlap: EvaluationOverlap | None = None,
 ) -> None:
     """Label every row and pass it to `writer`. `lasting` are known rejections by row id, which are not asked again.
 
+    `overlap` rejects questions that the task writes and an evaluation set has.
+
     Raises BudgetExhausted and TooManyRejected after the open requests have finished, so everything paid for is stored.
     """
-    work = _Work(task, context, teachers, lasting, context.recipe.max_failure_share * total)
+    work = _Work(task, context, teachers, lasting, context.recipe.max_failure_share * total, overlap)
     order = InOrder(lambda row, outcome: writer.write(row, work.reviewed(row, outcome)), window=context.recipe.rows_in_flight * _HELD_BACK)
     numbered = enumerate(rows)
     with Progress(f"distill {context.recipe.task}", total=total, below=lambda: _status(writer, teachers, total)) as progress:
@@ -74,9 +79,11 @@ class _Work:
         teachers: Sequence[Teacher],
         lasting: Mapping[str, RejectedRow],
         most_rejected: float,
+        overlap: EvaluationOverlap | None,
     ) -> None:
         self._task, self._context, self._teachers = task, context, teachers
         self._lasting, self._most_rejected, self._num_rejected = lasting, most_rejected, 0
+        self._overlap = overlap
         self._review = task.review() if task.review else None
         self.stopped_by: LLMError | None = None
 
@@ -85,9 +92,13 @@ class _Work:
         try:
             if row.id in self._lasting:
                 raise self._lasting[row.id]
-            return await self._task.label(row, self._context)
+            records = await self._task.label(row, self._context)
+            if self._overlap:
+                self._overlap.check(record for record in records if isinstance(record, Question))
+            return records
         except RejectedRow as error:
-            self._count_rejected()
+            if error.reason not in REPEATED:
+                self._count_rejected()
             return error
         except (BudgetExhausted, TooManyRejected) as error:
             self.stopped_by = self.stopped_by or error

@@ -49,6 +49,12 @@ class DistillRecipe(Recipe):
     )
     max_failure_share: float = Field(default=0.2, description="the run fails if a larger share of its rows is rejected", ge=0, le=1)
     evaluation_sets: list[Path] = Field(default=[], description="questions that must not be trained on; the run reports any overlap")
+    repeats: Literal["kept", "same_rejected", "similar_rejected"] = Field(
+        default="kept",
+        description="questions that an earlier row, a held-out row or one of evaluation_sets asks already: kept and only reported; or"
+        " rejected before they are paid for if they are the same after normalization; or also if they are nearly the same (a Jaccard"
+        " similarity of words of at least 0.8, with the same names and numbers). They do not count toward max_failure_share",
+    )
     student: str | None = Field(default=None, description="the model to be trained; if set, the run reports row lengths in its tokens")
     max_length: int = Field(default=4096, description="maximum tokens per row in training (RQ-RAG's script: 4096)", ge=1)
     licence: str | None = Field(default=None, description="license of the questions and passages, for the dataset card (an SPDX name)")

@@ -22,6 +22,7 @@ from distill.labeling import TooManyRejected, label_all
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.repeated_numbers import repeated
+from distill.steps.repeats import EvaluationOverlap, repeated_questions
 from distill.stores.base import ReplyStore
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
@@ -33,7 +34,7 @@ from refinery.hub.dataset_card import dataset_card
 from refinery.llms.base import LLM
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.questions.base import check_ids, iter_questions
+from refinery.questions.base import check_ids, iter_questions, read_questions
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_in_background
@@ -62,7 +63,8 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
     """
     task = load_task(recipe)
     total = count_rows(task, recipe)
-    files = (*recipe.questions, *_corpus(recipe), *task.inputs(recipe.task_options()))
+    evaluation = recipe.evaluation_sets if recipe.repeats != "kept" else []
+    files = (*recipe.questions, *_corpus(recipe), *task.inputs(recipe.task_options()), *evaluation)
     inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in files}
     # A run that was started with a different recipe or different rows is redone; equal requests are answered from the store.
     finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False)
@@ -87,7 +89,11 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
         )
         writer = LabelWriter(output, guards, replaces_finished=finished is not None, take=take)
         task.write_inputs(recipe, output.path)
-        metrics = await _label(task, recipe, total, store, retriever, writer, lasting)
+        overlap = None
+        if recipe.repeats != "kept":
+            overlap = EvaluationOverlap(read_questions(evaluation, reader=recipe.reader), similar=recipe.repeats == "similar_rejected")
+            lasting |= _repeated(task, recipe, overlap)
+        metrics = await _label(task, recipe, total, store, retriever, writer, lasting, overlap)
         metrics |= {"inputs": inputs, "retriever": retriever and retriever.revision}
         writer.write_columns()
         output.begin()
@@ -134,10 +140,20 @@ def load_task(recipe: DistillRecipe) -> LabelTask[Any]:
 
 def iter_rows(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
     """The rows of this shard, one by one: the recipe's questions, or the rows that the task itself provides."""
-    rows = task.rows(recipe) if task.rows else iter_questions(recipe.questions, reader=recipe.reader)
-    rows = islice(rows, recipe.limit)
     number, count = recipe.shard_of
-    return (row for row in rows if count == 1 or id_number(row.id) % count == number)
+    return (row for row in _rows_of_all_shards(task, recipe) if count == 1 or id_number(row.id) % count == number)
+
+
+def _rows_of_all_shards(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
+    rows = task.rows(recipe) if task.rows else iter_questions(recipe.questions, reader=recipe.reader)
+    return islice(rows, recipe.limit)
+
+
+def _repeated(task: LabelTask[Any], recipe: DistillRecipe, overlap: EvaluationOverlap) -> dict[str, RejectedRow]:
+    """Why rows repeat others, by id. Every shard compares the rows of all shards; a task that writes questions compares them itself."""
+    if task.rows:
+        return {}
+    return repeated_questions(lambda: _rows_of_all_shards(task, recipe), overlap, similar=recipe.repeats == "similar_rejected")
 
 
 def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
@@ -176,6 +192,7 @@ async def _label(
     retriever: Retriever | None,
     writer: LabelWriter,
     lasting: dict[str, RejectedRow],
+    overlap: EvaluationOverlap | None,
 ) -> dict[str, Any]:
     # A store inside a run's folder holds only that run's costs, even if it is moved; a shared store keys costs by the run's folder.
     spending = Spending(store, str(recipe.output_dir.resolve()) if recipe.store else "")
@@ -188,7 +205,7 @@ async def _label(
         for split in task.splits(recipe):
             writer.open_split(split)
         with _rare_collections():
-            await label_all(iter_rows(task, recipe), total, task, context, writer, list(teachers.values()), lasting)
+            await label_all(iter_rows(task, recipe), total, task, context, writer, list(teachers.values()), lasting, overlap)
         stopped = ""
     except Exception as error:
         stopped, explains = str(error), isinstance(error, TooManyRejected)  # which refers to failures.jsonl
