@@ -57,7 +57,8 @@ def values_from_anywhere(recipe: str | Path) -> dict[str, Any] | None:
 def _located(value: Any, folder: Path, key: str) -> Any:
     """`value` with each path in it that lies in the project's folder made absolute, so that it is found from any working directory."""
     if isinstance(value, dict):
-        return {name: _located(inner, folder, _key_of(name, value)) for name, inner in cast("dict[str, Any]", value).items()}
+        part = cast("dict[str, Any]", value)
+        return {name: _located(inner, folder, _key_of(name, part)) for name, inner in part.items()}
     if isinstance(value, list):
         return [_located(inner, folder, key) for inner in cast("list[Any]", value)]
     return str(folder / value) if isinstance(value, str) and key not in _NAMES and _lies_in(folder, value) else value
