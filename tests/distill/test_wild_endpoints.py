@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from helpers.scripted_server import Answer, scripted
 from helpers.wild_endpoints.limits import LIMITS
-from helpers.wild_endpoints.parameters import PARAMETERS
+from helpers.wild_endpoints.parameters import GPT5_TEMPERATURE, MAX_TOKENS, PARAMETERS, without
 from helpers.wild_endpoints.replies import REPLIES
 from helpers.wild_endpoints.responses_api import RESPONSES_API
 from helpers.wild_endpoints.servers import SERVERS
 from helpers.wild_endpoints.streams import STREAMS
-from helpers.wild_endpoints.table import WildEndpoint
+from helpers.wild_endpoints.table import OK, WildEndpoint
 
 from distill.__main__ import main
 
@@ -45,6 +45,16 @@ def test_a_run_keeps_what_it_pays_for(row: WildEndpoint, mock_recipe, tmp_path, 
     assert metrics.get("rejected_by_reason", {}) == row.rejected
     assert {name: metrics["teacher"][name] for name in row.metrics} == row.metrics
     assert "Traceback" not in read
+
+
+def test_what_is_found_out_is_in_no_replys_key(mock_recipe, tmp_path):
+    """A reply that a server gave after it refused a parameter is found by a run against a server that takes it."""
+    with scripted(without(max_tokens=MAX_TOKENS, temperature=GPT5_TEMPERATURE)) as refusing:
+        assert main([str(mock_recipe(refusing.address, count=QUESTIONS))]) == 0
+    again = {"store": str(tmp_path / "run" / "effects.sqlite"), "output_dir": str(tmp_path / "again")}
+    with scripted(lambda body: OK) as taking:
+        assert main([str(mock_recipe(taking.address, count=QUESTIONS, **again))]) == 0
+        assert taking.bodies == []
 
 
 def test_the_names_of_the_rows_differ():

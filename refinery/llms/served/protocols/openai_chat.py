@@ -140,8 +140,10 @@ def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
 def _add_texts(whole: dict[str, Any], piece: dict[str, Any]) -> None:
     for name, value in piece.items():
         before = whole.get(name)
-        if isinstance(value, str) or (isinstance(value, list) and name != "tool_calls"):
-            whole[name] = before + value if type(before) is type(value) and name != "role" else value
+        if isinstance(value, str):
+            whole[name] = f"{before}{value}" if isinstance(before, str) and name != "role" else value
+        elif isinstance(value, list) and name != "tool_calls":
+            whole[name] = [*before, *value] if isinstance(before, list) else value
 
 
 def _first_logprobs(completion: Any) -> FirstLogprobs | None:
