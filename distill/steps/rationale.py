@@ -1,9 +1,9 @@
 """A short rationale before a label: it is asked for and kept with the row, and never trained."""
 
 from functools import cache
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -14,10 +14,14 @@ class Reasoned(BaseModel):
     rationale: str
 
 
-@cache
 def reasoned(reply: type[T]) -> type[T]:
     """The same reply with a rationale as its first field, so that a teacher writes it before the label."""
-    return type(f"Reasoned{reply.__name__}", (reply, Reasoned), {})  # pydantic takes the fields of the last base first
+    return cast("type[T]", _reasoned(reply))
+
+
+@cache
+def _reasoned(reply: type[BaseModel]) -> type[BaseModel]:
+    return create_model(f"Reasoned{reply.__name__}", __base__=(reply, Reasoned))  # pydantic takes the fields of the last base first
 
 
 def rationale_of(reply: BaseModel) -> str | None:
