@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -40,9 +41,9 @@ class PluginKind(Generic[T]):
     of_function: Callable[[Callable[..., Any]], T] | None = None
     table: Mapping[str, T] | None = None  # the shipped plugins, if one file has several
 
-    def shipped(self) -> list[str]:
+    def shipped(self) -> tuple[str, ...]:
         """The names of the shipped plugins."""
-        return available(self.package) if self.table is None else list(self.table)
+        return available(self.package) if self.table is None else tuple(self.table)
 
     def names(self) -> list[str]:
         """The names of the shipped plugins and of those that installed packages declare."""
@@ -79,10 +80,15 @@ def checked(found: object, protocol: type[T], where: str) -> T:
     return cast(T, found)
 
 
-def available(package: str) -> list[str]:
-    """The names of the plugins in a package: its modules except `base`, `fake` and subpackages, which contain shared code."""
+@cache
+def available(package: str) -> tuple[str, ...]:
+    """The names of the plugins in a package: its modules except `base`, `fake` and subpackages, which contain shared code.
+
+    The folder is read once, because plugins are found by name for every row.
+    """
     module: ModuleType = importlib.import_module(package)
-    return sorted(found.name for found in pkgutil.iter_modules(module.__path__) if found.name not in ("base", "fake") and not found.ispkg)
+    found = (found.name for found in pkgutil.iter_modules(module.__path__) if not found.ispkg)
+    return tuple(sorted(name for name in found if name not in ("base", "fake")))
 
 
 def _declared(kind: PluginKind[T], name: str, found: object) -> T:
