@@ -13,24 +13,28 @@ def _longest(word: str) -> Any:
 class SimilarTexts(Generic[T]):
     """Items by their sets of words; two sets are similar if their Jaccard similarity is at least 0.8.
 
-    Candidates are found by prefix filtering: similar sets share one of their rarest words (Chaudhuri et al., ICDE 2006). `rareness` sorts
-    the rarest words first; where frequencies are unknown, long words count as rare.
+    Candidates are found by prefix filtering: similar sets share one of their rarest words (Chaudhuri et al., ICDE 2006). They are also of
+    similar size. `rareness` sorts the rarest words first; where frequencies are unknown, long words count as rare.
     """
 
     def __init__(self, rareness: Callable[[str], Any] = _longest) -> None:
         self._rareness = rareness
-        self._with_word: dict[str, list[tuple[frozenset[str], T]]] = {}
+        self._by_size: dict[int, dict[str, list[tuple[frozenset[str], T]]]] = {}
 
     def add(self, words: frozenset[str], item: T) -> None:
         """Add one item."""
+        with_word = self._by_size.setdefault(len(words), {})
         for word in self._rarest(words):
-            self._with_word.setdefault(word, []).append((words, item))
+            with_word.setdefault(word, []).append((words, item))
 
     def similar(self, words: frozenset[str]) -> Iterator[T]:
         """The items whose words are similar to these; one may come twice."""
-        for word in self._rarest(words):
-            for others, item in self._with_word.get(word, []):
-                if 5 * len(words & others) >= 4 * len(words | others):
+        rarest = self._rarest(words)
+        for size in range(-(-4 * len(words) // 5), 5 * len(words) // 4 + 1):
+            with_word = self._by_size.get(size, {})
+            shared_at_least = -(-4 * (len(words) + size) // 9)  # then the union is at most 5/4 of what is shared
+            for others, item in (pair for word in rarest for pair in with_word.get(word, [])):
+                if len(words & others) >= shared_at_least:
                     yield item
 
     def _rarest(self, words: frozenset[str]) -> list[str]:
