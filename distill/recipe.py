@@ -11,6 +11,7 @@ from distill.teacher.batch_config import BatchConfig
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.protocols.base import check_protocol, protocol_of
+from refinery.prompts.own import OwnPrompts, own_prompts
 from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime import plugins
@@ -29,6 +30,9 @@ class DistillRecipe(Recipe):
     teacher: EndpointConfig | None = Field(default=None, description="the endpoint that labels")
     target: ModelConfig | None = Field(default=None, description="the model whose own knowledge is judged (RA-ISF App. A.1)")
     target_endpoint: EndpointConfig | None = Field(default=None, description="the same model behind an endpoint")
+    prompts: Path | None = Field(
+        default=None, description="a folder of your own prompts, named like those that `refinery prompts` lists, which they replace"
+    )
     transport: Literal["live", "batch"] = Field(default="live", description="batch: OpenAI's Batch jobs, cheaper and within a day")
     batch: BatchConfig = BatchConfig()
     store: str | None = Field(default=None, description="where replies and searches are stored; by default effects.sqlite in output_dir")
@@ -73,8 +77,9 @@ class DistillRecipe(Recipe):
         return int(number), int(count)
 
     def check(self, where: str) -> None:
-        """Check the task's options, the endpoints' protocols, the store and the reader."""
+        """Check the task's options, the prompts, the endpoints' protocols, the store and the reader."""
         self.task_options(where)
+        self.own_prompts()
         self.store_place(self.output_dir)
         for endpoint in filter(None, (self.teacher, self.target_endpoint)):
             check_protocol(endpoint)
@@ -82,6 +87,10 @@ class DistillRecipe(Recipe):
                 raise self.fault("transport", f"protocol '{endpoint.protocol}' does not support OpenAI's Batch jobs. Set it to live.")
         with self.at("reader"):
             find_reader(self.reader)
+
+    def own_prompts(self) -> OwnPrompts | None:
+        """The recipe's own prompts, or the run's copy if their folder has gone. Raises RecipeError for a text that cannot be used."""
+        return own_prompts(self.prompts, self.output_dir) if self.prompts else None
 
     def store_place(self, folder: Path) -> str:
         """Where the replies of the run in `folder` are stored. Raises RecipeError if the recipe must name it but does not."""

@@ -34,6 +34,8 @@ from refinery.hub.dataset_card import dataset_card
 from refinery.llms.base import LLM
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
+from refinery.prompts.own import OwnPrompts
+from refinery.prompts.render import use_prompts
 from refinery.questions.base import check_ids, iter_questions, read_questions
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
@@ -61,13 +63,22 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
     TooManyRejected; everything paid for remains in the store, and the rows labeled so far are written, with `stopped.json` instead of
     `metrics.json`. `take` is called with each row as it is written; with it, a finished run is replayed for its rows.
     """
+    prompts = recipe.own_prompts()
+    with use_prompts(prompts):
+        return await _arun(recipe, prompts, resume=resume, take=take)
+
+
+async def _arun(
+    recipe: DistillRecipe, prompts: OwnPrompts | None, *, resume: bool, take: Callable[[Record], None] | None
+) -> dict[str, Any]:
     task = load_task(recipe)
     total = count_rows(task, recipe)
     evaluation = recipe.evaluation_sets if recipe.repeats != "kept" else []
     files = (*recipe.questions, *_corpus(recipe), *task.inputs(recipe.task_options()), *evaluation)
     inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in files}
+    known = prompts.fingerprints() if prompts else {}
     # A run that was started with a different recipe or different rows is redone; equal requests are answered from the store.
-    finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False)
+    finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False, fingerprints=known)
     if finished is not None and finished["inputs"] != inputs:
         finished = None
     lasting = lasting_failures(recipe.output_dir) if finished else {}
@@ -81,7 +92,9 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
         retriever = build_retriever(recipe.retriever) if recipe.retriever else None
         _warn_of_moved_endpoints(recipe)
         # The files of a finished run remain until the rows that are asked again are done too.
-        output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None)
+        output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None, fingerprints=known)
+        if prompts:
+            prompts.keep(output.path)
         store = recipe.open_store(output.path)
         closing.callback(store.close)
         guards = Guards(

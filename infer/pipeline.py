@@ -19,6 +19,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.llms.base import LLM, Need, ServedLLM, Usage
 from refinery.llms.served.endpoint import ServedModelConfig
+from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
 
 
@@ -35,6 +36,7 @@ class Pipeline:
             self.decoder = find_decoder(recipe.decoder)
         self.options = recipe.decoder_options(recipe.where)
         self.roles = self.decoder.roles(self.options)
+        self.prompts = recipe.own_prompts()
         self._check_parts()
         self.llm: LLM
         self.sub_models: dict[str, LLM] = {}
@@ -152,10 +154,11 @@ class Pipeline:
         )
 
     async def _decode(self, session: Session, question: Question) -> Prediction:
-        if question.history:
-            alone = await standalone_question(question, session)
-            session.question = _as_read(question.model_copy(update={"text": alone}))
-        prediction = await self.decoder.decode(session.readable(), session, self.options)
+        with use_prompts(self.prompts):
+            if question.history:
+                alone = await standalone_question(question, session)
+                session.question = _as_read(question.model_copy(update={"text": alone}))
+            prediction = await self.decoder.decode(session.readable(), session, self.options)
         return prediction.model_copy(update={"question": question.text})
 
     def tokenizer_of(self, role: str) -> Tokenizer:

@@ -46,10 +46,12 @@ def fingerprints(recipe: InferRecipe, questions: Sequence[Question], options: An
     checkpoints |= {part.model for part in parts if isinstance(part, EncoderConfig) and part.base_url is None}
     checkpoints |= {part.model for part in parts if isinstance(part, CrossEncoderConfig)}
     paths = {part for part in parts if isinstance(part, Path)}
+    prompts = recipe.own_prompts()
     return {
         "questions": text_fingerprint(sorted(question.model_dump_json() for question in questions)),
         **{f"checkpoint {name}": whole_revision(name) for name in sorted(checkpoints)},
         **{str(path): _content(path) for path in sorted(paths)},
+        **(prompts.fingerprints() if prompts else {}),
     }
 
 

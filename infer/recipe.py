@@ -11,6 +11,7 @@ from infer.session import AnswerStyle
 from refinery.llms.build import ModelConfig, Role
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.protocols.base import check_protocol
+from refinery.prompts.own import OwnPrompts, own_prompts
 from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime.recipe import Recipe, build_recipe, read_values
@@ -40,6 +41,9 @@ class PipelineRecipe(Recipe):
         description="paper: prompts as printed, and the whole reply is the answer; short: prompts ask for a few words, and the answer is "
         "extracted from a sentence that states it. Compare systems only under the same style",
     )
+    prompts: Path | None = Field(
+        default=None, description="a folder of your own prompts, named like those that `refinery prompts` lists, which they replace"
+    )
     questions_in_flight: int = Field(default=64, description="questions decoded at once; limits the size of the key-value cache", ge=1)
     keep_prompts: bool = Field(
         default=False, description="record in the trace the prompt of every call, which `distill` (task traces) turns into rows"
@@ -66,11 +70,16 @@ class PipelineRecipe(Recipe):
         return self.llm.base if self.llm else self.endpoint and self.endpoint.tokenizer
 
     def check(self, where: str) -> None:
-        """Check the decoder's options and the endpoints' protocols."""
+        """Check the decoder's options, the prompts and the endpoints' protocols."""
         self.decoder_options(where)
+        self.own_prompts()
         for model in (self.model, *self.sub_models.values()):
             if isinstance(model, ServedModelConfig):
                 check_protocol(model)
+
+    def own_prompts(self) -> OwnPrompts | None:
+        """The recipe's own prompts. Raises RecipeError for a text that cannot be used."""
+        return own_prompts(self.prompts) if self.prompts else None
 
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""
@@ -87,6 +96,10 @@ class InferRecipe(PipelineRecipe):
     output_dir: Path
     limit: int | None = Field(default=None, description="answer only the first questions", ge=1)
     metrics: list[str] = Field(default=[], description="your own metrics, such as my_lab.metrics:mine, in addition to the built-in ones")
+
+    def own_prompts(self) -> OwnPrompts | None:
+        """Like `PipelineRecipe.own_prompts`, or the run's copy if their folder has gone."""
+        return own_prompts(self.prompts, self.output_dir) if self.prompts else None
 
     def check(self, where: str) -> None:
         """Check the decoder's options, the reader and the metrics."""

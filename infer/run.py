@@ -25,6 +25,7 @@ from infer.shards import (
 from refinery.contract.records import Question, write_records
 from refinery.contract.trace import PREDICTIONS_FILE
 from refinery.errors import LLMError
+from refinery.prompts.render import use_prompts
 from refinery.questions.base import read_questions
 from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
@@ -38,6 +39,11 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
     A question that fails has a row that says why. `resume` asks it again, even if the run has finished.
     """
     pipeline = Pipeline(recipe)
+    with use_prompts(pipeline.prompts):
+        return _run(recipe, pipeline, resume=resume)
+
+
+def _run(recipe: InferRecipe, pipeline: Pipeline, *, resume: bool) -> dict[str, Any]:
     processes = Processes.launched()
     questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
     known = fingerprints(recipe, questions, pipeline.options) if processes.is_main else {}
@@ -54,6 +60,8 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
             revision = pipeline.retriever and pipeline.retriever.revision
             known = {**fingerprints(recipe, questions, pipeline.options), "retriever": revision}
             output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume, fingerprints=known)
+            if pipeline.prompts:
+                pipeline.prompts.keep(output.path)
             if not output.begun:
                 delete_ledgers(output)  # of an earlier start without any answer, perhaps of another recipe
         earlier = read_ledgers(output) if output.begun else []

@@ -9,6 +9,7 @@ from infer.recipe import PipelineRecipe, pipeline_recipe
 from refinery.errors import CheckpointError, RunDirError
 from refinery.llms.weights.hub_files import small_files
 from refinery.runtime.project_values import PROJECT_FILE, values_from_anywhere
+from refinery.prompts.own import prompts_of
 from refinery.runtime.recipe import changed_values, read_values
 from refinery.runtime.run_dir import read_run
 from refinery.runtime.shipped import found
@@ -47,7 +48,8 @@ def _run_or_checkpoint(source: str, changes: Mapping[str, Any]) -> Mapping[str, 
         return _checkpoint(source, {}, changes)
     record = read_run(folder)
     if record["stage"] == "infer":
-        return record["recipe"]
+        kept = {"prompts": prompts_of(folder)} if record["recipe"].get("prompts") else {}
+        return record["recipe"] | kept
     if record["stage"] == "train":
         return _checkpoint(source, record["recipe"], changes)
     raise RunDirError(f"{source}: is a {record['stage']} run. Name the output_dir of an infer or a train run (a demo's are inside it).")

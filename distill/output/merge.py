@@ -16,9 +16,10 @@ from distill.recipe import DistillRecipe
 from refinery.contract.split_name import is_split
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
+from refinery.prompts.own import prompts_of
 from refinery.runtime import plugins
 from refinery.runtime.recipe import build_recipe
-from refinery.runtime.run_dir import RunDir, environment, read_metrics, read_run, write_json
+from refinery.runtime.run_dir import RunDir, check_fingerprints, environment, read_metrics, read_run, write_json
 
 # Keys that may differ between the shards of one recipe: the shard itself, and where each machine stores its files.
 _OF_ONE_SHARD = ("shard", "output_dir", "store")
@@ -51,6 +52,8 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
         join_parquet([part for run in runs if (part := run / f"{split}.parquet").exists()], out / f"{split}.parquet")
     if (runs[0] / "passages.jsonl").exists():  # the passages that questions were written from; every shard has all of them
         shutil.copyfile(runs[0] / "passages.jsonl", out / "passages.jsonl")
+    if prompts_of(runs[0]).is_dir():
+        shutil.copytree(prompts_of(runs[0]), prompts_of(out))
     _join_stores(runs, records, out)
     if review := plugins.find(TASKS, first["recipe"]["task"]).review:
         review_merged(out, review(), metrics)
@@ -97,6 +100,7 @@ def _check_recipes(runs: Sequence[Path], records: dict[Path, dict[str, Any]]) ->
         recipe = records[run]["recipe"]
         if changed := sorted(key for key in first.keys() | recipe if recipe.get(key) != first.get(key) and key not in _OF_ONE_SHARD):
             raise RunDirError(f"{run}: was made with a different recipe than {runs[0]} (changed: {', '.join(changed)}). Run it again.")
+        check_fingerprints(run, records[runs[0]].get("fingerprints", {}), records[run].get("fingerprints", {}))
 
 
 def _row_files(runs: Sequence[Path]) -> list[str]:

@@ -13,7 +13,7 @@ from distill.label_task import LabelTask
 from distill.steps.gold import search_own
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, PromptCompletion, Question
-from refinery.prompts.render import render_prompt
+from refinery.prompts.replies import student_prompt
 from refinery.runtime.recipe import Recipe
 
 
@@ -48,7 +48,7 @@ async def label(question: Question, context: LabelContext) -> list[PromptComplet
         question_id=question.id,
         question=question.text,
         step=name,
-        prompt=render_prompt(name, **values),
+        prompt=student_prompt(name, **values),
         reply=f" {question.answers[0]}",
         provenance=context.provenance(name),
     )

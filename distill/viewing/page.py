@@ -20,6 +20,8 @@ from distill.viewing.trace_tree import cell_text, groups_of, label_tree
 from refinery.contract.records import iter_records
 from refinery.contract.split_name import INPUTS_FILE
 from refinery.errors import RefineryError, RunDirError
+from refinery.prompts.own import own_prompts, prompts_of
+from refinery.prompts.render import use_prompts
 from refinery.reporting.pages.content import Cell, Detail, Passages, PromptCompletion, Row, RunDetail
 from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
@@ -121,6 +123,7 @@ class _Conversations:
         self.inputs: dict[str, Any] = {}
         try:
             self._task = load_task(recipe)
+            self._prompts = own_prompts(prompts_of(path)) if recipe.prompts else None
             self.inputs = {row.id: row for row in _inputs(self._task, recipe, path)}
             retriever = _retriever(recipe, path)
             place = recipe.store_place(path)
@@ -148,7 +151,7 @@ class _Conversations:
             return []
         self._replayed.clear()
         try:
-            self._runner.run(self._task.label(self.inputs[question_id], self._bench))
+            self._runner.run(self._labeled(question_id))
         except PromptCaptured as captured:
             return [{"prompt": [("user", captured.prompt)], "reply": reply, "facts": "by the student"} for reply in _replies(rows)]
         except (CacheMiss, RejectedRow):
@@ -157,6 +160,10 @@ class _Conversations:
             _log.warning("prompts are left out: %s", error)
             self._close_store()
         return [_exchange(request.messages, reply) for request, reply in self._replayed]
+
+    async def _labeled(self, question_id: str) -> None:
+        with use_prompts(self._prompts):
+            await self._task.label(self.inputs[question_id], self._bench)
 
     def close(self) -> None:
         """Give the store back."""

@@ -13,6 +13,7 @@ from distill.run import count_rows, iter_rows, load_task
 from distill.teacher.budget import Budget
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow
+from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 
@@ -21,6 +22,11 @@ _PILOT_ROWS = 200
 
 async def first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
     """The first prompt of each of the first `count` rows; for a task without a model, the rows that it would write."""
+    with use_prompts(recipe.own_prompts()):
+        return await _first_prompts(recipe, count)
+
+
+async def _first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
     task = load_task(recipe)
     listener: Any = PromptRecorder()
     context = LabelContext(recipe, listener, listener, _retriever(recipe), options=recipe.task_options())
@@ -56,13 +62,15 @@ async def _paid_rows(task: LabelTask[Any], recipe: DistillRecipe) -> list[tuple[
     assert recipe.teacher is not None
     store = recipe.open_store(recipe.output_dir)
     paid: list[tuple[int, float]] = []
+    prompts = recipe.own_prompts()
     retriever, teacher = _retriever(recipe), Replay(recipe.teacher, store)
     try:
         for row in islice(iter_rows(task, recipe), _PILOT_ROWS):
             teacher.replayed.clear()
             listener: Any = PromptRecorder()
             try:
-                await task.label(row, LabelContext(recipe, teacher, listener, retriever, store, recipe.task_options()))
+                with use_prompts(prompts):
+                    await task.label(row, LabelContext(recipe, teacher, listener, retriever, store, recipe.task_options()))
             except (CacheMiss, PromptCaptured):
                 continue
             except RejectedRow:

@@ -1,24 +1,18 @@
 """Render a prompt file, and name its content by a hash for provenance.
 
 A prompt is called by its file's name alone, which is the only one of its name in the three folders: `teacher/` holds what a labelling
-teacher reads, `student/` what models are trained on, `decoders/` what the methods ask any model.
+teacher reads, `student/` what models are trained on, `decoders/` what the methods ask any model. A run may have its own text of some.
 """
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from jinja2.meta import find_referenced_templates
+from refinery.prompts.files import SHIPPED, PromptFiles, shipped_files
 
-from refinery.runtime.fingerprint import short_sha256
-
-_FOLDERS = tuple(Path(__file__).parent / name for name in ("teacher", "student", "decoders"))
-# Autoescape is for HTML; a prompt is plain text, and outside text in it is encoded with control-token parsing off.
-_ENVIRONMENT = Environment(loader=FileSystemLoader(_FOLDERS), undefined=StrictUndefined, autoescape=False)  # noqa: S701
-_ENVIRONMENT.globals.clear()  # no prompt calls any, and jinja copies them for every rendering
-
+_in_use: ContextVar[PromptFiles] = ContextVar("prompts", default=SHIPPED)
 _rendered: set[str] = set()
 
 
@@ -50,27 +44,39 @@ class Prompt(str):
 
 
 def render_prompt(name: str, **values: Any) -> Prompt:
-    """The text of the prompt file `<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError."""
-    template = _template(name)
-    prompt = Prompt("".join(template.root_render_func(template.new_context(values, shared=True))))  # `render`, without a copy of the values
+    """The text of the prompt file `<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError.
+
+    Where a run uses its own text (`use_prompts`), a fault of that text raises RecipeError.
+    """
+    prompt = Prompt(_in_use.get().render(name, values))
     prompt.name, prompt.values = name, values
     _rendered.add(name)
     return prompt
 
 
+@contextmanager
+def use_prompts(files: PromptFiles | None) -> Generator[None]:
+    """Render from `files`, or from those that ship, in this block and in the tasks that are started in it."""
+    token = _in_use.set(files or SHIPPED)
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
+
+
 def has_prompt(name: str) -> bool:
     """Whether there is such a prompt file."""
-    return f"{name}.jinja" in _files()
+    return name in shipped_files()
 
 
 def prompt_file(name: str) -> Path:
-    """Where the prompt is. Raises KeyError where there is none."""
-    return _files()[f"{name}.jinja"]
+    """Where the prompt that ships is. Raises KeyError where there is none."""
+    return shipped_files()[name]
 
 
-@cache
-def _files() -> dict[str, Path]:
-    return {path.name: path for folder in _FOLDERS for path in folder.glob("*.jinja")}
+def is_replaced(name: str) -> bool:
+    """Whether the prompt, or a file that it includes, is not the one that ships."""
+    return prompt_hash(name) != SHIPPED.hash(name)
 
 
 def rendered_prompts() -> dict[str, str]:
@@ -78,25 +84,11 @@ def rendered_prompts() -> dict[str, str]:
     return {name: prompt_hash(name) for name in sorted(_rendered)}
 
 
-@cache
-def _template(name: str) -> Template:
-    template = _ENVIRONMENT.get_template(f"{name}.jinja")
-    template.globals = {}  # in place of a chain of empty ones, which is gone through for every rendering
-    return template
-
-
-@cache
 def prompt_hash(name: str) -> str:
     """First 12 hex digits of the SHA-256 of the prompt file, followed by the files that it includes or imports."""
-    return short_sha256(_source(f"{name}.jinja"))
+    return _in_use.get().hash(name)
 
 
 def prompt_source(name: str) -> str:
     """The prompt file, followed by the files that it includes or imports."""
-    return _source(f"{name}.jinja").decode()
-
-
-def _source(file: str) -> bytes:
-    text = _files()[file].read_bytes()
-    named = find_referenced_templates(_ENVIRONMENT.parse(text.decode()))
-    return text + b"".join(_source(other) for other in dict.fromkeys(filter(None, named)))
+    return _in_use.get().source(name)

@@ -10,7 +10,8 @@ from typing import Any, Protocol, Self
 from pydantic import BaseModel, ConfigDict
 
 from refinery.contract.sub_questions import parse_sub_questions, render_sub_questions
-from refinery.prompts.render import Prompt, has_prompt, render_prompt
+from refinery.errors import RecipeError
+from refinery.prompts.render import Prompt, has_prompt, is_replaced, render_prompt
 from refinery.text import normalize_answer, one_line
 
 UNANSWERABLE = "unanswerable"
@@ -116,6 +117,11 @@ REPLIES: dict[str, type[LeafReply | MainReply | QueriesReply]] = {
 
 
 def student_prompt(prompt: str, **values: Any) -> Prompt:
-    """What a student reads in place of a prompt: its own short one, or the same where there is none."""
-    name = f"student_{prompt}"
-    return render_prompt(name if has_prompt(name) else prompt, **values)
+    """What a student reads in place of a prompt: its own short one, or the same where there is none.
+
+    Raises RecipeError if the run uses its own text of it, because students are asked with the text that ships.
+    """
+    name = f"student_{prompt}" if has_prompt(f"student_{prompt}") else prompt
+    if is_replaced(name):
+        raise RecipeError(f"prompts: students are trained on the text of {name}.jinja that ships. Remove your own, or what it includes.")
+    return render_prompt(name, **values)

@@ -25,7 +25,7 @@ def stop_texts(prompt: str) -> tuple[str, ...]:
     """
     if not isinstance(prompt, Prompt) or prompt.name.startswith("student_"):
         return ()
-    return tuple(f"\n{line}" for line in _openings(prompt.name) if line in prompt)
+    return tuple(f"\n{line}" for line in _openings(prompt_source(prompt.name)) if line in prompt)
 
 
 def split_reply(reply: str, prompt: str) -> tuple[str, str]:
@@ -43,7 +43,7 @@ def split_reply(reply: str, prompt: str) -> tuple[str, str]:
 
 
 @cache
-def _openings(name: str) -> tuple[str, ...]:
-    text = _NOT_TEXT.sub("", prompt_source(name))
+def _openings(source: str) -> tuple[str, ...]:
+    text = _NOT_TEXT.sub("", source)
     labels = [found["label"] for found in _LABELED.finditer(text)]
     return tuple(dict.fromkeys([*labels, *_INSTRUCTION.findall(text)]))

@@ -1,0 +1,68 @@
+"""An infer run with its own prompts: the model reads them, the run says which they were, and it stays with them."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+import refinery
+from infer.__main__ import main
+from refinery.contract.records import Question, write_records
+from refinery.demo.teacher.server import serving
+
+OWN = "Only the name, please.\nFrage: {{ question }}\n"
+QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=["Maria"]) for i in range(3)]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run `direct` with `text` in `mine`; gives the exit code and the prompts that the model read."""
+    monkeypatch.chdir(tmp_path)
+    write_records("questions.jsonl", QUESTIONS)
+
+    def run(*arguments: str, text: str | None = OWN, **values) -> tuple[int, list[str]]:
+        if text is not None:
+            (tmp_path / "mine").mkdir(exist_ok=True)
+            (tmp_path / "mine" / "answer_direct.jinja").write_text(text)
+        read = list[str]()
+        with serving(lambda prompt: read.append(prompt) or "Maria") as server:
+            recipe = {"decoder": "direct", "endpoint": {"base_url": server.base_url, "model": "m"}, "prompts": "mine"}
+            (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe | values | {"questions": ["questions.jsonl"], "output_dir": "run"}))
+            return main(["recipe.yaml", *arguments]), read
+
+    return run
+
+
+def test_the_model_reads_the_own_text_and_the_run_says_which_it_was(run, tmp_path):
+    code, read = run()
+    assert (code, sorted(read)) == (0, [f"Only the name, please.\nFrage: {question.text}" for question in QUESTIONS])
+    used = json.loads((tmp_path / "run" / "run.json").read_text())["fingerprints"]["answer_direct"]
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["prompts"]["answer_direct"] == used
+
+
+def test_a_run_is_not_resumed_with_another_text(run, tmp_path, capsys):
+    run()
+    capsys.readouterr()
+    assert run("--resume", text="Other. {{ question }}") == (2, [])
+    assert "over other content (changed: answer_direct)" in capsys.readouterr().err
+
+
+def test_a_run_whose_folder_has_gone_is_resumed_and_loaded_with_what_it_kept(run, tmp_path):
+    run()
+    shutil.rmtree("mine")
+    (tmp_path / "run" / "metrics.json").unlink()
+    assert run("--resume", text=None) == (0, [])
+    read = list[str]()
+    with (
+        serving(lambda prompt: read.append(prompt) or "Ann") as server,
+        refinery.load("run", **{"endpoint.base_url": server.base_url}) as loaded,
+    ):
+        assert loaded.ask("Who?").answer == "Ann"
+    assert read == ["Only the name, please.\nFrage: Who?"]
+
+
+def test_a_text_that_cannot_be_used_is_one_line_before_a_model_is_asked(run, capsys):
+    assert run(text="{{ question }}\n{{ ''.__class__.__mro__ }}") == (2, [])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: mine/answer_direct.jinja:2: cannot be rendered: access to attribute '__class__'")
