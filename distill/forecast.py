@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from distill.examples import examples_of
 from distill.recipe import DistillRecipe
 from distill.steps.held_out import HELD_OUT, TRAIN, Shares
-from refinery.llms.served.prices import probable_dollars, probable_seconds
+from refinery.llms.served.prices import EXAMPLE_TOKENS, probable_dollars, probable_seconds
 from refinery.questions.base import split_of
-from refinery.runtime.forecast import Forecast, RowsOf
+from refinery.runtime.forecast import Forecast, Range, RowsOf
 
 
 def forecast(recipe: DistillRecipe, rows_of: RowsOf) -> Forecast:
@@ -24,7 +25,8 @@ def forecast(recipe: DistillRecipe, rows_of: RowsOf) -> Forecast:
     if recipe.teacher is None:
         return Forecast(rows, writes, seconds=None if recipe.target else (0, 0))
     teacher = recipe.teacher
-    dollars = probable_dollars(teacher, calls, passages=recipe.passages_per_query, max_tokens=teacher.max_tokens)
+    sizes = {"passages": recipe.passages_per_query, "max_tokens": teacher.max_tokens}
+    dollars = probable_dollars(teacher, calls, **sizes, examples=_examples(recipe))
     return Forecast(rows, writes, calls, dollars, probable_seconds(teacher, calls))
 
 
@@ -35,6 +37,15 @@ def _written(recipe: DistillRecipe, options: Any, rows: int, rows_of: RowsOf) ->
     shares = options.split if isinstance(getattr(options, "split", None), Shares) else Shares()
     held_out = {split: round(rows * getattr(shares, split)) for split in HELD_OUT}
     return {f"{split}.jsonl": count for split, count in {TRAIN: rows - sum(held_out.values()), **held_out}.items()}
+
+
+def _examples(recipe: DistillRecipe) -> Range:
+    """Tokens of the examples before each prompt; those of a file that is not made yet are guessed."""
+    if recipe.examples is None:
+        return 0, 0
+    if recipe.examples.rows.exists() and (examples := examples_of(recipe)):
+        return examples.tokens
+    return recipe.examples.count * EXAMPLE_TOKENS[0], recipe.examples.count * EXAMPLE_TOKENS[1]
 
 
 def _sum(paths: list[Path], rows_of: RowsOf) -> int | None:

@@ -1,6 +1,7 @@
 """What a labeling task works with: the teacher, the target model, the retriever, and the recipe."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from refinery.contract.records import KnowledgeLabel, Passage, Provenance, Quest
 from refinery.errors import RetrievalError
 from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.prompts.render import prompt_hash
+from refinery.prompts.render import Prompt, prompt_hash
 from refinery.retrievers.base import Hit, Retriever
 from refinery.retrievers.search.cache import search_key
 from refinery.runtime.recipe import recipe_hash
@@ -32,6 +33,7 @@ class LabelContext:
     retriever: Retriever | None
     store: ReplyStore | None = None
     options: Any = None
+    examples: Callable[[str, str], tuple[tuple[str, str], ...]] | None = None
     _rows_of_group: Counter[str] = field(default_factory=Counter)
     _sources: dict[tuple[tuple[str, ...], bool], dict[str, Any]] = field(default_factory=dict)
 
@@ -70,6 +72,10 @@ class LabelContext:
         """`know` or `unknow` by question id, from the labels of task self_knowledge that the option `knowledge` names."""
         return {label.question_id: label.label for path in self.options.knowledge for label in read_records(path, KnowledgeLabel)}
 
+    def with_examples(self, prompt: Prompt, question: Question) -> Prompt:
+        """The prompt after the recipe's examples for this question, if it has any."""
+        return prompt.after(self.examples(question.id, question.text)) if self.examples else prompt
+
     def take_quota(self, group: str) -> bool:
         """Whether a group of rows may have one more, by the option `most_per_group`; it also counts the row."""
         most = self.options.most_per_group
@@ -81,6 +87,8 @@ class LabelContext:
         source, asked = self._sources.get((prompts, target)), asked or RequestLog()
         if source is None:
             source = self._sources[prompts, target] = self._source(prompts, target)
+        if asked.examples:
+            source = source | {"parameters": source["parameters"] | {"examples": asked.examples}}
         return Provenance(
             **source,
             request_ids=asked.request_ids,

@@ -12,10 +12,13 @@ A task is one file that declares `LABEL_TASK`. With `task: my_lab.difficulty`, a
     LABEL_TASK = LabelTask(label, Options, needs=lambda options: ("teacher",))
 """
 
+import json
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
 
 from refinery.contract.records import Question, Record
 from refinery.errors import PluginError
@@ -66,6 +69,20 @@ class Review(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LabeledRows:
+    """How rows that are labeled already are shown to a teacher: `pairs(rows, options)` gives prompts as the task renders them, for the
+    rows of one question, each with the reply that the label stands for. `record` is the class of the rows, which have a `question`."""
+
+    record: type[Record]
+    pairs: Callable[[list[Any], Any], list[tuple[str, str]]]
+
+
+def json_reply(reply: BaseModel) -> str:
+    """The text of a reply, as a teacher would write it."""
+    return json.dumps(reply.model_dump(), ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
 class LabelTask(Generic[OptionsT]):
     """How rows are labeled, and what that requires.
 
@@ -77,6 +94,7 @@ class LabelTask(Generic[OptionsT]):
     no built-in task learns from them. `needs_answers(options)` says that no question without gold answers can be labeled. A finished run is
     redone if one of the files `inputs(options)` has changed. For the plan of a project, `calls(recipe, options)` is the fewest and most
     requests to the teacher that a row takes, and `num_rows(recipe, rows_of)` how many rows `rows` will yield.
+    `examples` says how labeled rows are shown to the teacher.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
@@ -92,6 +110,7 @@ class LabelTask(Generic[OptionsT]):
     row_type: type[Record] = Question
     splits: Callable[[Any], Sequence[str]] = _of_empty_files
     inputs: Callable[[OptionsT], Sequence[Path]] = _no_inputs
+    examples: LabeledRows | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.label):

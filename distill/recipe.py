@@ -18,6 +18,16 @@ from refinery.runtime import plugins
 from refinery.runtime.recipe import Recipe, build_recipe
 
 
+class ExamplesConfig(Recipe):
+    """Which labeled rows are shown before each prompt."""
+
+    rows: Path = Field(description="labels of the same task, such as the train.jsonl of another run")
+    count: int = Field(default=3, description="how many of its questions are shown", ge=1)
+    choose: Literal["similar", "first"] = Field(
+        default="similar", description="similar: those whose question is most like the row's (BM25); first: always the same"
+    )
+
+
 class DistillRecipe(Recipe):
     """One labeling task over a set of questions."""
 
@@ -32,6 +42,9 @@ class DistillRecipe(Recipe):
     target_endpoint: EndpointConfig | None = Field(default=None, description="the same model behind an endpoint")
     prompts: Path | None = Field(
         default=None, description="a folder of your own prompts, named like those that `refinery prompts` lists, which they replace"
+    )
+    examples: ExamplesConfig | None = Field(
+        default=None, description="labeled rows that the teacher is shown as earlier turns, with the replies that they stand for"
     )
     transport: Literal["live", "batch"] = Field(default="live", description="batch: OpenAI's Batch jobs, cheaper and within a day")
     batch: BatchConfig = BatchConfig()

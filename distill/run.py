@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from distill.examples import Examples, examples_of
 from distill.guards import Guards
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
@@ -41,7 +42,7 @@ from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_in_background
 from refinery.runtime.fingerprint import file_fingerprint, id_number
-from refinery.runtime.run_dir import check_run, locked_run, open_run, read_run, write_json
+from refinery.runtime.run_dir import Fingerprints, check_fingerprints, check_run, locked_run, open_run, read_run, write_json
 from refinery.supporting import check_supporting
 
 # A full disk, a quota, a limit on file sizes, a folder that cannot be written to.
@@ -74,11 +75,13 @@ async def _arun(
     task = load_task(recipe)
     total = count_rows(task, recipe)
     evaluation = recipe.evaluation_sets if recipe.repeats != "kept" else []
-    files = (*recipe.questions, *_corpus(recipe), *task.inputs(recipe.task_options()), *evaluation)
+    files = (*_files(recipe), *task.inputs(recipe.task_options()), *evaluation)
     inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in files}
     known = prompts.fingerprints() if prompts else {}
+    examples = examples_of(recipe)
     # A run that was started with a different recipe or different rows is redone; equal requests are answered from the store.
-    finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False, fingerprints=known)
+    finished = check_run(recipe, recipe.output_dir, resume=resume, same_recipe=False)
+    _check_prompts(recipe, known)
     if finished is not None and finished["inputs"] != inputs:
         finished = None
     lasting = lasting_failures(recipe.output_dir) if finished else {}
@@ -95,6 +98,10 @@ async def _arun(
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None, fingerprints=known)
         if prompts:
             prompts.keep(output.path)
+            closing.callback(lambda: None if output.begun else prompts.drop(output.path))
+        if examples:
+            examples.keep(output.path)
+            closing.callback(lambda: None if output.begun else examples.drop(output.path))
         store = recipe.open_store(output.path)
         closing.callback(store.close)
         guards = Guards(
@@ -106,7 +113,7 @@ async def _arun(
         if recipe.repeats != "kept":
             overlap = EvaluationOverlap(read_questions(evaluation, reader=recipe.reader), similar=recipe.repeats == "similar_rejected")
             lasting |= _repeated(task, recipe, overlap)
-        metrics = await _label(task, recipe, total, store, retriever, writer, lasting, overlap)
+        metrics = await _label(task, recipe, total, store, retriever, writer, lasting, overlap, examples)
         metrics |= {"inputs": inputs, "retriever": retriever and retriever.revision}
         writer.write_columns()
         output.begin()
@@ -127,6 +134,14 @@ def _written_in_one_line(output_dir: Path) -> Iterator[None]:
             raise
         where, why = error.filename or output_dir, error.strerror
         raise RunDirError(f"{where}: cannot be written ({why}). Free space or choose another output_dir. No paid reply is lost.") from None
+
+
+def _check_prompts(recipe: DistillRecipe, known: Fingerprints) -> None:
+    """Refuse to resume a run from the same folder of prompts with other texts in it, whatever else in the recipe has changed."""
+    if (recipe.output_dir / "run.json").exists():
+        earlier = read_run(recipe.output_dir)
+        if earlier["recipe"].get("prompts") == (recipe.prompts and str(recipe.prompts)):
+            check_fingerprints(recipe.output_dir, earlier.get("fingerprints", {}), known)
 
 
 def _warn_of_moved_endpoints(recipe: DistillRecipe) -> None:
@@ -206,13 +221,14 @@ async def _label(
     writer: LabelWriter,
     lasting: dict[str, RejectedRow],
     overlap: EvaluationOverlap | None,
+    examples: Examples | None,
 ) -> dict[str, Any]:
     # A store inside a run's folder holds only that run's costs, even if it is moved; a shared store keys costs by the run's folder.
     spending = Spending(store, str(recipe.output_dir.resolve()) if recipe.store else "")
     configs = {"teacher": recipe.teacher, "target_endpoint": recipe.target_endpoint}
     teachers = {name: build_teacher(config, recipe, store, spending, name) for name, config in configs.items() if config}
     target = teachers.get("target_endpoint") or _build_target(recipe)
-    context = LabelContext(recipe, teachers.get("teacher"), target, retriever, store, recipe.task_options())
+    context = LabelContext(recipe, teachers.get("teacher"), target, retriever, store, recipe.task_options(), examples)
     stopped, started, explains = "interrupted", time.perf_counter(), False
     try:
         for split in task.splits(recipe):
@@ -271,5 +287,7 @@ def _tokenizer(recipe: DistillRecipe) -> Tokenizer | None:
     return load_tokenizer(recipe.student)
 
 
-def _corpus(recipe: DistillRecipe) -> list[Path]:
-    return recipe.retriever.corpus_files if recipe.retriever else []
+def _files(recipe: DistillRecipe) -> list[Path]:
+    """The files that the rows and their labels depend on."""
+    corpus = recipe.retriever.corpus_files if recipe.retriever else []
+    return [*recipe.questions, *corpus, *([recipe.examples.rows] if recipe.examples else [])]

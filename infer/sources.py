@@ -8,8 +8,8 @@ from typing import Any
 from infer.recipe import PipelineRecipe, pipeline_recipe
 from refinery.errors import CheckpointError, RunDirError
 from refinery.llms.weights.hub_files import small_files
-from refinery.runtime.project_values import PROJECT_FILE, values_from_anywhere
 from refinery.prompts.own import prompts_of
+from refinery.runtime.project_values import PROJECT_FILE, values_from_anywhere
 from refinery.runtime.recipe import changed_values, read_values
 from refinery.runtime.run_dir import read_run
 from refinery.runtime.shipped import found

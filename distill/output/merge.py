@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from distill.examples import copy_examples
 from distill.guards import EXAMPLES, Duplicates
 from distill.label_task import TASKS
 from distill.output.merged_review import review_merged
@@ -54,6 +55,7 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
         shutil.copyfile(runs[0] / "passages.jsonl", out / "passages.jsonl")
     if prompts_of(runs[0]).is_dir():
         shutil.copytree(prompts_of(runs[0]), prompts_of(out))
+    copy_examples(runs[0], out)
     _join_stores(runs, records, out)
     if review := plugins.find(TASKS, first["recipe"]["task"]).review:
         review_merged(out, review(), metrics)

@@ -9,12 +9,12 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from distill.label_context import LabelContext
-from distill.label_task import LabelTask
+from distill.label_task import LabeledRows, LabelTask, json_reply
 from distill.steps.gold import resolved_step
 from distill.steps.relation_notation import Relations, worded
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, Question
-from refinery.prompts.render import render_prompt
+from refinery.prompts.render import Prompt, render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
 
@@ -52,12 +52,21 @@ async def label(question: Question, context: LabelContext) -> list[Decomposition
     else:
         assert context.teacher is not None
         asked = RequestLog()
-        prompt = render_prompt("teacher_decomposition", question=question.text, examples=context.options.examples)
+        prompt = context.with_examples(_prompt(question.text, context.options), question)
         sub_questions = (await context.teacher.ask(prompt, Reply, asked)).sub_questions
         provenance = context.provenance("teacher_decomposition", asked=asked)
     sub_questions = [_one_line(text, number) for number, text in enumerate(sub_questions, 1)]
     _check(sub_questions, question, context.options)
     return [Decomposition(question_id=question.id, question=question.text, sub_questions=sub_questions, provenance=provenance)]
+
+
+def _prompt(question: str, options: Options) -> Prompt:
+    return render_prompt("teacher_decomposition", question=question, examples=options.examples)
+
+
+def _pairs(rows: list[Decomposition], options: Options) -> list[tuple[str, str]]:
+    """How a labeled question is shown to the teacher."""
+    return [(_prompt(rows[0].question, options), json_reply(Reply(sub_questions=rows[0].sub_questions)))]
 
 
 def _annotated(question: Question, options: Options) -> list[str]:
@@ -92,4 +101,4 @@ def _check(sub_questions: Sequence[str], question: Question, options: Options) -
         raise RejectedRow("duplicate_sub_question", f"'{twice}' is asked twice")
 
 
-LABEL_TASK = LabelTask(label, Options, needs)
+LABEL_TASK = LabelTask(label, Options, needs, examples=LabeledRows(Decomposition, _pairs))

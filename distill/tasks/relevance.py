@@ -16,14 +16,14 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from distill.label_context import LabelContext
-from distill.label_task import LabelTask
+from distill.label_task import LabeledRows, LabelTask, json_reply
 from distill.recipe import DistillRecipe
 from distill.steps.gold import search_own, searchable_steps
 from distill.steps.rationale import rationale_of, reasoned
 from distill.steps.relation_notation import Relations
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
-from refinery.prompts.render import render_prompt
+from refinery.prompts.render import Prompt, render_prompt
 from refinery.runtime.forecast import Range
 from refinery.runtime.recipe import Recipe
 
@@ -125,8 +125,24 @@ async def _judge_list(question: Question, passages: Sequence[Passage], context: 
 async def _ask(prompt: str, schema: type[T], question: Question, context: LabelContext, asked: RequestLog, **shown: Any) -> T:
     assert context.teacher is not None
     options: Options = context.options
-    rendered = render_prompt(prompt, question=question.text, examples=options.examples, rationale=options.rationale, **shown)
+    rendered = context.with_examples(_prompt(prompt, question.text, options, **shown), question)
     return await context.teacher.ask(rendered, reasoned(schema) if options.rationale else schema, asked)
+
+
+def _prompt(name: str, question: str, options: Options, **shown: Any) -> Prompt:
+    return render_prompt(name, question=question, examples=options.examples, rationale=options.rationale, **shown)
+
+
+def _pairs(rows: list[RelevanceLabel], options: Options) -> list[tuple[str, str]]:
+    """How a question's labeled passages are shown to the teacher: all in one list, or the first one of each label."""
+    question = rows[0].question
+    if options.judge == "list":
+        relevant = [number for number, row in enumerate(rows, 1) if row.label == "relevant"]
+        passages = [row.passage for row in rows]
+        return [(_prompt("teacher_relevance", question, options, passages=passages), json_reply(Reply(relevant=relevant)))]
+    shown = {row.label: row for row in reversed(rows)}.values()
+    prompts = [_prompt("teacher_relevance_each", question, options, passage=row.passage) for row in shown]
+    return [(prompt, json_reply(EachReply(label=row.label))) for prompt, row in zip(prompts, shown, strict=True)]
 
 
 async def _by_annotations(question: Question, context: LabelContext) -> list[RelevanceLabel]:
@@ -178,4 +194,4 @@ def calls(recipe: DistillRecipe, options: Options) -> Range:
     return count, count
 
 
-LABEL_TASK = LabelTask(label, Options, needs, calls=calls)
+LABEL_TASK = LabelTask(label, Options, needs, calls=calls, examples=LabeledRows(RelevanceLabel, _pairs))

@@ -11,13 +11,13 @@ from typing import Literal, cast
 from pydantic import BaseModel, Field
 
 from distill.label_context import LabelContext
-from distill.label_task import LabelTask
+from distill.label_task import LabeledRows, LabelTask, json_reply
 from distill.steps.rationale import rationale_of, reasoned
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.llms.base import LLM
 from refinery.metrics.squad import exact_match, token_f1
-from refinery.prompts.render import render_prompt
+from refinery.prompts.render import Prompt, render_prompt
 from refinery.runtime.recipe import Recipe
 
 METRICS = {"em.squad": exact_match, "f1.squad": token_f1}
@@ -62,7 +62,7 @@ async def _by_teacher(question: Question, context: LabelContext) -> KnowledgeLab
     assert context.teacher is not None
     asked = RequestLog()
     options: Options = context.options
-    prompt = render_prompt("teacher_self_knowledge", question=question.text, examples=options.examples, rationale=options.rationale)
+    prompt = context.with_examples(_teacher_prompt(question.text, options), question)
     reply = await context.teacher.ask(prompt, reasoned(Reply) if options.rationale else Reply, asked)
     return KnowledgeLabel(
         question_id=question.id,
@@ -71,6 +71,15 @@ async def _by_teacher(question: Question, context: LabelContext) -> KnowledgeLab
         rationale=rationale_of(reply),
         provenance=context.provenance("teacher_self_knowledge", asked=asked),
     )
+
+
+def _teacher_prompt(question: str, options: Options) -> Prompt:
+    return render_prompt("teacher_self_knowledge", question=question, examples=options.examples, rationale=options.rationale)
+
+
+def _pairs(rows: list[KnowledgeLabel], options: Options) -> list[tuple[str, str]]:
+    """How a labeled question is shown to the teacher."""
+    return [(_teacher_prompt(rows[0].question, options), json_reply(Reply(answer="yes" if rows[0].label == "know" else "no")))]
 
 
 async def _by_student(question: Question, context: LabelContext) -> KnowledgeLabel:
@@ -111,4 +120,10 @@ def _prompt_name(context: LabelContext) -> str:
     return "answer_direct" if context.options.examples == "zero" else "closed_book_few"
 
 
-LABEL_TASK = LabelTask(label, Options, needs, needs_answers=lambda options: options.by == "student")
+LABEL_TASK = LabelTask(
+    label,
+    Options,
+    needs,
+    needs_answers=lambda options: options.by == "student",
+    examples=LabeledRows(KnowledgeLabel, _pairs),
+)

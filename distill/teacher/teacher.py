@@ -23,8 +23,8 @@ from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.json_reply import ends_with_object, read_reply, reads_as_refusal
 from refinery.llms.served.protocols.base import protocol_of
-from refinery.prompts.render import render_prompt
-from refinery.runtime.fingerprint import store_key
+from refinery.prompts.render import render_prompt, turns_of
+from refinery.runtime.fingerprint import store_key, text_fingerprint
 from refinery.runtime.single_flight import SingleFlight
 
 T = TypeVar("T", bound=BaseModel)
@@ -46,6 +46,7 @@ class RequestLog:
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
     cost_usd: float | None = None
+    examples: str | None = None  # the fingerprint of those that were shown
 
 
 class Transport(Protocol):
@@ -94,7 +95,8 @@ class Teacher:
 
         Raises RejectedRow if there is no usable reply, UnusableEndpoint and BudgetExhausted if the run cannot continue.
         """
-        messages: tuple[tuple[str, str], ...] = (("user", prompt),)
+        messages = turns_of(prompt)
+        asked.examples = text_fingerprint(text for _, text in messages[:-1]) if len(messages) > 1 else None
         reply = await self._whole_reply(messages, schema, asked, rollout)
         try:
             return self._read(reply, schema)

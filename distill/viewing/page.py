@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from distill.examples import kept_examples
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
@@ -126,6 +127,8 @@ class _Conversations:
             self._prompts = own_prompts(prompts_of(path)) if recipe.prompts else None
             self.inputs = {row.id: row for row in _inputs(self._task, recipe, path)}
             retriever = _retriever(recipe, path)
+            with use_prompts(self._prompts):
+                examples = kept_examples(recipe, path)
             place = recipe.store_place(path)
             if not recipe.store_plugin.exists(place):
                 raise RunDirError(f"the run's store {place} is missing")
@@ -135,7 +138,7 @@ class _Conversations:
         self._store = recipe.open_store(path)
         teacher, target = (self._replay(config) for config in (recipe.teacher, recipe.target_endpoint))
         listener: Any = PromptRecorder()
-        self._bench = LabelContext(recipe, teacher, target or listener, retriever, self._store, recipe.task_options())
+        self._bench = LabelContext(recipe, teacher, target or listener, retriever, self._store, recipe.task_options(), examples)
 
     def _replay(self, config: Any) -> Replay | None:
         if config is None:

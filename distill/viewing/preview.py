@@ -6,6 +6,7 @@ from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
+from distill.examples import examples_of
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
@@ -13,7 +14,7 @@ from distill.run import count_rows, iter_rows, load_task
 from distill.teacher.budget import Budget
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow
-from refinery.prompts.render import use_prompts
+from refinery.prompts.render import turns_of, use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 
@@ -29,16 +30,22 @@ async def first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
 async def _first_prompts(recipe: DistillRecipe, count: int) -> list[str]:
     task = load_task(recipe)
     listener: Any = PromptRecorder()
-    context = LabelContext(recipe, listener, listener, _retriever(recipe), options=recipe.task_options())
+    context = LabelContext(recipe, listener, listener, _retriever(recipe), options=recipe.task_options(), examples=examples_of(recipe))
     shown: list[str] = []
     for row in islice(iter_rows(task, recipe), count):
         try:
             shown.append("\n".join(label.model_dump_json(exclude_none=True) for label in await task.label(row, context)))
         except PromptCaptured as captured:
-            shown.append(captured.prompt)
+            shown.append(_as_asked(captured.prompt))
         except RejectedRow as rejected:
             shown.append(f"rejected: {rejected}")
     return shown
+
+
+def _as_asked(prompt: str) -> str:
+    """A prompt after its examples, each turn with who says it; alone if there are none."""
+    *before, _ = turns_of(prompt)
+    return "\n\n".join([*(f"[{role}] {text}" for role, text in before), f"[user] {prompt}"]) if before else prompt
 
 
 async def estimate(recipe: DistillRecipe) -> str:
@@ -48,7 +55,8 @@ async def estimate(recipe: DistillRecipe) -> str:
     if recipe.teacher is None:
         return f"{total} rows; no teacher is asked."
     there = recipe.store_plugin.exists(recipe.store_place(recipe.output_dir))
-    paid = await _paid_rows(task, recipe) if there else []
+    with use_prompts(recipe.own_prompts()):
+        paid = await _paid_rows(task, recipe) if there else []
     if len(paid) < 2:
         return f"{total} rows. No estimate yet: run a pilot with limit=20, and then this command again. Its replies are not paid twice."
     tokens, dollars = zip(*paid, strict=True)
@@ -62,15 +70,14 @@ async def _paid_rows(task: LabelTask[Any], recipe: DistillRecipe) -> list[tuple[
     assert recipe.teacher is not None
     store = recipe.open_store(recipe.output_dir)
     paid: list[tuple[int, float]] = []
-    prompts = recipe.own_prompts()
+    examples = examples_of(recipe)
     retriever, teacher = _retriever(recipe), Replay(recipe.teacher, store)
     try:
         for row in islice(iter_rows(task, recipe), _PILOT_ROWS):
             teacher.replayed.clear()
             listener: Any = PromptRecorder()
             try:
-                with use_prompts(prompts):
-                    await task.label(row, LabelContext(recipe, teacher, listener, retriever, store, recipe.task_options()))
+                await task.label(row, LabelContext(recipe, teacher, listener, retriever, store, recipe.task_options(), examples))
             except (CacheMiss, PromptCaptured):
                 continue
             except RejectedRow:

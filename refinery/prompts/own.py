@@ -3,6 +3,7 @@
 They are rendered in jinja's sandbox, and tried with sample values before a run pays for anything. A run keeps a copy of them.
 """
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -95,6 +96,10 @@ class OwnPrompts(PromptFiles):
         for name, (_, text) in self.own.items():
             (folder / f"{name}.jinja").write_text(text, encoding="utf-8", newline="")
 
+    def drop(self, run: Path) -> None:
+        """Remove the copy from a run that came to nothing."""
+        shutil.rmtree(prompts_of(run), ignore_errors=True)
+
 
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, in which a record has its fields and nothing else, and nothing is left to chance."""
@@ -125,9 +130,10 @@ def _why_not(name: str) -> str | None:
 def _text(path: Path) -> str:
     try:
         content = without_mark(path.read_bytes())
-        return content.decode()
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror}).") from None
+    try:
+        return content.decode()
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path}: {not_utf8(content, error)}") from None
 

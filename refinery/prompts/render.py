@@ -20,11 +20,13 @@ class Prompt(str):
     """A rendered prompt that remembers its file's name and what was filled in, so that a trace can keep both.
 
     `pair_of` takes out of the values the two texts that an encoder reads in the prompt's place, of a prompt that an encoder can be asked.
+    `examples` are the prompts and replies that a chat shows before it.
     """
 
     name: str
     values: dict[str, Any]
     pair_of: Callable[[dict[str, Any]], tuple[str, str]] | None = None
+    examples: tuple[tuple[str, str], ...] = ()
 
     @property
     def pair(self) -> tuple[str, str] | None:
@@ -36,10 +38,15 @@ class Prompt(str):
         self.pair_of = pair_of
         return self
 
+    def after(self, examples: tuple[tuple[str, str], ...]) -> Self:
+        """This prompt, which is asked after these prompts and replies from now on."""
+        self.examples = examples
+        return self
+
     def rendered_with(self, **values: Any) -> "Prompt":
         """The same prompt with other values in the place of some."""
         prompt = render_prompt(self.name, **(self.values | values))
-        prompt.pair_of = self.pair_of
+        prompt.pair_of, prompt.examples = self.pair_of, self.examples
         return prompt
 
 
@@ -52,6 +59,12 @@ def render_prompt(name: str, **values: Any) -> Prompt:
     prompt.name, prompt.values = name, values
     _rendered.add(name)
     return prompt
+
+
+def turns_of(prompt: str) -> tuple[tuple[str, str], ...]:
+    """A prompt as (role, text) turns: the examples that it is asked after, and itself."""
+    examples = prompt.examples if isinstance(prompt, Prompt) else ()
+    return (*(turn for asked, reply in examples for turn in (("user", asked), ("assistant", reply))), ("user", prompt))
 
 
 @contextmanager

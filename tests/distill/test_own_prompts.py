@@ -19,18 +19,18 @@ def run(mock_recipe, tmp_path, monkeypatch):
     """Run a recipe of four questions, with `text` as the decomposition prompt in `mine`; gives the exit code and the prompts sent."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str, text: str | None = OWN, name: str = "teacher_decomposition", **values) -> tuple[int, list[str]]:
-        if text is not None:
-            (tmp_path / "mine").mkdir(exist_ok=True)
-            (tmp_path / "mine" / f"{name}.jinja").write_text(text)
-        with scripted(lambda body: (200, chat_reply())) as server:
-            recipe = mock_recipe(
-                server.address, count=4, **{"prompts": "mine", "teacher": {"price": {"prompt": 1, "completion": 1}}} | values
-            )
+    with scripted(lambda body: (200, chat_reply())) as server:
+
+        def run(*arguments: str, text: str | None = OWN, name: str = "teacher_decomposition", **values) -> tuple[int, list[str]]:
+            if text is not None:
+                (tmp_path / "mine").mkdir(exist_ok=True)
+                (tmp_path / "mine" / f"{name}.jinja").write_text(text)
+            server.bodies.clear()
+            recipe = mock_recipe(server.address, count=4, **{"prompts": "mine", "output_dir": "run"} | values)
             code = main([str(recipe), *arguments])
             return code, [prompt_of(body) for body in server.bodies]
 
-    return run
+        yield run
 
 
 def error_line(capsys) -> str:
@@ -72,15 +72,16 @@ def test_a_text_that_cannot_be_used_stops_the_run_before_a_call(run, tmp_path, c
     assert not (tmp_path / "run").exists()
 
 
-def test_a_fault_that_only_real_text_shows_is_one_line_too(run, capsys):
+def test_a_fault_that_only_real_text_shows_is_one_line_too(run, tmp_path, capsys):
     code, _ = run(text="{{ question }}{% if 'film 2' in question %}\n{{ question.nothing.at_all }}{% endif %}")
     assert code == 2
     assert error_line(capsys) == "mine/teacher_decomposition.jinja:2: cannot be rendered: 'str object' has no attribute 'nothing'"
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("limit", [None, 2])
+@pytest.mark.parametrize("limit", [4, 2])
 def test_a_run_is_not_resumed_with_another_text(run, capsys, limit):
-    run(limit=limit)
+    run(limit=2)
     assert run("--resume", text="Other. {{ question }}", limit=limit) == (2, [])
     assert "with the same recipe over other content (changed: teacher_decomposition)" in error_line(capsys)
 

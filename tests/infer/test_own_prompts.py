@@ -21,17 +21,19 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_records("questions.jsonl", QUESTIONS)
 
-    def run(*arguments: str, text: str | None = OWN, **values) -> tuple[int, list[str]]:
-        if text is not None:
-            (tmp_path / "mine").mkdir(exist_ok=True)
-            (tmp_path / "mine" / "answer_direct.jinja").write_text(text)
-        read = list[str]()
-        with serving(lambda prompt: read.append(prompt) or "Maria") as server:
-            recipe = {"decoder": "direct", "endpoint": {"base_url": server.base_url, "model": "m"}, "prompts": "mine"}
-            (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe | values | {"questions": ["questions.jsonl"], "output_dir": "run"}))
-            return main(["recipe.yaml", *arguments]), read
+    read = list[str]()
+    with serving(lambda prompt: read.append(prompt) or "Maria") as server:
 
-    return run
+        def run(*arguments: str, text: str | None = OWN) -> tuple[int, list[str]]:
+            if text is not None:
+                (tmp_path / "mine").mkdir(exist_ok=True)
+                (tmp_path / "mine" / "answer_direct.jinja").write_text(text)
+            read.clear()
+            recipe = {"decoder": "direct", "endpoint": {"base_url": server.base_url, "model": "m"}, "prompts": "mine"}
+            (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"questions": ["questions.jsonl"], "output_dir": "run"}))
+            return main(["recipe.yaml", *arguments]), list(read)
+
+        yield run
 
 
 def test_the_model_reads_the_own_text_and_the_run_says_which_it_was(run, tmp_path):

@@ -12,6 +12,7 @@ from refinery.runtime.forecast import Range
 # Tokens of a prompt without and with worked examples, of a passage in it, and of a reply; seconds that an endpoint takes to reply.
 _PROMPT, _PASSAGE, _REPLY, _REPLY_SECONDS = (150, 700), (60, 250), (8, 150), (0.5, 8.0)
 _PER_MILLION = 1e-6
+EXAMPLE_TOKENS = _PROMPT[0] + _REPLY[0], _PROMPT[1] + _REPLY[1]  # of a prompt with its reply
 
 
 def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
@@ -34,12 +35,15 @@ def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
     ), f"genai-prices {version('genai-prices')}"
 
 
-def probable_dollars(config: EndpointConfig, calls: Range, *, passages: int, max_tokens: int) -> Range | None:
-    """What so many calls cost, each with up to so many passages in its prompt and tokens in its reply; None without a known price."""
+def probable_dollars(config: EndpointConfig, calls: Range, *, passages: int, max_tokens: int, examples: Range = (0, 0)) -> Range | None:
+    """What so many calls cost, each with up to so many passages in its prompt and tokens in its reply; None without a known price.
+
+    `examples` are the tokens of what is shown before each prompt.
+    """
     price, _ = known_price(config)
     if price is None:
         return None
-    prompt = _PROMPT[0] + min(1, passages) * _PASSAGE[0], _PROMPT[1] + passages * _PASSAGE[1]
+    prompt = _PROMPT[0] + min(1, passages) * _PASSAGE[0] + examples[0], _PROMPT[1] + passages * _PASSAGE[1] + examples[1]
     reply = _REPLY[0], min(_REPLY[1], max_tokens) + config.reasoning_tokens
     low, high = (
         count * (read * price.prompt + written * price.completion) * _PER_MILLION

@@ -1,0 +1,154 @@
+"""Worked examples from a user's own labeled rows: which of them a row's prompt is shown with, as turns before it.
+
+Examples are shown as the task's own prompts with the replies that the labels stand for, so nothing in them can be taken for instructions
+that another place of the prompt would not allow too. The same rows always give the same examples.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from distill.recipe import DistillRecipe
+from refinery.contract.records import Passage, read_records, write_records
+from refinery.questions.base import iter_questions
+from refinery.similar_texts import SimilarTexts
+from refinery.text import normalize_answer
+
+Pair = tuple[str, str]
+_COPY = Path("examples") / "rows.jsonl"  # the copy's place in a run
+_CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Labeled:
+    """A question with its rows, and the prompts and replies that show them."""
+
+    text: str
+    ids: frozenset[str]
+    rows: list[Any]
+    pairs: list[Pair]
+
+
+class Examples:
+    """The questions that can be shown, and which of them are: `count`, `similar` to a row's question or the `first`."""
+
+    def __init__(self, labeled: Sequence[_Labeled], count: int, choose: str) -> None:
+        self._labeled, self._count, self._choose = labeled, count, choose
+        self._near: SimilarTexts[int] = SimilarTexts()
+        self._same: dict[str, set[int]] = {}
+        for number, one in enumerate(labeled):
+            self._near.add(_words(one.text), number)
+            for key in (normalize_answer(one.text), *map(_id_key, one.ids)):
+                self._same.setdefault(key, set()).add(number)
+        self._search = _bm25([one.text for one in labeled]) if choose == "similar" else None
+        self._pairs = lru_cache(maxsize=1024)(self._chosen)
+
+    def __call__(self, question_id: str, text: str) -> tuple[Pair, ...]:
+        """The turns to show before a prompt about this question: never itself, and nothing with its id or nearly its words.
+
+        The most similar example comes last, next to the prompt; the first ones come in the order of their file.
+        """
+        return self._pairs(question_id, text)
+
+    def _chosen(self, question_id: str, text: str) -> tuple[Pair, ...]:
+        barred = self._same.get(_id_key(question_id), set()) | self._same.get(normalize_answer(text), set())
+        barred |= set(self._near.similar(_words(text)))
+        chosen = list(islice((number for number in self._ranked(text, self._count + len(barred)) if number not in barred), self._count))
+        shown = reversed(chosen) if self._search else chosen
+        return tuple(pair for number in shown for pair in self._labeled[number].pairs)
+
+    def _ranked(self, text: str, most: int) -> Iterable[int]:
+        """The numbers of at least `most` questions, if there are so many: the most similar first, and then in order."""
+        found = [int(hit.passage.id) for hit in self._search.search_all([(text, most)])[0]] if self._search else []
+        return dict.fromkeys([*found, *range(min(len(self._labeled), most))])
+
+    @property
+    def tokens(self) -> tuple[float, float]:
+        """About the fewest and the most tokens that the examples of one prompt take."""
+        sizes = [sum(len(prompt) + len(reply) for prompt, reply in one.pairs) / _CHARACTERS_PER_TOKEN for one in self._labeled]
+        shown = min(self._count, len(self._labeled))
+        return shown * min(sizes), shown * max(sizes)
+
+    def keep(self, run: Path) -> None:
+        """Write the rows into the run in `run`, in the place of an earlier copy."""
+        (run / _COPY).parent.mkdir(exist_ok=True)
+        write_records(run / _COPY, [row for one in self._labeled for row in one.rows])
+
+    def drop(self, run: Path) -> None:
+        """Remove the copy from a run that came to nothing."""
+        shutil.rmtree((run / _COPY).parent, ignore_errors=True)
+
+
+def examples_of(recipe: DistillRecipe) -> Examples | None:
+    """The examples of a recipe, or those that its run has kept if their file has gone.
+
+    Raises RecipeError if the task shows none or no row is left, and RecordError for a file that cannot be read.
+    """
+    if recipe.examples is None:
+        return None
+    kept = kept_examples(recipe, recipe.output_dir) if not recipe.examples.rows.exists() else None
+    return kept or _of_rows(recipe, recipe.examples.rows, _held_out(recipe))
+
+
+def kept_examples(recipe: DistillRecipe, run: Path) -> Examples | None:
+    """The examples that the run in `run` has kept."""
+    return _of_rows(recipe, run / _COPY, SimilarTexts()) if recipe.examples and (run / _COPY).exists() else None
+
+
+def copy_examples(run: Path, to: Path) -> None:
+    """Copy what a run has kept into another one."""
+    if (run / _COPY).exists():
+        shutil.copytree((run / _COPY).parent, (to / _COPY).parent)
+
+
+def _of_rows(recipe: DistillRecipe, path: Path, held_out: SimilarTexts[None]) -> Examples:
+    config, task, options = recipe.examples, recipe.label_task, recipe.task_options()
+    assert config is not None
+    if task.examples is None or "teacher" not in task.needs(options):
+        raise recipe.fault("examples", f"task '{recipe.task}' shows none with these options. Leave it out.")
+    if getattr(options, "examples", "zero") == "few":
+        raise recipe.fault("examples", "options.examples shows others. Set that to zero, or leave this out.")
+    if getattr(options, "rationale", False):
+        raise recipe.fault("examples", "their replies have no rationale. Set options.rationale to false, or leave this out.")
+    by_text: dict[str, list[Any]] = {}
+    rows: Sequence[Any] = read_records(path, task.examples.record)
+    for row in rows:
+        by_text.setdefault(normalize_answer(row.question), []).append(row)
+    usable = [rows for text, rows in by_text.items() if text and not any(True for _ in held_out.similar(_words(text)))]
+    labeled = list(_labeled(usable, task.examples.pairs, options))
+    if not labeled:
+        raise recipe.fault("examples.rows", f"{path} has no row to show that is not in evaluation_sets. Name another file.")
+    return Examples(labeled, config.count, config.choose)
+
+
+def _labeled(questions: Iterable[list[Any]], pairs: Callable[[list[Any], Any], list[Pair]], options: Any) -> Iterator[_Labeled]:
+    for rows in questions:
+        if shown := pairs(rows, options):
+            yield _Labeled(rows[0].question, frozenset(row.question_id for row in rows), rows, shown)
+
+
+def _held_out(recipe: DistillRecipe) -> SimilarTexts[None]:
+    """The words of the questions that must not be shown."""
+    held_out: SimilarTexts[None] = SimilarTexts()
+    for question in iter_questions(recipe.evaluation_sets, reader=recipe.reader):
+        held_out.add(_words(question.text), None)
+    return held_out
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(normalize_answer(text).split())
+
+
+def _id_key(question_id: str) -> str:
+    """An id as a key that is no normalized text."""
+    return f"ID {question_id}"
+
+
+def _bm25(texts: Sequence[str]) -> Any:
+    from refinery.retrievers.bm25 import Bm25
+
+    return Bm25([Passage(id=str(number), title="", text=text) for number, text in enumerate(texts)])
