@@ -35,14 +35,14 @@ from refinery.hub.dataset_card import dataset_card
 from refinery.llms.base import LLM
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.prompts.own import OwnPrompts
+from refinery.prompts.own import OwnPrompts, prompts_of
 from refinery.prompts.render import use_prompts
 from refinery.questions.base import check_ids, iter_questions, read_questions
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_in_background
 from refinery.runtime.fingerprint import file_fingerprint, id_number
-from refinery.runtime.run_dir import Fingerprints, check_fingerprints, check_run, locked_run, open_run, read_run, write_json
+from refinery.runtime.run_dir import Fingerprints, changed_fingerprints, check_run, locked_run, open_run, read_run, write_json
 from refinery.supporting import check_supporting
 
 # A full disk, a quota, a limit on file sizes, a folder that cannot be written to.
@@ -136,12 +136,17 @@ def _written_in_one_line(output_dir: Path) -> Iterator[None]:
         raise RunDirError(f"{where}: cannot be written ({why}). Free space or choose another output_dir. No paid reply is lost.") from None
 
 
-def _check_prompts(recipe: DistillRecipe, known: Fingerprints) -> None:
+def _check_prompts(recipe: DistillRecipe, now: Fingerprints) -> None:
     """Refuse to resume a run from the same folder of prompts with other texts in it, whatever else in the recipe has changed."""
-    if (recipe.output_dir / "run.json").exists():
-        earlier = read_run(recipe.output_dir)
-        if earlier["recipe"].get("prompts") == (recipe.prompts and str(recipe.prompts)):
-            check_fingerprints(recipe.output_dir, earlier.get("fingerprints", {}), known)
+    if not (kept := prompts_of(recipe.output_dir)).is_dir() or not (recipe.output_dir / "run.json").exists():
+        return
+    earlier = read_run(recipe.output_dir)
+    same_folder = earlier["recipe"].get("prompts") == str(recipe.prompts)
+    if same_folder and (changed := changed_fingerprints(earlier.get("fingerprints", {}), now)):
+        raise RunDirError(
+            f"{recipe.output_dir}: was started with other prompts (changed: {', '.join(changed)}). Restore them, name another folder in "
+            f"`prompts`, or remove {kept} to label everything with the new ones."
+        )
 
 
 def _warn_of_moved_endpoints(recipe: DistillRecipe) -> None:

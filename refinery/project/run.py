@@ -4,12 +4,13 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from refinery.project.jobs import Job
 from refinery.project.process import run_process
 from refinery.project.state import STATE_FOLDER, changes, is_done, sources_of, write_state
+from refinery.prompts.own import prompts_of
 from refinery.runtime.run_dir import locked_run
 from refinery.runtime.together import together
 from refinery.text import printable
@@ -58,6 +59,7 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path) -> 
     changed = changes(job, sources, folder)
     if changed:
         _set_aside(job, folder)
+        _forget_prompts(job, changed)
     _say(f"{job.name}: started" + (f" again, because of {', '.join(changed)}" if changed else ""))
     write_state(job, sources, folder)
     started = time.perf_counter()
@@ -77,6 +79,12 @@ def _set_aside(job: Job, folder: Path) -> None:
     place.parent.mkdir(exist_ok=True)
     shutil.move(job.output, place)
     _say(f"{job.name}: what it made before is now in {place}")
+
+
+def _forget_prompts(job: Job, changed: Sequence[str]) -> None:
+    """Let labels be made with the user's changed prompts; alone, a run refuses to go on with others than those that it keeps."""
+    if job.stage == "distill" and job.output and (prompts := job.values.get("prompts")) in changed and Path(prompts).is_dir():
+        shutil.rmtree(prompts_of(job.output), ignore_errors=True)
 
 
 def _say(line: str) -> None:

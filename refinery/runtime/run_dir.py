@@ -156,12 +156,16 @@ def _completed(values: dict[str, Any], recipe: type[Recipe]) -> dict[str, Any]:
 
 def check_fingerprints(output_dir: Path, earlier: Fingerprints, now: Fingerprints) -> None:
     """Raise RunDirError naming the inputs whose content has changed since the run was started."""
-    changed = [name for name, known in earlier.items() if known is not None and now.get(name) not in (None, known)]
-    if changed:
+    if changed := changed_fingerprints(earlier, now):
         raise RunDirError(
             f"{output_dir}: was started with the same recipe over other content (changed: {', '.join(changed)}). "
             "Restore the original content, or choose another output_dir."
         )
+
+
+def changed_fingerprints(earlier: Fingerprints, now: Fingerprints) -> list[str]:
+    """The names of the inputs whose content is known to have changed."""
+    return [name for name, known in earlier.items() if known is not None and now.get(name) not in (None, known)]
 
 
 def open_run(

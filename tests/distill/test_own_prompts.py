@@ -83,7 +83,11 @@ def test_a_fault_that_only_real_text_shows_is_one_line_too(run, tmp_path, capsys
 def test_a_run_is_not_resumed_with_another_text(run, capsys, limit):
     run(limit=2)
     assert run("--resume", text="Other. {{ question }}", limit=limit) == (2, [])
-    assert "with the same recipe over other content (changed: teacher_decomposition)" in error_line(capsys)
+    line = error_line(capsys)
+    assert line.startswith("run: was started with other prompts (changed: teacher_decomposition). Restore them, ")
+    assert "or remove run/prompts to label everything with the new ones." in line
+    shutil.rmtree("run/prompts")
+    assert sorted(run("--resume", text=None)[1])[0] == "Other. Who directed film 0?"
 
 
 def test_a_run_is_not_resumed_with_a_text_more(run, capsys):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,20 @@ def test_a_model_made_from_something_else_is_set_aside(run: Callable[[Mapping[st
     run(_chain(stage="train"))
 
     assert (Path("b/made.txt").read_text(), Path("previous/b/made.txt").read_text()) == ("two", "one")
+
+
+def test_labels_are_made_with_prompts_that_changed(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    labels = replace(_copying("b", "source.txt", stage="distill"), values={"prompts": "mine"}, texts=frozenset({"source.txt", "mine"}))
+    for folder in ("mine", "b/prompts"):
+        Path(folder).mkdir(parents=True)
+    Path("mine/teacher_correction.jinja").write_text("Again: {{ fault }}")
+    run({"b": labels})
+    Path("source.txt").write_text("two")
+    run({"b": labels})
+    assert Path("b/prompts").exists()
+    Path("mine/teacher_correction.jinja").write_text("Once more: {{ fault }}")
+    run({"b": labels})
+    assert not Path("b/prompts").exists()
 
 
 def test_a_failed_step_says_its_last_line_and_its_log(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
