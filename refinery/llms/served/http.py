@@ -35,8 +35,8 @@ class HttpSession:
     async def post(self, url: str, content: bytes, headers: dict[str, str], *, seconds: float) -> Response:
         """The response to a POST. Raises RetryableFault, or UnusableEndpoint if no request can ever be answered."""
         target = self._moved.get(url, url)
+        response = await self._post(target, content, headers, seconds)
         for _ in range(_MOST_REDIRECTS):
-            response = await self._post(target, content, headers, seconds)
             moved = _same_server(target, response.headers.get("Location", "")) if response.status in _KEEPS_METHOD else None
             if moved is None:
                 break
@@ -44,6 +44,7 @@ class HttpSession:
                 self._moved[url] = moved
                 logger.warning("%s has moved to %s on the same server. Update base_url.", url, moved)
             target = moved
+            response = await self._post(target, content, headers, seconds)
         return response
 
     async def _post(self, url: str, content: bytes, headers: dict[str, str], seconds: float) -> Response:

@@ -51,7 +51,7 @@ def read_limits(headers: Mapping[str, str]) -> dict[str, ToldLimit]:
     for name, value in headers.items():
         if "ratelimit" in (name := name.lower()):
             if name == "ratelimit":
-                found[""].update((_DRAFT_FIELDS.get(field, field), number) for field, number in _PARAMETER.findall(value))
+                found[""].update({_DRAFT_FIELDS.get(match[1], match[1]): match[2] for match in _PARAMETER.finditer(value)})
             elif (place := _kind_and_field(name)) is not None:
                 found[place[0]][place[1]] = value
     told = {kind: _told(kind, fields, headers.get("Date")) for kind, fields in found.items()}

@@ -18,11 +18,11 @@ class Proxy:
 
 def proxy_for(url: str) -> Proxy | None:
     """The proxy of an address, or None: never for this machine. Raises UnusableEndpoint for a proxy that does not speak HTTP."""
-    from urllib.request import getproxies_environment, proxy_bypass_environment
+    from urllib.request import getproxies_environment, proxy_bypass
 
     parts, proxies = urlsplit(url), getproxies_environment()
     scheme = parts.scheme if parts.scheme in proxies else "all"
-    if scheme not in proxies or is_this_machine(url) or proxy_bypass_environment(parts.netloc):
+    if scheme not in proxies or is_this_machine(url) or proxy_bypass(parts.netloc):
         return None
     address, variable = proxies[scheme], f"{scheme.upper()}_PROXY"
     address = address if "://" in address else f"http://{address}"
