@@ -64,8 +64,8 @@ def _not_connected(error: Exception) -> str:
             return "No connection in time. Check the address; a firewall may block it, or HTTPS_PROXY may have to name a proxy."
     if isinstance(cause, ConnectionRefusedError):
         return "Connection refused. Is a server running there? Start it, or correct base_url."
-    if getattr(cause, "errno", None) in _NO_WAY:
-        return f"The network gives no way to it ({one_line(os.strerror(cause.errno))}). Check the network, or name a proxy in HTTPS_PROXY."
+    if isinstance(cause, OSError) and cause.errno in _NO_WAY:
+        return f"The network gives no way to it ({one_line(str(cause.strerror))}). Check the network, or name a proxy in HTTPS_PROXY."
     return f"No connection ({one_line(str(cause or error))}). Check the server and base_url."
 
 

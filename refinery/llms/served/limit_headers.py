@@ -77,8 +77,8 @@ def _told(kind: str, fields: Mapping[str, str], date: str | None) -> ToldLimit |
         unit, period = kind, ""
     limit, remaining = (_number(fields.get(field, "").partition(",")[0].partition(";")[0]) for field in ("limit", "remaining"))
     reset_seconds = _reset_seconds(fields["reset"].strip(), date) if "reset" in fields else None
-    silly = remaining is None or limit == 0 or ("limit" in fields and limit is None) or ("reset" in fields and reset_seconds is None)
-    if unit not in _UNITS or silly or (limit is not None and remaining > limit):
+    silly = limit == 0 or ("limit" in fields and limit is None) or ("reset" in fields and reset_seconds is None)
+    if unit not in _UNITS or silly or remaining is None or (limit is not None and remaining > limit):
         return None
     return ToldLimit(_UNITS[unit], remaining, limit, reset_seconds, _PERIODS.get(period), refills=bool(kind))
 
