@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from refinery.llms.served.endpoint import Reply
 from refinery.llms.served.protocols.base import FirstLogprobs
@@ -28,6 +29,23 @@ class LabelReply(Reply):
 def label_probs_of(reply: LabelReply, labels: Sequence[str]) -> dict[str, float]:
     """The probability of each label, normalized over the labels, or all zero if the reply names none."""
     return _by_logprobs(reply.first_logprobs, labels) or _by_words(reply.text, labels)
+
+
+def value_probability(field: str, tokens: Sequence[tuple[str, float]]) -> float | None:
+    """The probability of the value of a field in a JSON reply: that of the tokens that overlap with it. None without tokens.
+
+    It is 0 if the field is not found, so that a reply that was not understood counts as unsure.
+    """
+    if not tokens:
+        return None
+    text = "".join(token for token, _ in tokens)
+    found = list(re.finditer(rf'"{re.escape(field)}"\s*:\s*(?P<value>"[^"]*"|\[[^\]]*\]|[\w.-]+)', text))
+    if not found:
+        return 0.0
+    start, end = found[-1].span("value")
+    ends = list(accumulate(len(token) for token, _ in tokens))
+    logprobs = (logprob for (token, logprob), last in zip(tokens, ends, strict=True) if last > start and last - len(token) < end)
+    return math.exp(min(sum(logprobs), 0.0))
 
 
 def mean_probs(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from refinery.llms.served.chat_labels import value_probability
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.parameters import with_extra
@@ -15,13 +16,14 @@ from refinery.llms.served.responses import RetryableFault
 class ChatRequest:
     """One chat: its messages and the JSON schema of the reply (None for plain text). `key` identifies it in a reply store.
 
-    `rollout` numbers the samples of one chat.
+    `rollout` numbers the samples of one chat. With a `label_field`, the reply has the probability of that field's value.
     """
 
     key: bytes
     messages: tuple[tuple[str, str], ...]  # (role, content)
     json_schema: dict[str, Any] | None = None
     rollout: int = 0
+    label_field: str | None = None
 
     def path(self, config: EndpointConfig) -> str:
         """See `EndpointRequest.path`."""
@@ -30,7 +32,14 @@ class ChatRequest:
     def chat(self, config: EndpointConfig) -> Chat:
         """The request, with the limits of the endpoint's configuration."""
         seed = None if config.seed is None else config.seed + self.rollout
-        return Chat(self.messages, config.most_tokens, config.temperature, json_schema=self.json_schema, seed=seed)
+        return Chat(
+            self.messages,
+            config.most_tokens,
+            config.temperature,
+            json_schema=self.json_schema,
+            seed=seed,
+            token_logprobs=self.label_field is not None,
+        )
 
     def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
         """The request's body in the endpoint's protocol. A schema that the protocol does not send is written into the prompt."""
@@ -55,7 +64,10 @@ class ChatRequest:
 
     def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:
         """See `parse_chat`."""
-        return parse_chat(reply, config, unseen_tries=unseen_tries)
+        parsed, token_logprobs = parse_chat(reply, config, unseen_tries=unseen_tries), protocol_of(config).token_logprobs
+        if self.label_field is None or token_logprobs is None:
+            return parsed
+        return replace(parsed, label_probability=value_probability(self.label_field, token_logprobs(reply)))
 
 
 class _TinyChat(ChatRequest):

@@ -161,7 +161,7 @@ class Reply:
     `finish_reason` is `stop`, `length`, `content_filter` or `refusal`, or else the API's own word. `max_tokens` is the request's limit.
     `unseen_tries` is the number of earlier tries that got no answer but may be charged. `reasoning` is what a reasoning model wrote before
     `text`, from a separate field or from the reply itself; `num_reasoning_tokens` of the completion's tokens are its, if the server counts
-    them.
+    them. `label_probability` is what the model gave the label that it wrote, if the request wanted to know and the server tells.
     """
 
     text: str
@@ -174,6 +174,7 @@ class Reply:
     unseen_tries: int = 0
     reasoning: str = ""
     num_reasoning_tokens: int = 0
+    label_probability: float | None = None
 
     def stored(self) -> list[Any]:
         """The fields in order, for a store: `Reply(*stored)` equals this reply."""

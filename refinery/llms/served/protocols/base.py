@@ -18,7 +18,7 @@ Tries, limits, outages, costs and the reply store are the same for every protoco
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -42,6 +42,7 @@ class Chat:
     json_schema: dict[str, Any] | None = None
     seed: int | None = None
     first_logprobs: bool = False  # whether the first token's alternatives are requested
+    token_logprobs: bool = False  # whether each token's log-probability is requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ class ChatProtocol:
 
     `provider` and its `host` are for prices and for the keys of stored replies. `takes_schemas`: the body has a field for the reply's JSON
     schema, which is otherwise written into the prompt. `sends`: the optional parameters (parameters.py) that the body has.
-    `first_logprobs(json)` reads the first token's alternatives. `join(events)` is the JSON of a reply that the server streamed unasked, or
-    None if its end is missing. `openai_routes`: its servers may also have OpenAI's other routes, for
-    completions, Batch jobs and Azure.
+    `first_logprobs(json)` reads the first token's alternatives, and `token_logprobs(json)` the reply's tokens. `join(events)` is the JSON
+    of a reply that the server streamed unasked, or None if its end is missing. `openai_routes`: its servers may also have OpenAI's other
+    routes, for completions, Batch jobs and Azure.
     """
 
     path: str
@@ -76,6 +77,7 @@ class ChatProtocol:
     takes_schemas: bool = False
     sends: tuple[str, ...] = ()
     first_logprobs: Callable[[Any], FirstLogprobs | None] | None = None
+    token_logprobs: Callable[[Any], Sequence[tuple[str, float]]] | None = None
     join: Callable[[EventStream], Any] | None = None
     openai_routes: bool = False
 

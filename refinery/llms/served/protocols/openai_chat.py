@@ -58,6 +58,8 @@ def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if chat.first_logprobs:
         body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
+    if chat.token_logprobs:
+        body["logprobs"] = True
     return body | _optional(chat, config)
 
 
@@ -155,6 +157,14 @@ def _first_logprobs(completion: Any) -> FirstLogprobs | None:
         return None
 
 
+def _token_logprobs(completion: Any) -> list[tuple[str, float]]:
+    """The reply's tokens with their log-probabilities; none for any other format."""
+    try:
+        return [(str(token["token"]), float(token["logprob"])) for token in (first_choice(completion) or {})["logprobs"]["content"]]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
 PROTOCOL = ChatProtocol(
     path="/chat/completions",
     address=openai_address,
@@ -165,6 +175,7 @@ PROTOCOL = ChatProtocol(
     takes_schemas=True,
     sends=("top_p", "seed", "reasoning_effort", "enable_thinking"),
     first_logprobs=_first_logprobs,
+    token_logprobs=_token_logprobs,
     join=_join,
     openai_routes=True,
 )
