@@ -6,28 +6,42 @@ from typing import Any
 from distill.examples import examples_of
 from distill.recipe import DistillRecipe
 from distill.steps.held_out import HELD_OUT, TRAIN, Shares
+from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.prices import EXAMPLE_TOKENS, probable_dollars, probable_seconds
 from refinery.questions.base import split_of
-from refinery.runtime.forecast import Forecast, Range, RowsOf
+from refinery.runtime.forecast import Forecast, Range, RowsOf, total
 
 
 def forecast(recipe: DistillRecipe, rows_of: RowsOf) -> Forecast:
     """The forecast of a run whose inputs may not exist yet."""
     task = recipe.label_task
-    options = recipe.task_options()
     rows = task.num_rows(recipe, rows_of) if task.num_rows else _sum(recipe.questions, rows_of)
     if rows is None:
         return Forecast(dollars=None, seconds=None)
     rows = min(rows, recipe.limit or rows)
-    per_row = task.calls(recipe, options) if recipe.teacher else (0.0, 0.0)
-    calls = (rows * per_row[0], rows * per_row[1])
-    writes = {recipe.output_dir / name: count for name, count in _written(recipe, options, rows, rows_of).items()}
-    if recipe.teacher is None:
+    writes = {recipe.output_dir / name: count for name, count in _written(recipe, recipe.task_options(), rows, rows_of).items()}
+    costs = cost_by_role(recipe, rows)
+    if not costs:
         return Forecast(rows, writes, seconds=None if recipe.target else (0, 0))
-    teacher = recipe.teacher
-    sizes = {"passages": recipe.passages_per_query, "max_tokens": teacher.max_tokens}
-    dollars = probable_dollars(teacher, calls, **sizes, examples=_examples(recipe))
-    return Forecast(rows, writes, calls, dollars, probable_seconds(teacher, calls))
+    known = [dollars for _, dollars in costs.values() if dollars is not None]
+    seconds = total([probable_seconds(recipe.endpoints[role], calls) for role, (calls, _) in costs.items()])
+    calls = total([calls for calls, _ in costs.values()])
+    return Forecast(rows, writes, calls, total(known) if len(known) == len(costs) else None, seconds)
+
+
+def cost_by_role(recipe: DistillRecipe, rows: int) -> dict[str, tuple[Range, Range | None]]:
+    """Calls and dollars of each endpoint but the target's."""
+    low, high = recipe.label_task.calls(recipe, recipe.task_options()) if recipe.teacher else (0.0, 0.0)
+    first = rows * low * recipe.samples, rows * high * recipe.samples
+    judged = rows * (1 + (recipe.best_of == "judge" and recipe.samples > 1))
+    per_role = {"teacher": first, "strong": (0.0, rows * high), "judge": (0.0, float(judged))}
+    found = {role: per_role.get(role, (0.0, first[1])) for role in recipe.endpoints if role != "target_endpoint"}
+    return {role: (calls, _dollars(recipe.endpoints[role], calls, recipe)) for role, calls in found.items()}
+
+
+def _dollars(endpoint: EndpointConfig, calls: Range, recipe: DistillRecipe) -> Range | None:
+    sizes = {"passages": recipe.passages_per_query, "max_tokens": endpoint.max_tokens}
+    return probable_dollars(endpoint, calls, **sizes, examples=(0, 0) if endpoint is recipe.judge else _examples(recipe))
 
 
 def _written(recipe: DistillRecipe, options: Any, rows: int, rows_of: RowsOf) -> dict[str, int]:

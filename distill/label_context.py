@@ -1,15 +1,16 @@
 """What a labeling task works with: the teacher, the target model, the retriever, and the recipe."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from distill.predictions import Predictions
 from distill.recipe import DistillRecipe
 from distill.stores.base import ReplyStore
-from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
+from distill.teacher.agreement import Tally
+from distill.teacher.fallback import Fallback
+from distill.teacher.teacher import AnyTeacher, RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Passage, Provenance, Question, read_records
 from refinery.errors import RetrievalError
 from refinery.llms.base import LLM
@@ -28,14 +29,35 @@ class LabelContext:
     """
 
     recipe: DistillRecipe
-    teacher: Teacher | None
+    teacher: AnyTeacher | None
     target: LLM | Teacher | None
     retriever: Retriever | None
     store: ReplyStore | None = None
     options: Any = None
     examples: Callable[[str, str], tuple[tuple[str, str], ...]] | None = None
+    strong: Teacher | None = None
+    judge: Teacher | None = None
+    tally: Tally = field(default_factory=Tally)
+    _files: dict[str, Any] = field(default_factory=dict)  # read once for all samples' contexts
     _rows_of_group: Counter[str] = field(default_factory=Counter)
-    _sources: dict[tuple[tuple[str, ...], bool], dict[str, Any]] = field(default_factory=dict)
+    _sources: dict[tuple[tuple[str, ...], str], dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        recipe: DistillRecipe,
+        teachers: Mapping[str, Teacher],
+        target: LLM | Teacher | None,
+        retriever: Retriever | None,
+        store: ReplyStore | None,
+        examples: Callable[[str, str], tuple[tuple[str, str], ...]] | None = None,
+    ) -> "LabelContext":
+        """The context of a run whose endpoints are `teachers`, by role; `target` is a local model."""
+        chain = [teacher for role, teacher in teachers.items() if role == "teacher" or role.startswith("fallback_")]
+        first = Fallback(chain) if len(chain) > 1 else teachers.get("teacher")
+        target = teachers.get("target_endpoint") or target
+        strong, judge = teachers.get("strong"), teachers.get("judge")
+        return cls(recipe, first, target, retriever, store, recipe.task_options(), examples, strong, judge)
 
     async def search(self, query: str, question: Question, *, k: int | None = None) -> list[Passage]:
         """The `k` passages (by default `passages_per_query`) for a query, best first; stored like a paid reply.
@@ -62,15 +84,20 @@ class LabelContext:
         except RetrievalError as error:
             raise RejectedRow("search_failed", str(error)) from None
 
-    @cached_property
+    @property
     def predictions(self) -> Predictions:
         """The predictions of the recipe's infer runs."""
-        return Predictions(self.recipe.runs)
+        if "predictions" not in self._files:
+            self._files["predictions"] = Predictions(self.recipe.runs)
+        return self._files["predictions"]
 
-    @cached_property
+    @property
     def knowledge(self) -> dict[str, str]:
         """`know` or `unknow` by question id, from the labels of task self_knowledge that the option `knowledge` names."""
-        return {label.question_id: label.label for path in self.options.knowledge for label in read_records(path, KnowledgeLabel)}
+        if "knowledge" not in self._files:
+            labels = (label for path in self.options.knowledge for label in read_records(path, KnowledgeLabel))
+            self._files["knowledge"] = {label.question_id: label.label for label in labels}
+        return self._files["knowledge"]
 
     def with_examples(self, prompt: Prompt, question: Question) -> Prompt:
         """The prompt after the recipe's examples for this question, if it has any."""
@@ -84,24 +111,28 @@ class LabelContext:
 
     def provenance(self, *prompts: str, asked: RequestLog | None = None, target: bool = False) -> Provenance:
         """The provenance of a row: its prompts, and its requests to the teacher or to the `target`."""
-        source, asked = self._sources.get((prompts, target)), asked or RequestLog()
+        asked = asked or RequestLog()
+        role = next(reversed(asked.made_by), "target_endpoint" if target else "teacher")
+        source = self._sources.get((prompts, role))
         if source is None:
-            source = self._sources[prompts, target] = self._source(prompts, target)
+            source = self._sources[prompts, role] = self._source(prompts, role)
         if asked.examples:
             source = source | {"parameters": source["parameters"] | {"examples": asked.examples}}
         return Provenance(
             **source,
+            made_by=asked.made_by or None,
             request_ids=asked.request_ids,
             num_prompt_tokens=asked.num_prompt_tokens,
             num_completion_tokens=asked.num_completion_tokens,
             cost_usd=asked.cost_usd,
         )
 
-    def _source(self, prompts: tuple[str, ...], target: bool) -> dict[str, Any]:
-        """The provenance that all rows made with these prompts share."""
+    def _source(self, prompts: tuple[str, ...], role: str) -> dict[str, Any]:
+        """The provenance that all rows made with these prompts by this role share."""
         recipe = self.recipe
-        endpoint = recipe.target_endpoint if target else recipe.teacher
-        model = endpoint.model if endpoint and prompts else recipe.target.base if target and recipe.target else None
+        endpoint = recipe.endpoints.get(role)
+        local = recipe.target.base if role == "target_endpoint" and recipe.target else None
+        model = endpoint.model if endpoint and prompts else local
         return {
             "task": recipe.task,
             "recipe_hash": recipe_hash(recipe),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from distill.label_context import LabelContext
+from distill.label_row import row_labeler
 from distill.label_task import LabelTask
 from distill.output.rows import InOrder, LabelWriter, Outcome
 from distill.steps.repeats import REPEATED, EvaluationOverlap
@@ -81,7 +82,7 @@ class _Work:
         most_rejected: float,
         overlap: EvaluationOverlap | None,
     ) -> None:
-        self._task, self._context, self._teachers = task, context, teachers
+        self._label, self._teachers = row_labeler(task, context), teachers
         self._lasting, self._most_rejected, self._num_rejected = lasting, most_rejected, 0
         self._overlap = overlap
         self._review = task.review() if task.review else None
@@ -92,7 +93,7 @@ class _Work:
         try:
             if row.id in self._lasting:
                 raise self._lasting[row.id]
-            records = await self._task.label(row, self._context)
+            records = await self._label(row)
             if self._overlap:
                 self._overlap.check(record for record in records if isinstance(record, Question))
             return records
@@ -142,7 +143,8 @@ def _status(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> str
     parts = [f"rejected={writer.num_rejected}"] if writer.num_rejected else []
     for teacher in teachers:
         tokens = teacher.num_prompt_tokens + teacher.num_completion_tokens
-        parts.append(f"calls={teacher.calls} hits={teacher.hits} retries={teacher.transport.retries}")
+        name = f"{teacher.role}: " if teacher.role else ""
+        parts.append(f"{name}calls={teacher.calls} hits={teacher.hits} retries={teacher.transport.retries}")
         parts.append(f"in_flight={teacher.transport.in_flight} tokens={tokens}")
         if (spent := teacher.budget.spent) is not None:
             projected = f" (about ${spent * total / writer.questions:.2f} in all)" if writer.questions else ""

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from distill.label_task import TASKS, LabelTask
 from distill.stores.base import STORES, ReplyStore, StorePlugin, opened
 from distill.teacher.batch_config import BatchConfig
+from distill.teacher.escalation import Escalation
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.protocols.base import check_protocol, protocol_of
@@ -38,6 +39,20 @@ class DistillRecipe(Recipe):
     runs: list[Path] = Field(default=[], description="finished infer runs over these questions; the task reads their predictions")
     output_dir: Path
     teacher: EndpointConfig | None = Field(default=None, description="the endpoint that labels")
+    fallbacks: list[EndpointConfig] = Field(
+        default=[], description="teachers for each request that those before them refuse, truncate or cannot answer, in this order"
+    )
+    samples: int = Field(
+        default=1, description="how often the teacher labels each row; labels are chosen by majority, and texts as `best_of` says", ge=1
+    )
+    best_of: Literal["agreement", "judge"] = Field(
+        default="agreement",
+        description="agreement: the text most like the row's other samples, by its answer first; judge: the one that the judge prefers",
+    )
+    escalate: Escalation | None = Field(default=None, description="a stronger teacher for rows that the first one is unsure of")
+    judge: EndpointConfig | None = Field(
+        default=None, description="a model that checks labeled rows; those that it finds wrong are rejected as `judged_bad`"
+    )
     target: ModelConfig | None = Field(default=None, description="the model whose own knowledge is judged (RA-ISF App. A.1)")
     target_endpoint: EndpointConfig | None = Field(default=None, description="the same model behind an endpoint")
     prompts: Path | None = Field(
@@ -94,16 +109,66 @@ class DistillRecipe(Recipe):
         self.task_options(where)
         self.own_prompts()
         self.store_place(self.output_dir)
-        for endpoint in filter(None, (self.teacher, self.target_endpoint)):
+        for endpoint in self.endpoints.values():
             check_protocol(endpoint)
             if self.transport == "batch" and not protocol_of(endpoint).openai_routes:
                 raise self.fault("transport", f"protocol '{endpoint.protocol}' does not support OpenAI's Batch jobs. Set it to live.")
+        self._check_teachers()
         with self.at("reader"):
             find_reader(self.reader)
 
     def own_prompts(self) -> OwnPrompts | None:
         """The recipe's own prompts, or the run's copy if their folder has gone. Raises RecipeError for a text that cannot be used."""
         return own_prompts(self.prompts, self.output_dir) if self.prompts else None
+
+    def _check_teachers(self) -> None:
+        """Check the keys that go with `teacher`."""
+        with_teacher = [key for key in ("fallbacks", "escalate") if getattr(self, key)] + ["samples"] * (self.samples > 1)
+        if with_teacher and "teacher" not in self.label_task.needs(self.task_options()):
+            raise self.fault(with_teacher[0], f"task '{self.task}' asks no teacher with these options. Leave it out.")
+        if self.has_several_teachers and self.transport == "batch":
+            raise self.fault("transport", "Batch jobs support one teacher. Set it to live, or leave out fallbacks, escalate and judge.")
+        if self.best_of == "judge" and not self.judge:
+            raise self.fault("best_of", "is `judge`, and the recipe has no `judge`. Add one, or set it to agreement.")
+        self._check_probabilities()
+        for config in (self.teacher, *self.fallbacks):
+            if config and self.samples > 1 and config.temperature == 0:
+                key = config.key_of("temperature")
+                raise self.fault("samples", f"{self.samples} greedy samples are all the same. Set {key} above 0, or samples to 1.")
+
+    def _check_probabilities(self) -> None:
+        for config in (self.teacher, *self.fallbacks) if self.reads_probabilities else ():
+            if config and self.escalate and not protocol_of(config).token_logprobs:
+                raise self.escalate.fault(
+                    "min_probability", f"protocol '{config.protocol}' has no log-probabilities. Use `samples` instead."
+                )
+
+    @property
+    def reads_probabilities(self) -> bool:
+        """Whether the probabilities of the teacher's labels decide which rows are escalated."""
+        return self.escalate is not None and self.escalate.min_probability is not None
+
+    @property
+    def endpoints(self) -> dict[str, EndpointConfig]:
+        """Every endpoint by its role: teacher, fallback_1, ..., strong, judge, target_endpoint."""
+        found = {
+            "teacher": self.teacher,
+            **{f"fallback_{number}": config for number, config in enumerate(self.fallbacks, 1)},
+            "strong": self.escalate and self.escalate.teacher,
+            "judge": self.judge,
+            "target_endpoint": self.target_endpoint,
+        }
+        return {role: config for role, config in found.items() if config}
+
+    def teacher_options(self, role: str) -> dict[str, Any]:
+        """The options of the Teacher with this role, which its requests' keys depend on."""
+        labels = role == "teacher" or role.startswith("fallback_")
+        return {"role": role if self.has_several_teachers else "", "reads_probabilities": labels and self.reads_probabilities}
+
+    @property
+    def has_several_teachers(self) -> bool:
+        """Whether more endpoints than `teacher` and the target take part."""
+        return bool(self.fallbacks or self.escalate or self.judge)
 
     def store_place(self, folder: Path) -> str:
         """Where the replies of the run in `folder` are stored. Raises RecipeError if the recipe must name it but does not."""

@@ -20,6 +20,7 @@ from distill.guards import Guards
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.labeling import TooManyRejected, label_all
+from distill.moved_endpoints import warn_of_moved_endpoints
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.repeated_numbers import repeated
@@ -93,7 +94,7 @@ async def _arun(
         closing.enter_context(_written_in_one_line(recipe.output_dir))
         closing.enter_context(locked_run(recipe.output_dir))
         retriever = build_retriever(recipe.retriever) if recipe.retriever else None
-        _warn_of_moved_endpoints(recipe)
+        warn_of_moved_endpoints(recipe)
         # The files of a finished run remain until the rows that are asked again are done too.
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None, fingerprints=known)
         if prompts:
@@ -149,18 +150,6 @@ def _check_prompts(recipe: DistillRecipe, now: Fingerprints) -> None:
         )
 
 
-def _warn_of_moved_endpoints(recipe: DistillRecipe) -> None:
-    """Warn if a resumed run has a new address, which may serve another model, because replies are stored under the model's name."""
-    if not (recipe.output_dir / "run.json").exists():
-        return
-    earlier = read_run(recipe.output_dir)["recipe"]
-    for name, config in (("teacher", recipe.teacher), ("target_endpoint", recipe.target_endpoint)):
-        before, now = (earlier.get(name) or {}).get("base_url"), config.base_url if config else None
-        if config and earlier.get(name) and before != now:
-            message = "%s.base_url was %s and is now %s: earlier replies of '%s' are reused. To ask it again, choose another output_dir."
-            _log.warning(message, name, before, now, config.model)
-
-
 def load_task(recipe: DistillRecipe) -> LabelTask[Any]:
     """The recipe's task. Raises PluginError for an unknown one, and RecipeError if the recipe lacks a part that it needs."""
     task = recipe.label_task
@@ -206,14 +195,15 @@ def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
     return len(ids)
 
 
-def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: ReplyStore, spending: Spending, endpoint: str) -> Teacher:
-    """A teacher over the recipe's transport; `endpoint` is the recipe's key."""
+def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: ReplyStore, spending: Spending, role: str) -> Teacher:
+    """A teacher over the recipe's transport; `role` is its key in `recipe.endpoints`."""
     if recipe.transport == "live":
-        budget = Budget(config, recipe.max_cost_usd, spending=spending, endpoint=endpoint)
-        return Teacher(config, store, EndpointClient(config, persist_in(store, budget.enter), budget.admit), budget)
+        budget = Budget(config, recipe.max_cost_usd, spending=spending, endpoint=role)
+        client = EndpointClient(config, persist_in(store, budget.enter), budget.admit)
+        return Teacher(config, store, client, budget, **recipe.teacher_options(role))
     # Any request of a job may be a straggler; jobs that were already sent are collected by the next attempt.
     factor = recipe.batch.price_factor if recipe.batch.stragglers == "batch" else max(1.0, recipe.batch.price_factor)
-    budget = Budget(config, recipe.max_cost_usd, factor=factor, spending=spending, endpoint=endpoint, lost_if_killed=0)
+    budget = Budget(config, recipe.max_cost_usd, factor=factor, spending=spending, endpoint=role, lost_if_killed=0)
     return Teacher(config, store, BatchTransport(config, store, recipe.batch, budget.enter), budget)
 
 
@@ -230,10 +220,8 @@ async def _label(
 ) -> dict[str, Any]:
     # A store inside a run's folder holds only that run's costs, even if it is moved; a shared store keys costs by the run's folder.
     spending = Spending(store, str(recipe.output_dir.resolve()) if recipe.store else "")
-    configs = {"teacher": recipe.teacher, "target_endpoint": recipe.target_endpoint}
-    teachers = {name: build_teacher(config, recipe, store, spending, name) for name, config in configs.items() if config}
-    target = teachers.get("target_endpoint") or _build_target(recipe)
-    context = LabelContext(recipe, teachers.get("teacher"), target, retriever, store, recipe.task_options(), examples)
+    teachers = {role: build_teacher(config, recipe, store, spending, role) for role, config in recipe.endpoints.items()}
+    context = LabelContext.of(recipe, teachers, _build_target(recipe), retriever, store, examples)
     stopped, started, explains = "interrupted", time.perf_counter(), False
     try:
         for split in task.splits(recipe):
@@ -249,7 +237,7 @@ async def _label(
             await one.close()
         keeps = not stopped or explains or writer.labeled or any(one.models or one.hits for one in teachers.values())
         writer.finish(whole=not stopped) if keeps else writer.discard()
-        metrics = _metrics(writer, teachers) | {"seconds_labelling": round(time.perf_counter() - started, 3)}
+        metrics = _metrics(writer, teachers) | context.tally.report() | {"seconds_labelling": round(time.perf_counter() - started, 3)}
         if stopped and keeps:
             write_json(writer.output / "stopped.json", {"why": stopped, **metrics})
     (writer.output / "stopped.json").unlink(missing_ok=True)

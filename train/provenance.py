@@ -12,6 +12,7 @@ from refinery.hub.model_card import DATA_FILE
 from refinery.hub.reproduce import EXAMPLES_FILE, NUM_EXAMPLES
 from refinery.llms.weights.hub_files import whole_revision
 from refinery.prompts.render import rendered_prompts
+from refinery.reporting.endpoints import spent_by_role
 from refinery.runtime.fingerprint import file_fingerprint
 from refinery.runtime.run_dir import Fingerprints, RunDir, read_metrics, read_run, write_json
 from train.recipe import TrainRecipe
@@ -52,7 +53,7 @@ def _made_by(folder: Path) -> dict[str, Any] | None:
     record, metrics = read_run(folder), read_metrics(folder)
     if record["stage"] != "distill":
         return None
-    asked = {role: sorted(metrics[role]["models"]) for role in ("teacher", "target_endpoint") if metrics.get(role)}
+    asked = {role: sorted(spent["models"]) for role, spent in spent_by_role(metrics).items()}
     target = {"target": [record["recipe"]["target"]["base"]]} if record["recipe"].get("target") else {}
     counts = {name: metrics[name] for name in ("questions", "questions_labelled", "questions_rejected")}
     made = {"task": record["recipe"]["task"], "licence": record["recipe"].get("licence"), "commit": record["commit"]}

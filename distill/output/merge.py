@@ -14,6 +14,7 @@ from distill.label_task import TASKS
 from distill.output.merged_review import review_merged
 from distill.output.parquet import join_parquet
 from distill.recipe import DistillRecipe
+from distill.teacher.agreement import with_agreement
 from refinery.contract.split_name import is_split
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
@@ -59,6 +60,8 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
     _join_stores(runs, records, out)
     if review := plugins.find(TASKS, first["recipe"]["task"]).review:
         review_merged(out, review(), metrics)
+    if "agreement" in metrics:
+        metrics["agreement"] = {between: with_agreement(found["counts"]) for between, found in metrics["agreement"].items()}
     metrics["guards"]["duplicate_questions"] = _duplicates([out / f"{split}.jsonl" for split in metrics["rows_by_split"]])
     (out / "README.md").write_text(dataset_card(record, metrics), encoding="utf-8")
     RunDir(out).write_metrics(metrics)

@@ -20,7 +20,7 @@ from distill.steps.held_out import HELD_OUT, TRAIN, Shares, joint_split, splits_
 from distill.steps.linked_passages import linked_passages
 from distill.steps.repeats import Repeats
 from distill.steps.stands_alone import reference_fault
-from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
+from distill.teacher.teacher import AnyTeacher, RejectedRow, RequestLog
 from refinery.contract.records import Passage, Question, Record, write_records
 from refinery.metrics.squad import token_f1
 from refinery.passages.corpus import corpus_hash
@@ -234,7 +234,7 @@ async def _check_need(written: Written, row: Row, reader: "_Reader") -> None:
 class _Reader:
     """The teacher as it answers a written question; `last` is its last reply."""
 
-    teacher: Teacher
+    teacher: AnyTeacher
     written: Written
     min_f1: float
     asked: RequestLog

@@ -33,8 +33,8 @@ class PromptCaptured(Exception):
 class Replay(Teacher):
     """A teacher that answers only from the store. `replayed` lists its requests and replies, in order."""
 
-    def __init__(self, config: EndpointConfig, store: ReplyStore) -> None:
-        super().__init__(config, store, NullTransport(), Budget(config, None))
+    def __init__(self, config: EndpointConfig, store: ReplyStore, **options: Any) -> None:
+        super().__init__(config, store, NullTransport(), Budget(config, None), **options)
         self.replayed: list[tuple[ChatRequest, Reply]] = []
 
     async def _reply(self, messages: Messages, schema: type[T] | None, asked: RequestLog, rollout: int) -> Reply:

@@ -10,21 +10,19 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from distill.stores.base import ReplyStore, effect_key
+from distill.stores.base import ReplyStore
 from distill.teacher.budget import Budget
+from distill.teacher.request_key import frame_key, json_schema, label_field, provider_of, request_key
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.json_reply import ends_with_object, read_reply, reads_as_refusal
-from refinery.llms.served.protocols.base import protocol_of
 from refinery.prompts.render import render_prompt, turns_of
-from refinery.runtime.fingerprint import store_key, text_fingerprint
+from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.single_flight import SingleFlight
 
 T = TypeVar("T", bound=BaseModel)
@@ -35,7 +33,7 @@ class RejectedRow(LLMError):
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
-        self.reason = reason
+        self.reason, self.detail = reason, detail
 
 
 @dataclass(slots=True)
@@ -47,6 +45,20 @@ class RequestLog:
     num_completion_tokens: int = 0
     cost_usd: float | None = None
     examples: str | None = None  # the fingerprint of those that were shown
+    made_by: dict[str, str] = field(default_factory=dict)  # by role in a run with several teachers, the last one last
+    label_probability: float | None = None  # the lowest of its labels, where the teacher reads it
+
+
+class AnyTeacher(Protocol):
+    """What a task asks: one teacher, or one with fallbacks."""
+
+    async def ask(self, prompt: str, schema: type[T], asked: RequestLog, *, rollout: int = 0) -> T:
+        """See `Teacher.ask`."""
+        ...
+
+    async def text(self, prompt: str, asked: RequestLog, *, rollout: int = 0) -> str:
+        """See `Teacher.text`."""
+        ...
 
 
 class Transport(Protocol):
@@ -80,14 +92,30 @@ def persist_in(store: ReplyStore, enter: Callable[[bytes, Reply], None] | None =
 
 
 class Teacher:
-    """Asks the endpoint and parses its replies; `calls` counts requests that were sent, `hits` those that the store answered."""
+    """Asks the endpoint and parses its replies; `calls` counts requests that were sent, `hits` those that the store answered.
 
-    def __init__(self, config: EndpointConfig, store: ReplyStore, transport: Transport, budget: Budget) -> None:
-        self.config, self.store, self.transport, self.budget = config, store, transport, budget
+    `role` names it in a run with several teachers. Once `unusable` is set, it answers only from the store. With `reads_probabilities`, it
+    also asks how probable the labels are that it reads.
+    """
+
+    def __init__(
+        self,
+        config: EndpointConfig,
+        store: ReplyStore,
+        transport: Transport,
+        budget: Budget,
+        *,
+        role: str = "",
+        reads_probabilities: bool = False,
+    ) -> None:
+        self.config, self.store, self.transport, self.budget, self.role = config, store, transport, budget, role
+        self.unusable: UnusableEndpoint | None = None
+        self._reads_probabilities = reads_probabilities
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = self.num_reasoning_tokens = 0
         self.models: Counter[str] = Counter()
         self.readings: Counter[str] = Counter()  # how replies were read: as requested, repaired, or leniently
-        self._provider, self._optional = _provider(config), json.dumps(config.optional(), sort_keys=True)
+        optional = config.optional() | ({"logprobs": True} if reads_probabilities else {})
+        self._provider, self._optional = provider_of(config), json.dumps(optional, sort_keys=True)
         self._in_flight: SingleFlight[bytes, Reply] = SingleFlight()
 
     async def ask(self, prompt: str, schema: type[T], asked: RequestLog, *, rollout: int = 0) -> T:
@@ -99,25 +127,36 @@ class Teacher:
         asked.examples = text_fingerprint(text for _, text in messages[:-1]) if len(messages) > 1 else None
         reply = await self._whole_reply(messages, schema, asked, rollout)
         try:
-            return self._read(reply, schema)
+            return self._read(reply, schema, asked)
         except ValueError as error:
             fault = str(error)
         correction = render_prompt("teacher_correction", fault=fault)
         reply = await self._whole_reply((*messages, ("assistant", reply.text), ("user", correction)), schema, asked, rollout)
         try:
-            return self._read(reply, schema, corrected=True)
+            return self._read(reply, schema, asked, corrected=True)
         except ValueError as error:
             raise RejectedRow("malformed", f"{error}; reply: {reply.text[:200]!r}") from None
 
-    def _read(self, reply: Reply, schema: type[T], *, corrected: bool = False) -> T:
+    def _read(self, reply: Reply, schema: type[T], asked: RequestLog, *, corrected: bool = False) -> T:
         """The reply parsed as `schema`; counts how it was read. Raises ValueError."""
         read, reading = read_reply(reply.text, schema)
         self.readings[f"{reading}_after_correction" if corrected else reading] += 1
+        self._sign(asked)
+        if reply.label_probability is not None:
+            asked.label_probability = min(reply.label_probability, 1.0 if asked.label_probability is None else asked.label_probability)
         return read
+
+    def _sign(self, asked: RequestLog) -> None:
+        """Record in a run with several teachers that this one made the row, or its last part."""
+        if self.role:
+            asked.made_by.pop(self.role, None)
+            asked.made_by[self.role] = self.config.model
 
     async def text(self, prompt: str, asked: RequestLog, *, rollout: int = 0) -> str:
         """The raw reply to `prompt`, even if it is truncated, empty or a refusal. Raises RejectedRow only if the API withholds it."""
-        return (await self._reply((("user", prompt),), None, asked, rollout)).text
+        reply = await self._reply((("user", prompt),), None, asked, rollout)
+        self._sign(asked)
+        return reply.text
 
     async def _reply(self, messages: tuple[tuple[str, str], ...], schema: type[T] | None, asked: RequestLog, rollout: int) -> Reply:
         """A reply, which is also logged in `asked`. Raises RejectedRow if the API withholds it."""
@@ -126,8 +165,8 @@ class Teacher:
         asked.request_ids.append(reply.request_id)
         asked.num_prompt_tokens += reply.num_prompt_tokens
         asked.num_completion_tokens += reply.num_completion_tokens
-        if (cost := self.budget.cost(reply, request)) is not None:
-            asked.cost_usd = (asked.cost_usd or 0.0) + cost
+        cost, earlier = self.budget.cost(reply, request), asked.cost_usd if len(asked.request_ids) > 1 else 0.0
+        asked.cost_usd = None if cost is None or earlier is None else earlier + cost
         if reply.finish_reason in ("content_filter", "refusal"):
             raise RejectedRow("refused", reply.text[:200] or reply.finish_reason)
         return reply
@@ -135,8 +174,9 @@ class Teacher:
     def request(self, messages: tuple[tuple[str, str], ...], schema: type[BaseModel] | None, rollout: int) -> ChatRequest:
         """A request with its key in the store."""
         # Address, concurrency, tries, timeouts and limits cannot change a complete reply; everything else can.
-        frame = _frame_key(self._provider, self.config.model, self.config.temperature, self._optional, schema)
-        return ChatRequest(_key(frame, messages, rollout), messages, _json_schema(schema), rollout)
+        frame = frame_key(self._provider, self.config.model, self.config.temperature, self._optional, schema)
+        label = label_field(schema) if self._reads_probabilities else None
+        return ChatRequest(request_key(frame, messages, rollout), messages, json_schema(schema), rollout, label)
 
     async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: RequestLog, rollout: int) -> Reply:
         """A reply that may contain an answer. Raises RejectedRow for a refusal, or a truncated or empty reply."""
@@ -167,8 +207,8 @@ class Teacher:
         """The reply in the store, unless it was truncated at a lower limit than the current one."""
         value = self.store.get(request.key)
         if value is None and self.store.has_undigested:  # older keys included the server's addresses
-            frame = _frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, self._optional, schema)
-            value = self.store.get_undigested(_key(frame, request.messages, rollout))
+            frame = frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, self._optional, schema)
+            value = self.store.get_undigested(request_key(frame, request.messages, rollout))
         if value is None:
             return None
         reply = Reply(*value)
@@ -178,6 +218,8 @@ class Teacher:
         return reply
 
     async def _request(self, request: ChatRequest) -> Reply:
+        if self.unusable is not None:
+            raise UnusableEndpoint(str(self.unusable))
         reserved = await self.budget.reserve(request)
         self.calls += 1
         reply, unseen = None, 0
@@ -219,33 +261,3 @@ class Teacher:
         """Close the connections and store what was spent."""
         await self.transport.close()
         await self.budget.close()
-
-
-def _provider(config: EndpointConfig) -> str:
-    """The part of an address that belongs to a request's key.
-
-    A provider's models and Azure's deployments differ from models of the same name elsewhere. For other servers the model's name is
-    enough, so that a server that has moved to another port or machine is not paid again.
-    """
-    if config.azure_api_version:
-        return "azure"
-    protocol = protocol_of(config)
-    return protocol.provider if all(url is None or urlsplit(url).hostname == protocol.host for url in config.base_urls) else "by name"
-
-
-def _key(frame: bytes, messages: tuple[tuple[str, str], ...], rollout: int) -> bytes:
-    texts = [(role.encode(), content.encode("utf-8", "surrogatepass")) for role, content in messages]
-    # The lengths keep two different requests from having the same bytes.
-    return store_key(frame + b"".join(b"%s:%d:%d:%s" % (role, rollout, len(text), text) for role, text in texts))
-
-
-@cache
-def _json_schema(schema: type[BaseModel] | None) -> dict[str, Any] | None:
-    return schema.model_json_schema() if schema else None
-
-
-@cache
-def _frame_key(provider: str, model: str, temperature: float, optional: str, schema: type[BaseModel] | None) -> bytes:
-    """The key of what all requests for a schema share. Parameters that a recipe does not set are not in it, as in older stores."""
-    parts = ("reply", provider, model, temperature, _json_schema(schema))
-    return effect_key(*parts) if optional == "{}" else effect_key(*parts, optional)

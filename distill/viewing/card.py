@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from refinery.reporting.endpoints import total_cost
 from refinery.reporting.pages.content import Card, Table
 from refinery.reporting.pages.facts import origin, present, shown
 from refinery.runtime.run_dir import RunDir, read_metrics, read_run
@@ -43,8 +44,8 @@ def _counts(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not metrics:
         return [("state", "not finished")]
     rejected = ", ".join(f"{reason} {count:,}" for reason, count in metrics["rejected_by_reason"].items())
-    spent = metrics.get("teacher") or metrics.get("target_endpoint") or {}
-    cost = f"${spent['cost_usd']:.4f}" if spent.get("cost_usd") is not None else ""
+    paid = total_cost(metrics)
+    cost = f"${paid:.4f}" if paid is not None else ""
     labeled = f"{metrics['questions_labelled']:,} of {metrics['questions']:,} questions, {metrics['rows']:,} rows"
     return [("labels", labeled), ("rejected", rejected), ("cost", cost)]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from distill.examples import kept_examples
 from distill.label_context import LabelContext
+from distill.label_row import row_labeler
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.run import iter_rows, load_task
@@ -136,17 +137,16 @@ class _Conversations:
             _log.warning("prompts are left out: %s", error)
             return
         self._store = recipe.open_store(path)
-        teacher, target = (self._replay(config) for config in (recipe.teacher, recipe.target_endpoint))
         listener: Any = PromptRecorder()
-        self._bench = LabelContext(recipe, teacher, target or listener, retriever, self._store, recipe.task_options(), examples)
+        context = LabelContext.of(recipe, self._replays(recipe, self._store), listener, retriever, self._store, examples)
+        self._label = row_labeler(self._task, context)
 
-    def _replay(self, config: Any) -> Replay | None:
-        if config is None:
-            return None
-        assert self._store is not None
-        replay = Replay(config, self._store)
-        replay.replayed = self._replayed
-        return replay
+    def _replays(self, recipe: DistillRecipe, store: ReplyStore) -> dict[str, Replay]:
+        """Every endpoint of the run; together they list their requests in order."""
+        found = {role: Replay(config, store, **recipe.teacher_options(role)) for role, config in recipe.endpoints.items()}
+        for replay in found.values():
+            replay.replayed = self._replayed
+        return found
 
     def of(self, question_id: str, rows: Sequence[dict[str, Any]]) -> list[PromptCompletion]:
         """The question's prompts and replies, in order."""
@@ -166,7 +166,7 @@ class _Conversations:
 
     async def _labeled(self, question_id: str) -> None:
         with use_prompts(self._prompts):
-            await self._task.label(self.inputs[question_id], self._bench)
+            await self._label(self.inputs[question_id])
 
     def close(self) -> None:
         """Give the store back."""
@@ -218,6 +218,10 @@ def _replies(rows: Sequence[dict[str, Any]]) -> list[str]:
 def _source(provenance: dict[str, Any]) -> list[tuple[str, str]]:
     prompts = ", ".join(f"{name} {prompt_hash}" for name, prompt_hash in provenance.get("prompts", {}).items())
     facts = [("by", provenance.get("model") or "the dataset's annotations"), ("prompts", prompts)]
+    if made_by := provenance.get("made_by"):
+        facts.append(("roles", ", ".join(f"{role} {model}" for role, model in made_by.items())))
+    if votes := provenance.get("votes"):
+        facts.append(("votes", f"{votes} of {provenance['samples']} samples"))
     if (cost := provenance.get("cost_usd")) is not None:
         facts.append(("cost", f"${cost:.6f}"))
     return [(name, value) for name, value in facts if value]

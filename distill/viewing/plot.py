@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from refinery.reporting.endpoints import spent_by_role, total_cost
 from refinery.reporting.figures import Panel, draw_bars, draw_shares
 from refinery.runtime.run_dir import read_metrics
 
@@ -14,9 +15,9 @@ def panels(paths: Sequence[Path]) -> list[Panel]:
     found = [Panel("outcomes", "Outcomes of the questions", lambda axes: draw_shares(axes, _outcomes(runs), label="share of questions"))]
     if balance := {name: _probs(run["guards"]["label_balance"]) for name, run in runs.items() if run["guards"]["label_balance"]}:
         found.append(Panel("labels", "Label balance", lambda axes: draw_shares(axes, balance, label="share of labels")))
-    if tokens := {name: _per_question(run, spent) for name, run in runs.items() if (spent := _spent(run))}:
+    if tokens := {name: _per_question(run) for name, run in runs.items() if spent_by_role(run)}:
         found.append(Panel("tokens", "Teacher tokens", lambda axes: draw_bars(axes, tokens, label="tokens per question")))
-    if costs := {name: {"cost": _exact(cost)} for name, run in runs.items() if (cost := _spent(run).get("cost_usd")) is not None}:
+    if costs := {name: {"cost": _exact(cost)} for name, run in runs.items() if (cost := total_cost(run)) is not None}:
         found.append(Panel("cost", "Teacher cost", lambda axes: draw_bars(axes, costs, label="US dollars")))
     return found
 
@@ -31,14 +32,10 @@ def _outcomes(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
     return {run: _probs(counted) for run, counted in counts.items()}
 
 
-def _spent(run: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of the teacher, or else of the target endpoint; empty if neither was used."""
-    return run.get("teacher") or run.get("target_endpoint") or {}
-
-
-def _per_question(run: dict[str, Any], spent: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
-    kinds = {"prompt": spent["num_prompt_tokens"], "completion": spent["num_completion_tokens"]}
-    return {name: _exact(count / run["questions"]) for name, count in kinds.items()}
+def _per_question(run: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
+    """Tokens of all endpoints."""
+    kinds = {"prompt": "num_prompt_tokens", "completion": "num_completion_tokens"}
+    return {name: _exact(sum(spent[key] for spent in spent_by_role(run).values()) / run["questions"]) for name, key in kinds.items()}
 
 
 def _exact(value: float) -> tuple[float, float, float]:

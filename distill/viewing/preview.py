@@ -1,13 +1,16 @@
 """Preview what a run would ask and cost: the first prompts, as the task renders them, and an estimate from rows that are already paid."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
 from distill.examples import examples_of
+from distill.forecast import cost_by_role
 from distill.label_context import LabelContext
+from distill.label_row import row_labeler
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.run import count_rows, iter_rows, load_task
@@ -18,6 +21,7 @@ from refinery.prompts.render import turns_of, use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 
+_Paid = dict[str, tuple[int, float]]  # tokens and dollars that one row took, by role
 _PILOT_ROWS = 200
 
 
@@ -49,45 +53,70 @@ def _as_asked(prompt: str) -> str:
 
 
 async def estimate(recipe: DistillRecipe) -> str:
-    """Tokens and dollars of the whole run with a 95% interval, from the rows whose replies are stored; or how to get such rows."""
+    """Tokens and dollars of the whole run with a 95% interval, from the rows whose replies are stored; or how to get such rows.
+
+    With several endpoints, there is a line for each. Without stored replies, it has only what any run may take.
+    """
     task = load_task(recipe)
     total = count_rows(task, recipe)
-    if recipe.teacher is None:
+    if not recipe.endpoints:
         return f"{total} rows; no teacher is asked."
     there = recipe.store_plugin.exists(recipe.store_place(recipe.output_dir))
     with use_prompts(recipe.own_prompts()):
         paid = await _paid_rows(task, recipe) if there else []
+    several = len(recipe.endpoints) > 1
     if len(paid) < 2:
-        return f"{total} rows. No estimate yet: run a pilot with limit=20, and then this command again. Its replies are not paid twice."
-    tokens, dollars = zip(*paid, strict=True)
-    price, source = Budget(recipe.teacher, None).price, Budget(recipe.teacher, None).source
-    cost = f"${_interval(dollars, total, '.4f')} (prices: {source})" if price else "cost unknown (set teacher.price)"
-    return f"{total} rows, estimated from {len(paid)} paid rows, 95% interval: {_interval(tokens, total, ',.0f')} tokens, {cost}."
+        head = f"{total} rows. No estimate yet: run a pilot with limit=20, and then this command again. Its replies are not paid twice."
+        return "\n".join([head, *(_at_most(recipe, total) if several else [])])
+    head = f"{total} rows, estimated from {len(paid)} paid rows, 95% interval: {_cost(recipe, list(recipe.endpoints), paid, total)}."
+    each = [f"  {role} ({config.model}): {_cost(recipe, [role], paid, total)}" for role, config in recipe.endpoints.items()]
+    return "\n".join([head, *(each if several else [])])
 
 
-async def _paid_rows(task: LabelTask[Any], recipe: DistillRecipe) -> list[tuple[int, float]]:
-    """(tokens, dollars) of each of the first rows whose replies are all in the store."""
-    assert recipe.teacher is not None
+def _cost(recipe: DistillRecipe, roles: Sequence[str], paid: Sequence[_Paid], total: int) -> str:
+    """Tokens and dollars of some roles together."""
+    tokens, dollars = ([sum(row[role][part] for role in roles) for row in paid] for part in (0, 1))
+    budgets = {role: Budget(recipe.endpoints[role], None) for role in roles}
+    missing = [recipe.endpoints[role].key_of("price") for role, budget in budgets.items() if budget.price is None]
+    sources = ", ".join(sorted({budget.source or "" for budget in budgets.values()}))
+    cost = f"cost unknown (set {' and '.join(missing)})" if missing else f"${_interval(dollars, total, '.4f')} (prices: {sources})"
+    return f"{_interval(tokens, total, ',.0f')} tokens, {cost}"
+
+
+def _at_most(recipe: DistillRecipe, total: int) -> Iterator[str]:
+    """The fewest and most calls and dollars of each role."""
+    for role, (calls, dollars) in cost_by_role(recipe, total).items():
+        cost = "price unknown" if dollars is None else f"${dollars[0]:,.2f} to ${dollars[1]:,.2f}"
+        yield f"  {role} ({recipe.endpoints[role].model}): {calls[0]:,.0f} to {calls[1]:,.0f} calls, {cost}"
+
+
+async def _paid_rows(task: LabelTask[Any], recipe: DistillRecipe) -> list[_Paid]:
+    """(tokens, dollars) by role of each of the first rows whose replies are all in the store."""
     store = recipe.open_store(recipe.output_dir)
-    paid: list[tuple[int, float]] = []
-    examples = examples_of(recipe)
-    retriever, teacher = _retriever(recipe), Replay(recipe.teacher, store)
+    paid: list[_Paid] = []
+    teachers = {role: Replay(config, store, **recipe.teacher_options(role)) for role, config in recipe.endpoints.items()}
+    listener: Any = PromptRecorder()
+    label = row_labeler(task, LabelContext.of(recipe, teachers, listener, _retriever(recipe), store, examples_of(recipe)))
     try:
         for row in islice(iter_rows(task, recipe), _PILOT_ROWS):
-            teacher.replayed.clear()
-            listener: Any = PromptRecorder()
+            for teacher in teachers.values():
+                teacher.replayed.clear()
             try:
-                await task.label(row, LabelContext(recipe, teacher, listener, retriever, store, recipe.task_options(), examples))
+                await label(row)
             except (CacheMiss, PromptCaptured):
                 continue
             except RejectedRow:
                 pass  # a rejected row is paid for too
-            tokens = sum(reply.num_prompt_tokens + reply.num_completion_tokens for _, reply in teacher.replayed)
-            paid.append((tokens, sum(teacher.budget.cost(reply, request) or 0.0 for request, reply in teacher.replayed)))
+            paid.append({role: _paid(teacher) for role, teacher in teachers.items()})
             await asyncio.sleep(0)
     finally:
         store.close()
     return paid
+
+
+def _paid(teacher: Replay) -> tuple[int, float]:
+    tokens = sum(reply.num_prompt_tokens + reply.num_completion_tokens for _, reply in teacher.replayed)
+    return tokens, sum(teacher.budget.cost(reply, request) or 0.0 for request, reply in teacher.replayed)
 
 
 def _interval(values: Any, total: int, form: str) -> str:

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from refinery.reporting.endpoints import spent_by_role, total_cost
 from refinery.reporting.summary import counted, dollars, summary
-
-_ENDPOINTS = ("teacher", "target_endpoint")
 
 
 def run_summary(metrics: dict[str, Any], folder: Path) -> str:
@@ -16,6 +15,7 @@ def run_summary(metrics: dict[str, Any], folder: Path) -> str:
             ("in", f"{questions:,} questions, {labeled:,} of them labeled"),
             ("rejected", f"{rejected:,}: {counted(metrics['rejected_by_reason'])}" if rejected else "none"),
             ("rows", _balance(metrics["rows"], metrics["labels"])),
+            ("agreement", _agreement(metrics)),
             ("cost", _cost(metrics)),
             ("files", f"{counted({f'{split}.jsonl': rows for split, rows in metrics['rows_by_split'].items()}) or 'no rows'} in {folder}"),
             ("next", f"refinery view {folder} --output {folder}.html"),
@@ -29,10 +29,23 @@ def _balance(rows: int, labels: dict[str, int]) -> str:
     return f"{rows:,}" + (f": {shares}" if shares else "")
 
 
+def _agreement(metrics: dict[str, Any]) -> str:
+    """How often samples and teachers agree; empty if each row was labeled once."""
+    return "; ".join(f"{between} {_of_pairs(found)}" for between, found in metrics.get("agreement", {}).items() if found["pairs"])
+
+
+def _of_pairs(found: dict[str, Any]) -> str:
+    kappa = "" if found["kappa"] is None else f", kappa {found['kappa']:.2f}"
+    return f"{found['raw']:.0%} of {found['pairs']:,} pairs{kappa}"
+
+
 def _cost(metrics: dict[str, Any]) -> str:
-    spent = [metrics[name] for name in _ENDPOINTS if name in metrics]
+    spent = spent_by_role(metrics)
     seconds = f"{metrics['seconds_labelling']:,.0f} s" if "seconds_labelling" in metrics else ""
-    return ", ".join(filter(None, [*map(_of_endpoint, spent), seconds]))
+    if len(spent) < 2:
+        return ", ".join(filter(None, [*map(_of_endpoint, spent.values()), seconds]))
+    of_each = [f"{role} {_of_endpoint(counts)}" for role, counts in spent.items()]
+    return ", ".join(filter(None, [f"{dollars(total_cost(metrics))} in all", seconds])) + f": {'; '.join(of_each)}"
 
 
 def _of_endpoint(spent: dict[str, Any]) -> str:

@@ -84,7 +84,12 @@ class Question(Record):
 
 
 class Provenance(Record):
-    """The origin of a distilled row: enough to find, price or repeat the requests that made it."""
+    """The origin of a distilled row: enough to find, price or repeat the requests that made it.
+
+    `model` wrote the row, or its last part. In a run with several teachers, `made_by` holds every model that took part, by its role:
+    teacher, fallback_1, ..., strong, or judge. `votes` of the teacher's `samples` agree with the row; a row by the strong teacher has none.
+    The requests are those of all samples and roles.
+    """
 
     task: str
     recipe_hash: str
@@ -95,6 +100,9 @@ class Provenance(Record):
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
     cost_usd: float | None = None
+    made_by: dict[str, str] | None = None
+    votes: int | None = None
+    samples: int | None = None
 
 
 class JudgeLabel(Record):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from refinery.reporting.endpoints import spent_by_role
 from refinery.reporting.markdown import front_matter, json_block, licence_values, share, table_block, without_secrets
 
 
@@ -71,9 +72,9 @@ def _findings(guards: dict[str, Any]) -> Iterable[str]:
 
 def _models(recipe: dict[str, Any], metrics: dict[str, Any]) -> Iterable[str]:
     """The sampling, tokens and cost of each model that was called, then the prompts."""
-    for role in ("teacher", "target_endpoint"):
-        config, spent = recipe.get(role), metrics.get(role)
-        if not config or not spent:
+    for role, spent in spent_by_role(metrics).items():
+        config = _config(recipe, role)
+        if config is None:
             continue
         yield f"## Model asked: {role}"
         yield f"- Model: `{config['model']}`; answered as {', '.join(f'`{name}`' for name in spent['models']) or 'no model'}."
@@ -86,6 +87,14 @@ def _models(recipe: dict[str, Any], metrics: dict[str, Any]) -> Iterable[str]:
     if metrics.get("prompts"):
         yield "## Prompts"
         yield from table_block(("prompt", "SHA-256"), list(metrics["prompts"].items()))
+
+
+def _config(recipe: dict[str, Any], role: str) -> dict[str, Any] | None:
+    """The part of the recipe that names the endpoint of a role."""
+    kind, _, number = role.partition("_")
+    if kind == "fallback":
+        return recipe["fallbacks"][int(number) - 1]
+    return recipe["escalate"]["teacher"] if role == "strong" else recipe.get(role)
 
 
 def _cost(spent: dict[str, Any]) -> str:

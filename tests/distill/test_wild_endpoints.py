@@ -11,12 +11,13 @@ from helpers.wild_endpoints.parameters import GPT5_TEMPERATURE, MAX_TOKENS, PARA
 from helpers.wild_endpoints.replies import REPLIES
 from helpers.wild_endpoints.responses_api import RESPONSES_API
 from helpers.wild_endpoints.servers import SERVERS
+from helpers.wild_endpoints.several import SEVERAL
 from helpers.wild_endpoints.streams import STREAMS
 from helpers.wild_endpoints.table import OK, WildEndpoint
 
 from distill.__main__ import main
 
-ROWS = [*PARAMETERS, *REPLIES, *RESPONSES_API, *SERVERS, *STREAMS, *LIMITS]
+ROWS = [*PARAMETERS, *REPLIES, *RESPONSES_API, *SERVERS, *SEVERAL, *STREAMS, *LIMITS]
 QUESTIONS = 4
 
 
