@@ -61,7 +61,7 @@ def refusal(folder) -> str:
         (
             EACH,
             "{{ qestion }}",
-            f"{EACH}:1: there is no variable 'qestion'. Did you mean 'question'? Available: examples, question, passage",
+            f"{EACH}:1: there is no variable 'qestion'. Did you mean 'question'? Available: ",
         ),
         (EACH, "{{ question }}\n", f"{EACH}:1: ends without {{{{ passage }}}}, a passage, with `title` and `text`. Show it."),
         (EACH, "{% if question %}{{ passage.text }}{% endif %}", None),
