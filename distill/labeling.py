@@ -8,12 +8,14 @@ from typing import Any
 from distill.label_context import LabelContext
 from distill.label_row import row_labeler
 from distill.label_task import LabelTask
+from distill.output.label_text import example_texts
 from distill.output.rows import InOrder, LabelWriter, Outcome
 from distill.steps.repeats import REPEATED, EvaluationOverlap
 from distill.teacher.budget import BudgetExhausted
 from distill.teacher.teacher import RejectedRow, Teacher
 from refinery.contract.records import Question
 from refinery.errors import LLMError
+from refinery.reporting.summary import counted
 from refinery.runtime.progress import Progress
 from refinery.runtime.together import together
 
@@ -46,7 +48,13 @@ async def label_all(
     work = _Work(task, context, teachers, lasting, context.recipe.max_failure_share * total, overlap)
     order = InOrder(lambda row, outcome: writer.write(row, work.reviewed(row, outcome)), window=context.recipe.rows_in_flight * _HELD_BACK)
     numbered = enumerate(rows)
-    with Progress(f"distill {context.recipe.task}", total=total, below=lambda: _status(writer, teachers, total)) as progress:
+    with Progress(
+        f"distill {context.recipe.task}",
+        total=total,
+        below=lambda: _status(writer, teachers, total),
+        folder=writer.output.path,
+        details=lambda: _details(writer, teachers, total),
+    ) as progress:
         try:
             await together(_worker(numbered, order, work, progress) for _ in range(min(context.recipe.rows_in_flight, total)))
         finally:
@@ -147,7 +155,31 @@ def _status(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> str
         parts.append(f"{name}calls={teacher.calls} hits={teacher.hits} retries={teacher.transport.retries}")
         parts.append(f"in_flight={teacher.transport.in_flight} tokens={tokens}")
         if (spent := teacher.budget.spent) is not None:
-            projected = f" (about ${spent * total / writer.questions:.2f} in all)" if writer.questions else ""
-            parts.append(f"${spent:.2f}{projected}")
+            parts.append(_cost(spent, writer, total))
     labeled = sum(writer.labels.values())
     return " ".join([*parts, *(f"{label}={count / labeled:.0%}" for label, count in sorted(writer.labels.items()))])
+
+
+def _cost(spent: float, writer: LabelWriter, total: int) -> str:
+    """The cost so far, and what all rows will cost if they cost as much as those so far."""
+    projected = f" (about ${spent * total / writer.questions:.2f} in all)" if writer.questions else ""
+    return f"${spent:.2f}{projected}"
+
+
+def _details(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> dict[str, Any]:
+    """What `refinery watch` shows besides the progress: named lines, and the latest questions with their outcomes."""
+    labels = ", ".join(f"{label} {count / sum(writer.labels.values()):.0%}" for label, count in sorted(writer.labels.items()))
+    rejected = f"{writer.num_rejected:,}: {counted(writer.rejected)}" if writer.rejected else "none"
+    lines = [("labeled", f"{writer.labeled:,} questions, {writer.rows:,} rows"), ("labels", labels), ("rejected", rejected)]
+    return {"lines": [*lines, *_endpoint_lines(writer, teachers, total)], "latest": example_texts(tuple(writer.latest))}
+
+
+def _endpoint_lines(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> Iterator[tuple[str, str]]:
+    for teacher in teachers:
+        tokens = teacher.num_prompt_tokens + teacher.num_completion_tokens
+        stored, retries = f"{teacher.hits:,} more from the store", f"{teacher.transport.retries:,} retries"
+        yield (
+            teacher.config.model,
+            f"{teacher.calls:,} calls, {stored}, {retries}, {teacher.transport.in_flight} in flight, {tokens:,} tokens",
+        )
+        yield "cost", "price unknown" if teacher.budget.spent is None else _cost(teacher.budget.spent, writer, total)

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from distill.hub_config import LabelHubConfig
 from distill.label_task import TASKS, LabelTask
 from distill.stores.base import STORES, ReplyStore, StorePlugin, opened
 from distill.teacher.batch_config import BatchConfig
@@ -89,6 +90,9 @@ class DistillRecipe(Recipe):
     )
     student: str | None = Field(default=None, description="the model to be trained; if set, the run reports row lengths in its tokens")
     max_length: int = Field(default=4096, description="maximum tokens per row in training (RQ-RAG's script: 4096)", ge=1)
+    hub: LabelHubConfig | None = Field(
+        default=None, description="where labels are pushed while they are made; the hub's client finds its own token"
+    )
     licence: str | None = Field(default=None, description="license of the questions and passages, for the dataset card (an SPDX name)")
 
     @field_validator("shard")
@@ -109,6 +113,8 @@ class DistillRecipe(Recipe):
         self.task_options(where)
         self.own_prompts()
         self.store_place(self.output_dir)
+        if self.hub and self.shard:
+            raise self.fault("hub", "cannot receive one shard of several. Leave it out, and push the merged run with `refinery push`.")
         for endpoint in self.endpoints.values():
             check_protocol(endpoint)
             if self.transport == "batch" and not protocol_of(endpoint).openai_routes:

@@ -9,11 +9,11 @@ import gc
 import logging
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distill.examples import Examples, examples_of
 from distill.guards import Guards
@@ -42,12 +42,26 @@ from refinery.questions.base import check_ids, iter_questions, read_questions
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_in_background
-from refinery.runtime.fingerprint import file_fingerprint, id_number
-from refinery.runtime.run_dir import Fingerprints, changed_fingerprints, check_run, locked_run, open_run, read_run, write_json
+from refinery.runtime.fingerprint import file_fingerprint, id_number, text_fingerprint
+from refinery.runtime.recipe import recipe_hash
+from refinery.runtime.run_dir import (
+    Fingerprints,
+    RunDir,
+    changed_fingerprints,
+    check_run,
+    locked_run,
+    open_run,
+    read_run,
+    write_json,
+)
 from refinery.supporting import check_supporting
+
+if TYPE_CHECKING:
+    from distill.output.hub_stream import HubStream
 
 # A full disk, a quota, a limit on file sizes, a folder that cannot be written to.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+_INTERRUPTED = "interrupted"
 _log = logging.getLogger(__name__)
 # Allocations minus deallocations between two garbage collections; Python's default of 700 is reached within a few rows.
 _COLLECT_EVERY = 50_000
@@ -108,7 +122,8 @@ async def _arun(
         guards = Guards(
             recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length, learned=task.learned
         )
-        writer = LabelWriter(output, guards, replaces_finished=finished is not None, take=take)
+        stream = _open_stream(recipe, output, total, inputs)
+        writer = LabelWriter(output, guards, replaces_finished=finished is not None, take=take, stream=stream)
         task.write_inputs(recipe, output.path)
         overlap = None
         if recipe.repeats != "kept":
@@ -122,7 +137,18 @@ async def _arun(
         output.write_metrics(metrics)
         for warning in (*writer.warnings(), *(f"{recipe.output_dir}: {warning}" for warning in guards.warnings())):
             _log.warning("%s", warning)
+        if stream:
+            _log.info("%s: %d rows", stream.finish(metrics), metrics["rows"])
         return metrics
+
+
+def _open_stream(recipe: DistillRecipe, output: RunDir, total: int, inputs: Mapping[str, str | None]) -> "HubStream | None":
+    """What pushes rows to the recipe's hub. Raises HubError before anything is paid if it refuses."""
+    if recipe.hub is None:
+        return None
+    from distill.output.hub_stream import HubStream
+
+    return HubStream(recipe.hub, output, total=total, key=text_fingerprint([recipe_hash(recipe), *map(str, inputs.items())]))
 
 
 @contextmanager
@@ -222,7 +248,7 @@ async def _label(
     spending = Spending(store, str(recipe.output_dir.resolve()) if recipe.store else "")
     teachers = {role: build_teacher(config, recipe, store, spending, role) for role, config in recipe.endpoints.items()}
     context = LabelContext.of(recipe, teachers, _build_target(recipe), retriever, store, examples)
-    stopped, started, explains = "interrupted", time.perf_counter(), False
+    stopped, started, explains = _INTERRUPTED, time.perf_counter(), False
     try:
         for split in task.splits(recipe):
             writer.open_split(split)
@@ -237,6 +263,8 @@ async def _label(
             await one.close()
         keeps = not stopped or explains or writer.labeled or any(one.models or one.hits for one in teachers.values())
         writer.finish(whole=not stopped) if keeps else writer.discard()
+        if writer.stream and stopped != _INTERRUPTED:
+            writer.stream.stop()
         metrics = _metrics(writer, teachers) | context.tally.report() | {"seconds_labelling": round(time.perf_counter() - started, 3)}
         if stopped and keeps:
             write_json(writer.output / "stopped.json", {"why": stopped, **metrics})

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from infer.evaluation.evaluate import evaluate, total_cost
@@ -70,7 +71,7 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, *, resume: bool) -> dict[str, 
         answered = {row.prediction.question_id for row in earlier if row.prediction.failed is None}
         share = processes.share([question for question in questions if question.id not in answered])
         with AnswerLedger(output, processes.rank, attempt=attempts(earlier) + 1) as ledger:
-            asyncio.run(_answer_all(pipeline, share, ledger))
+            asyncio.run(_answer_all(pipeline, share, ledger, output.path))
         processes.wait()
         processes.part()
         return _finish(recipe, pipeline, questions, output) if processes.is_main else {}
@@ -108,7 +109,7 @@ def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Questio
     return metrics
 
 
-async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger: AnswerLedger) -> None:
+async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger: AnswerLedger, folder: Path) -> None:
     """Decode `questions_in_flight` questions at once, and write each prediction to disk when it is done."""
     failed = 0
     title = f"infer {pipeline.recipe.name or pipeline.recipe.decoder}"
@@ -118,7 +119,7 @@ async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger:
         tokens = usage.prefill_tokens + usage.decode_tokens
         return f"answering={pipeline.num_open} calls={usage.calls:,} tokens={tokens:,}" + (f" failed={failed}" if failed else "")
 
-    with Progress(title, total=len(questions), below=below) as progress:
+    with Progress(title, total=len(questions), below=below, folder=folder) as progress:
 
         async def answer_one(question: Question) -> None:
             nonlocal failed

@@ -110,7 +110,7 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     watch_loss(trainer, rows, recipe)
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(shown := ShowProgress(f"train {recipe.task}"))
+    trainer.add_callback(shown := ShowProgress(f"train {recipe.task}", recipe.output_dir))
     with shown, signals.listening():
         result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     signals.raise_if_stopped(recipe, trainer.state)

@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeFloat, field_validator
 
 from refinery.contract.formats import EvidenceLoss, FormatName
 from refinery.contract.segments import SegmentKind
+from refinery.hub.config import HubConfig
 from refinery.llms.served.endpoint import CHAT_TEMPLATE
 from refinery.llms.weights.families import FamilyName
 from refinery.runtime.recipe import Recipe
@@ -15,13 +16,6 @@ from refinery.tasks.base import Task, load_task
 StrategyName = Literal["full", "lora", "qlora", "dora", "alora"]
 LossKind = Literal["control_token", "query", "answer", "label", "evidence"]
 Tracker = Literal["wandb", "trackio", "tensorboard"]
-
-
-class HubConfig(Recipe):
-    """A hub repository that receives every checkpoint as a separate revision, and the model at the end."""
-
-    to: str = Field(description="owner/name; created if it does not exist", pattern=r"^[\w.-]+/[\w.-]+$")
-    private: bool = True
 
 
 class TrainSettings(Recipe):

@@ -6,10 +6,10 @@ Files are written under a `.partial` name and renamed when the run finishes or s
 import asyncio
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO, get_args
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from distill.guards import Guards
 from distill.output.parquet import write_parquet
@@ -21,11 +21,15 @@ from refinery.contract.split_name import INPUTS_FILE
 from refinery.prompts.render import rendered_prompts
 from refinery.runtime.run_dir import RunDir
 
+if TYPE_CHECKING:
+    from distill.output.hub_stream import HubStream
+
 Outcome = Sequence[Record] | RejectedRow
 # Buffer size of a file of labels: one system call writes about a thousand rows.
 _WRITTEN_AT_ONCE = 1 << 20
 _FAILURES = "failures.jsonl"
 _FIRST_REJECTED, _REASON_LENGTH = 3, 160  # quoted in messages
+_LATEST = 5  # questions that `refinery watch` shows
 # Reasons for rejection that may not recur in the next attempt, by name or by the server's status.
 _PASSING = re.compile(r"(no_reply|search_failed): |refused: status (402|408|409|429|5\d\d)\b")
 
@@ -37,8 +41,12 @@ def rejections(path: Path) -> dict[str, str]:
 
 def lasting_failures(path: Path) -> dict[str, RejectedRow]:
     """A finished run's rejected rows by id, without those with a temporary reason: no reply, a failed search, an unpaid bill."""
-    lasting = [row for row in _failures(path) if not _PASSING.match(row["detail"])]
-    return {row["question_id"]: RejectedRow(row["reason"], row["detail"].removeprefix(f"{row['reason']}: ")) for row in lasting}
+    return {question_id: rejected for question_id, rejected in rejected_rows(path).items() if not _PASSING.match(str(rejected))}
+
+
+def rejected_rows(path: Path) -> dict[str, RejectedRow]:
+    """A finished run's rejected rows by id."""
+    return {row["question_id"]: RejectedRow(row["reason"], row["detail"].removeprefix(f"{row['reason']}: ")) for row in _failures(path)}
 
 
 def failure_line(question_id: str, rejected: RejectedRow) -> str:
@@ -53,15 +61,21 @@ def _failures(path: Path) -> list[dict[str, str]]:
 
 
 class LabelWriter:
-    """Writes each question's outcome and counts it; `take` is also called with each row.
+    """Writes each question's outcome and counts it; `take` is also called with each row, and `stream` pushes rows to a hub.
 
     With `replaces_finished`, the files of a finished run are replaced only by those of another finished run.
     """
 
     def __init__(
-        self, output: RunDir, guards: Guards, *, replaces_finished: bool = False, take: Callable[[Record], None] | None = None
+        self,
+        output: RunDir,
+        guards: Guards,
+        *,
+        replaces_finished: bool = False,
+        take: Callable[[Record], None] | None = None,
+        stream: "HubStream | None" = None,
     ) -> None:
-        self.output, self.guards, self._replaces_finished, self._take = output, guards, replaces_finished, take
+        self.output, self.guards, self._replaces_finished, self._take, self.stream = output, guards, replaces_finished, take, stream
         self.questions = self.labeled = self.rows = 0
         self.rejected: Counter[str] = Counter()
         self.first_rejected: list[str] = []
@@ -71,6 +85,7 @@ class LabelWriter:
         self.agreement = RankAgreement()
         self._files: dict[str, TextIO] = {}
         self._record_types: dict[str, type[Record]] = {}
+        self.latest: deque[tuple[Any, Outcome]] = deque(maxlen=_LATEST)
 
     @property
     def num_rejected(self) -> int:
@@ -84,6 +99,12 @@ class LabelWriter:
 
     def write(self, question: Any, outcome: Outcome) -> None:
         """Write one question, and its rows or the reason that it has none."""
+        self._write(question, outcome)
+        self.latest.append((question, outcome))
+        if self.stream:
+            self.stream.end_question()
+
+    def _write(self, question: Any, outcome: Outcome) -> None:
         if not isinstance(outcome, RejectedRow):  # a run that has no label yet does not refuse a corrected start
             self.output.begin()
         self.questions += 1
@@ -119,7 +140,10 @@ class LabelWriter:
             self._labels_of_file.setdefault(name, Counter())[row.label] += 1
         if self._record_types.setdefault(name, type(row)) is not type(row):
             raise TypeError(f"{name} contains {self._record_types[name].__name__} rows, but the task also returned a {type(row).__name__}")
-        self._file(name).write(row.model_dump_json(exclude_none=True) + "\n")
+        line = row.model_dump_json(exclude_none=True) + "\n"
+        self._file(name).write(line)
+        if self.stream:
+            self.stream.add_row(split, line, type(row))
         if isinstance(row, Trajectory):  # also in the layout of RQ-RAG's released data
             released = json.dumps(release_row(row, question.dataset), ensure_ascii=False)
             self._file(f"{split}.messages.jsonl").write(released + "\n")

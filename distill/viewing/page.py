@@ -12,13 +12,14 @@ from distill.examples import kept_examples
 from distill.label_context import LabelContext
 from distill.label_row import row_labeler
 from distill.label_task import LabelTask
+from distill.output.label_text import label_text
 from distill.recipe import DistillRecipe
 from distill.run import iter_rows, load_task
 from distill.stores.base import ReplyStore
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay, StoredSearches
 from distill.teacher.teacher import RejectedRow
 from distill.viewing.card import run_card
-from distill.viewing.trace_tree import cell_text, groups_of, label_tree
+from distill.viewing.trace_tree import groups_of, label_tree
 from refinery.contract.records import iter_records
 from refinery.contract.split_name import INPUTS_FILE
 from refinery.errors import RefineryError, RunDirError
@@ -104,7 +105,7 @@ class _ShownRun:
         detail: RunDetail = {"nodes": label_tree(rows, self.text(question_id), passages), "passages": passages.rows}
         detail["facts"] = [("rejected", failure["detail"])] if failure else _source(rows[0].get("provenance") or {})
         detail["exchanges"] = self._conversations.of(question_id, rows)
-        return [{"text": failure["reason"] if failure else cell_text(rows), "score": 0.0 if failure else 1.0}], detail
+        return [{"text": failure["reason"] if failure else label_text(rows), "score": 0.0 if failure else 1.0}], detail
 
     def close(self) -> None:
         """Give the store back."""

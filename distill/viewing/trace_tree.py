@@ -1,7 +1,6 @@
 """Arrange distilled rows of any task for a page, by the fields that they have, so that third-party tasks are shown too."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -26,23 +25,6 @@ def label_tree(rows: Sequence[dict[str, Any]], question: str | None, passages: P
             nodes.append(about[asked])
         about[asked].setdefault("children", []).extend(made)
     return nodes
-
-
-def cell_text(rows: Sequence[dict[str, Any]]) -> str:
-    """A short summary of the labels."""
-    row = rows[0]
-    if "steps" in row:
-        last = row["steps"][-1]
-        return last["text"] if last["action"] == "answer" else "no answer"
-    if "sub_questions" in row:
-        return " / ".join(row["sub_questions"])
-    if "chosen" in row:
-        return f"{len(rows)} pairs"
-    if "passage" in row or "path" in row:
-        return ", ".join(f"{count} {label}" for label, count in sorted(Counter(row["label"] for row in rows).items(), reverse=True))
-    if "label" in row:
-        return row["label"] + (f" ({row['share']:.2f})" if "share" in row else "")
-    return " | ".join(row.get("answers", []))
 
 
 def groups_of(rows: Sequence[dict[str, Any]]) -> list[str]:

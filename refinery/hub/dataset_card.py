@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,14 @@ from refinery.reporting.endpoints import spent_by_role
 from refinery.reporting.markdown import front_matter, json_block, licence_values, share, table_block, without_secrets
 
 
-def dataset_card(record: dict[str, Any], metrics: dict[str, Any]) -> str:
-    """The card of a distill run, from its `run.json` and `metrics.json`: what is in it, what made it, and what may be wrong with it."""
+def dataset_card(record: dict[str, Any], metrics: dict[str, Any], *, parts: str | None = None) -> str:
+    """The card of a distill run, from its `run.json` and `metrics.json`: what is in it, what made it, and what may be wrong with it.
+
+    `parts` is the folder of a dataset that was pushed in parts.
+    """
     recipe, asked = record["recipe"], metrics["questions"]
     lines = [
-        *front_matter(_hub_values(recipe, metrics)),
+        *front_matter(_hub_values(recipe, list(metrics["rows_by_split"]), parts)),
         f"# {recipe['task']}",
         "",
         f"Labels made by Refinery {record['versions']['refinery']} (`refinery distill`), commit {record['commit']}.",
@@ -43,13 +46,33 @@ def dataset_card(record: dict[str, Any], metrics: dict[str, Any]) -> str:
     return without_secrets("\n".join(lines))
 
 
-def _hub_values(recipe: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
-    """The metadata that the hub reads: license, tags, and which file holds which split."""
-    files = [{"split": re.sub(r"\W", "_", split), "path": f"{split}.parquet"} for split in metrics["rows_by_split"]]
+def provisional_card(record: dict[str, Any], rows_by_split: dict[str, int], *, done: int, total: int, parts: str) -> str:
+    """The card of a dataset that is still being made: how far it is, and how to read the rows that are there."""
+    recipe = record["recipe"]
+    lines = [
+        *front_matter(_hub_values(recipe, list(rows_by_split), parts)),
+        f"# {recipe['task']}",
+        "",
+        f"**These labels are still being made: {share(done, total)} questions are done.** Rows may still be added and replaced.",
+        "",
+        f"Made by Refinery {record['versions']['refinery']} (`refinery distill`), commit {record['commit']}.",
+        f"License of the questions and passages: {recipe.get('licence') or 'not stated'}.",
+        "",
+        *table_block(("split", "rows made so far"), list(rows_by_split.items())),
+    ]
+    return without_secrets("\n".join(lines))
+
+
+def _hub_values(recipe: dict[str, Any], splits: Sequence[str], parts: str | None) -> dict[str, Any]:
+    """The metadata that the hub reads: license, tags, and which files hold which split."""
+    files = [
+        {"split": re.sub(r"\W", "_", split), "path": f"{split}.parquet" if parts is None else f"{parts}/{split}/*.parquet"}
+        for split in splits
+    ]
     return licence_values(recipe.get("licence")) | {
         "task_categories": ["question-answering"],
         "tags": ["rag-refinery", "retrieval-augmented-generation", recipe["task"]],
-        "configs": [{"config_name": "default", "data_files": files}],
+        **({"configs": [{"config_name": "default", "data_files": files}]} if files else {}),
     }
 
 

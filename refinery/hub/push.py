@@ -26,9 +26,9 @@ from refinery.runtime.run_dir import read_metrics, read_run
 # The files to push, by name: weights only as safetensors. A run's checkpoints, ledgers and stores are not pushed.
 _OF_A_MODEL = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "history.jsonl", EXAMPLES_FILE)
 _OF_A_DATASET = ("*.parquet", "*.jsonl", "*.json")
-_REWRITTEN = ("run.json", "README.md")  # by _texts
+_REWRITTEN = ("run.json", "README.md")  # by card_files
 # The one file in a repository that the hub itself writes.
-_HUBS_OWN = ".gitattributes"
+HUBS_OWN = ".gitattributes"
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def push(run: Path, repository: str, *, private: bool = True, revision: str = "m
     address = open_repository(repository, kind="model", private=private)  # before the model loads, so that a refusal comes early
     expected = outputs(run, examples)
     shown = list(zip((example["text"] for example in examples), expected, strict=True))
-    files = _files(run, _OF_A_MODEL) | _texts(record, model_card(run, record, metrics, repository=repository, shown=shown))
+    files = _files(run, _OF_A_MODEL) | card_files(record, model_card(run, record, metrics, repository=repository, shown=shown))
     commit = _upload(files, repository, kind="model", revision=revision)
     with _downloaded(repository, commit, files, kind="model") as folder:
         given = outputs(folder, examples)
@@ -92,7 +92,7 @@ def push_checkpoint(folder: Path, run: Path, repository: str, *, revision: str) 
     """Push a checkpoint, saved to `folder`, of a run that is still training to a separate revision. Raises HubError."""
     record = read_run(run)
     files = _files(folder, _OF_A_MODEL) | {name: run / name for name in (DATA_FILE, EXAMPLES_FILE)}
-    texts = _texts(record, model_card(run, record, {}, repository=f"{repository}@{revision}"))
+    texts = card_files(record, model_card(run, record, {}, repository=f"{repository}@{revision}"))
     _upload(files | texts, repository, kind="model", revision=revision)
 
 
@@ -119,7 +119,7 @@ def _upload(files: Mapping[str, File], repository: str, *, kind: RepositoryKind,
     with hub_errors(repository):
         if revision != "main":
             api.create_branch(repository, branch=revision, repo_type=kind, exist_ok=True)
-        there = set(api.list_repo_files(repository, repo_type=kind, revision=revision)) - {_HUBS_OWN}
+        there = set(api.list_repo_files(repository, repo_type=kind, revision=revision)) - {HUBS_OWN}
         operations = [
             *(CommitOperationAdd(name, file if isinstance(file, bytes) else str(file)) for name, file in sorted(files.items())),
             *(CommitOperationDelete(name) for name in sorted(there - files.keys())),
@@ -153,7 +153,7 @@ def hub_errors(repository: str) -> Iterator[None]:
 def _push_dataset(run: Path, record: Any, metrics: Any, repository: str, *, private: bool, revision: str) -> str:
     address = open_repository(repository, kind="dataset", private=private)
     files = {name: file for name, file in _files(run, _OF_A_DATASET).items() if name != INPUTS_FILE}  # what went in, rejected ones too
-    files |= _texts(record, dataset_card(record, metrics))
+    files |= card_files(record, dataset_card(record, metrics))
     commit = _upload(files, repository, kind="dataset", revision=revision)
     with _downloaded(repository, commit, files, kind="dataset") as folder:
         import datasets
@@ -174,12 +174,12 @@ def _read_finished(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _files(run: Path, patterns: tuple[str, ...]) -> dict[str, File]:
-    """The run's files that match the patterns, except those that `_texts` writes anew."""
+    """The run's files that match the patterns, except those that `card_files` writes anew."""
     names = sorted(path.name for path in run.iterdir() if path.is_file() and path.name not in _REWRITTEN)
     return {name: run / name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)}
 
 
-def _texts(record: dict[str, Any], card: str) -> dict[str, File]:
+def card_files(record: dict[str, Any], card: str) -> dict[str, File]:
     """The card, the recipe as a file to run again, and the run's record, with anything that may be a key removed from addresses."""
     texts = {
         "README.md": card,

@@ -7,10 +7,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from refinery.runtime.process import is_main_process
+from refinery.runtime.progress_file import ProgressFile
 from refinery.text import printable
 
 _PLAIN_EVERY_SECONDS = 15.0
@@ -19,15 +21,27 @@ _PLAIN_EVERY_SECONDS = 15.0
 class Progress:
     """Counts rows of `total`, of which `start` are done already.
 
-    The text from `below` is shown below the bar; it is called from another thread, a few times per second.
+    The text from `below` is shown below the bar; it is called from another thread, a few times per second. With a run's `folder`, the
+    progress is also written there for `refinery watch`, with what `details` gives.
     """
 
-    def __init__(self, title: str, *, total: int, start: int = 0, below: Callable[[], str] = lambda: "") -> None:
+    def __init__(
+        self,
+        title: str,
+        *,
+        total: int,
+        start: int = 0,
+        below: Callable[[], str] = lambda: "",
+        folder: Path | None = None,
+        details: Callable[[], dict[str, Any]] = lambda: {},
+    ) -> None:
         self.title, self.total, self.done, self._start = printable(title), total, start, start
-        self._below, self._started, self._ended = below, time.monotonic(), threading.Event()
-        self._bar = self._lines = None
+        self._below, self._details, self._started, self._ended = below, details, time.monotonic(), threading.Event()
+        self._bar = self._lines = self._file = None
         if not is_main_process():
             return
+        if folder is not None:
+            self._file = ProgressFile(folder, self._values)
         if sys.stderr.isatty():
             from refinery.runtime.progress_bar import ProgressBar
 
@@ -36,6 +50,8 @@ class Progress:
             self._lines = threading.Thread(target=self._print_lines, daemon=True)
 
     def __enter__(self) -> Self:
+        if self._file:
+            self._file.__enter__()
         if self._bar:
             self._bar.start()
             self._task = self._bar.add_task(self.title, total=self.total, completed=self.done)
@@ -69,3 +85,10 @@ class Progress:
             self._bar.stop()
         elif self._lines:
             self._lines.join()
+        if self._file:
+            self._file.__exit__(kind, error, traceback)
+
+    def _values(self) -> dict[str, Any]:
+        seconds = time.monotonic() - self._started
+        own = {"title": self.title, "done": self.done, "total": self.total, "start": self._start, "seconds": seconds, "text": self._below()}
+        return own | self._details()

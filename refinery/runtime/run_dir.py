@@ -52,6 +52,11 @@ class RunDir:
         """Whether the run has something worth keeping, and so refuses a start without --resume."""
         return (self / "run.json").exists()
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a process works here, or was killed while it did."""
+        return (self / _LOCK).exists()
+
     def begin(self) -> None:
         """Give `run.json` its final name. From now on a second start needs --resume. May be called repeatedly."""
         if self._named:  # asking the disk for every row would take a fifth of a replayed row's time
@@ -189,9 +194,11 @@ def open_run(
     return run
 
 
-def read_run(output_dir: str | Path) -> dict[str, Any]:
-    """The `run.json` of a run. Raises RunDirError when there is none."""
+def read_run(output_dir: str | Path, *, pending: bool = False) -> dict[str, Any]:
+    """The `run.json` of a run; with `pending`, also of one that has no results yet. Raises RunDirError when there is none."""
     path = Path(output_dir) / "run.json"
+    if pending and (Path(output_dir) / _PENDING).exists():
+        path = path.with_name(_PENDING)
     if not path.exists():
         raise RunDirError(f"{output_dir}: has no run.json. Name the output_dir of a run.")
     return _read_json(path)

@@ -68,16 +68,24 @@ class Hub:
 
     def text(self, path: str) -> str:
         """A file as the hub serves it, such as `me/mine/resolve/main/README.md`."""
+        return self.content(path).decode()
+
+    def content(self, path: str) -> bytes:
+        """The bytes of a file."""
         request = urllib.request.Request(f"{self.address}/{path}", headers={"Authorization": f"Bearer {TOKEN}"})
         with urllib.request.urlopen(request) as answer:
-            return answer.read().decode()
+            return answer.read()
+
+    def refuse_commits(self) -> None:
+        """From now on, answer every commit with status 403."""
+        self._ask("POST", "/stand-in/refuse-commits")
 
     def corrupt(self, path: str) -> None:
         """From now on, serve files of this name with a bit flipped."""
         self._ask("POST", f"/stand-in/corrupt/{path}")
 
     def heal(self) -> None:
-        """Serve every file as it is again."""
+        """Serve every file as it is again, and accept commits."""
         self._ask("POST", "/stand-in/heal")
 
     def _ask(self, method: str, path: str) -> dict:

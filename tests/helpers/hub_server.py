@@ -10,6 +10,7 @@ import hashlib
 import json
 import sys
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from aiohttp import web
@@ -46,6 +47,7 @@ class HubStandIn:
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.blobs: dict[str, bytes] = {}
         self.corrupt: set[str] = set()
+        self.refuses_commits = False
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_named_errors], client_max_size=2**30)
@@ -69,6 +71,7 @@ class HubStandIn:
         app.router.add_get(git + "/resolve/{revision}/{path:.*}", self._file)  # HEAD as well
         add("GET", "/stand-in/repositories", self._show_repositories)
         add("POST", "/stand-in/corrupt/{path:.*}", self._set_corrupt)
+        add("POST", "/stand-in/refuse-commits", self._refuse_commits)
         add("POST", "/stand-in/heal", self._heal)
         return app
 
@@ -151,9 +154,16 @@ class HubStandIn:
 
     async def _tree(self, request: web.Request) -> web.Response:
         repository, oid = self._at(request)
-        folder = request.match_info.get("path", "")
-        files = {p: sha for p, sha in repository.commits[oid].items() if not folder or p.startswith(folder.rstrip("/") + "/")}
-        return web.json_response([self._entry(path, sha) for path, sha in sorted(files.items())])
+        folder = f"{path.rstrip('/')}/" if (path := request.match_info.get("path", "")) else ""
+        files = {path: sha for path, sha in repository.commits[oid].items() if path.startswith(folder)}
+        folders = {str(parent) for path in files for parent in PurePosixPath(path).parents}
+        if folder and not files:
+            raise web.HTTPNotFound
+        listed = [{"type": "directory", "path": name, "oid": oid, "size": 0} for name in sorted(folders - {"."}) if name.startswith(folder)]
+        listed += [self._entry(path, sha) for path, sha in sorted(files.items())]
+        if request.query.get("recursive", "").lower() != "true":
+            listed = [entry for entry in listed if "/" not in entry["path"].removeprefix(folder)]
+        return web.json_response(listed)
 
     async def _paths_info(self, request: web.Request) -> web.Response:
         repository, oid = self._at(request)
@@ -215,6 +225,8 @@ class HubStandIn:
 
     async def _commit(self, request: web.Request) -> web.Response:
         repository, branch = self._repository(request, write=True), request.match_info["revision"]
+        if self.refuses_commits:
+            raise web.HTTPForbidden(headers={"X-Error-Message": "This hub takes no commits at present."})
         if branch not in repository.revisions:
             raise web.HTTPNotFound(headers={"X-Error-Code": "RevisionNotFound", "X-Error-Message": f"Invalid rev id: {branch}"})
         files = dict(repository.commits[repository.revisions[branch]])
@@ -251,8 +263,13 @@ class HubStandIn:
         self.corrupt.add(request.match_info["path"])
         return web.Response()
 
+    async def _refuse_commits(self, request: web.Request) -> web.Response:
+        self.refuses_commits = True
+        return web.Response()
+
     async def _heal(self, request: web.Request) -> web.Response:
         self.corrupt.clear()
+        self.refuses_commits = False
         return web.Response()
 
 

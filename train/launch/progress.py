@@ -1,6 +1,7 @@
 """The progress of training: steps, and below them the last losses and scores."""
 
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,8 +15,8 @@ _SHOWN = ("loss", "learning_rate", "epoch")
 class ShowProgress(TrainerCallback):
     """Shows the trainer's steps within a `with` block, which also ends the display when training fails."""
 
-    def __init__(self, title: str) -> None:
-        self._title, self._shown, self._logged = title, ExitStack(), dict[str, float]()
+    def __init__(self, title: str, folder: Path) -> None:
+        self._title, self._folder, self._shown, self._logged = title, folder, ExitStack(), dict[str, float]()
         self._progress: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -26,7 +27,7 @@ class ShowProgress(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Show the bar, from the step that training continues at."""
-        progress = Progress(self._title, total=state.max_steps, start=state.global_step, below=self._text)
+        progress = Progress(self._title, total=state.max_steps, start=state.global_step, below=self._text, folder=self._folder)
         self._progress = self._shown.enter_context(progress)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from distill.__main__ import main
+from distill.output.label_text import label_text
 from distill.viewing.page import write
-from distill.viewing.trace_tree import cell_text, label_tree
+from distill.viewing.trace_tree import label_tree
 from refinery.cli import main as refinery
 from refinery.contract.records import write_records
 from refinery.contract.split_name import INPUTS_FILE
@@ -146,5 +147,5 @@ def stored_stage(tmp_path):
     ],
 )
 def test_rows_of_every_task_are_shown(rows, text, names):
-    assert cell_text(rows) == text
+    assert label_text(rows) == text
     assert [node["name"] for node in label_tree(rows, None, Passages())] == names

@@ -1,0 +1,12 @@
+"""The recipe key `hub`: a repository that receives what a run makes."""
+
+from pydantic import Field
+
+from refinery.runtime.recipe import Recipe
+
+
+class HubConfig(Recipe):
+    """A hub repository that receives a run's results while it runs and at the end."""
+
+    to: str = Field(description="owner/name; created if it does not exist", pattern=r"^[\w.-]+/[\w.-]+$")
+    private: bool = True
