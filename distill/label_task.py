@@ -20,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from distill.graded import Grader
 from refinery.contract.records import Question, Record
 from refinery.errors import PluginError
 from refinery.questions.base import split_of
@@ -94,7 +95,7 @@ class LabelTask(Generic[OptionsT]):
     no built-in task learns from them. `needs_answers(options)` says that no question without gold answers can be labeled. A finished run is
     redone if one of the files `inputs(options)` has changed. For the plan of a project, `calls(recipe, options)` is the fewest and most
     requests to the teacher that a row takes, and `num_rows(recipe, rows_of)` how many rows `rows` will yield.
-    `examples` says how labeled rows are shown to the teacher.
+    `examples` says how labeled rows are shown to the teacher, and `grader` compares labels with annotations.
     """
 
     label: Callable[[Any, Any], Coroutine[Any, Any, Sequence[Record]]]
@@ -111,6 +112,7 @@ class LabelTask(Generic[OptionsT]):
     splits: Callable[[Any], Sequence[str]] = _of_empty_files
     inputs: Callable[[OptionsT], Sequence[Path]] = _no_inputs
     examples: LabeledRows | None = None
+    grader: Grader | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.label):

@@ -5,15 +5,14 @@ rerun replays the store and writes the same files again.
 """
 
 import errno
-import gc
 import logging
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distill.examples import Examples, examples_of
 from distill.guards import Guards
@@ -42,11 +41,10 @@ from refinery.questions.base import check_ids, iter_questions, read_questions
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_in_background
-from refinery.runtime.fingerprint import file_fingerprint, id_number, text_fingerprint
-from refinery.runtime.recipe import recipe_hash
+from refinery.runtime.fingerprint import file_fingerprint, id_number
+from refinery.runtime.rare_collections import rare_collections
 from refinery.runtime.run_dir import (
     Fingerprints,
-    RunDir,
     changed_fingerprints,
     check_run,
     locked_run,
@@ -56,15 +54,10 @@ from refinery.runtime.run_dir import (
 )
 from refinery.supporting import check_supporting
 
-if TYPE_CHECKING:
-    from distill.output.hub_stream import HubStream
-
 # A full disk, a quota, a limit on file sizes, a folder that cannot be written to.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 _INTERRUPTED = "interrupted"
 _log = logging.getLogger(__name__)
-# Allocations minus deallocations between two garbage collections; Python's default of 700 is reached within a few rows.
-_COLLECT_EVERY = 50_000
 
 
 def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
@@ -122,7 +115,11 @@ async def _arun(
         guards = Guards(
             recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length, learned=task.learned
         )
-        stream = _open_stream(recipe, output, total, inputs)
+        stream = None
+        if recipe.hub:  # its client is imported only where it is used
+            from distill.output.hub_stream import open_stream
+
+            stream = open_stream(recipe, output, total, inputs)
         writer = LabelWriter(output, guards, replaces_finished=finished is not None, take=take, stream=stream)
         task.write_inputs(recipe, output.path)
         overlap = None
@@ -140,15 +137,6 @@ async def _arun(
         if stream:
             _log.info("%s: %d rows", stream.finish(metrics), metrics["rows"])
         return metrics
-
-
-def _open_stream(recipe: DistillRecipe, output: RunDir, total: int, inputs: Mapping[str, str | None]) -> "HubStream | None":
-    """What pushes rows to the recipe's hub. Raises HubError before anything is paid if it refuses."""
-    if recipe.hub is None:
-        return None
-    from distill.output.hub_stream import HubStream
-
-    return HubStream(recipe.hub, output, total=total, key=text_fingerprint([recipe_hash(recipe), *map(str, inputs.items())]))
 
 
 @contextmanager
@@ -252,7 +240,7 @@ async def _label(
     try:
         for split in task.splits(recipe):
             writer.open_split(split)
-        with _rare_collections():
+        with rare_collections():
             await label_all(iter_rows(task, recipe), total, task, context, writer, list(teachers.values()), lasting, overlap)
         stopped = ""
     except Exception as error:
@@ -270,22 +258,6 @@ async def _label(
             write_json(writer.output / "stopped.json", {"why": stopped, **metrics})
     (writer.output / "stopped.json").unlink(missing_ok=True)
     return metrics
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collect garbage rarely, and never objects from before. Rows have no reference cycles, so they are freed without a collection.
-
-    At the default rate, collections took 40% of the wall time or more with 256 calls in flight on a busy machine.
-    """
-    usual = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(_COLLECT_EVERY)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
-        gc.unfreeze()
 
 
 def _metrics(writer: LabelWriter, teachers: dict[str, Teacher]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from refinery.runtime.forecast import Forecast, RowsOf
@@ -25,6 +26,12 @@ class DistillStage(Stage):
         from distill.__main__ import main
 
         return main(argv)
+
+    def commands(self) -> ModuleType:
+        """The package of the stage's commands."""
+        from distill import commands
+
+        return commands
 
     def panels(self, runs: Sequence[Path]) -> "list[Panel]":
         """The figures of distill runs: the balance of labels, and costs."""

@@ -20,12 +20,14 @@ from huggingface_hub.utils import disable_progress_bars
 
 from distill.hub_config import LabelHubConfig
 from distill.output.parquet import write_parquet
+from distill.recipe import DistillRecipe
 from refinery.contract.records import Record
 from refinery.errors import HubError
 from refinery.hub.dataset_card import dataset_card, provisional_card
 from refinery.hub.parts import DatasetParts
 from refinery.hub.push import card_files
-from refinery.runtime.fingerprint import sha256
+from refinery.runtime.fingerprint import sha256, text_fingerprint
+from refinery.runtime.recipe import recipe_hash
 from refinery.runtime.run_dir import RunDir, read_run
 
 _log = logging.getLogger(__name__)
@@ -158,3 +160,9 @@ class HubStream:
         """The splits of which the hub has parts of this run, from an earlier attempt."""
         own = (path.removeprefix(f"{self._folder}/") for path in self._dataset.paths if path.startswith(f"{self._folder}/"))
         return sorted({path.partition("/")[0] for path in own})
+
+
+def open_stream(recipe: DistillRecipe, output: RunDir, total: int, inputs: Mapping[str, str | None]) -> HubStream:
+    """What pushes rows to the recipe's hub. Raises HubError before anything is paid if it refuses."""
+    assert recipe.hub is not None
+    return HubStream(recipe.hub, output, total=total, key=text_fingerprint([recipe_hash(recipe), *map(str, inputs.items())]))

@@ -30,6 +30,27 @@ def resolved_step(steps: Sequence[SubQuestion], number: int) -> SubQuestion | No
     return step.model_copy(update={"text": fill_references(step.text, [answer or "" for answer in answers])})
 
 
+def sufficient_passages(question: Question, relations: str) -> dict[str, set[str]]:
+    """Ids of the passages that alone are enough, for the question and each sub-question that needs a search; none if not annotated."""
+    of_steps = [set(step.supporting) for step in question.decomposition or [] if step.supporting]
+    if not of_steps and not question.supporting:
+        return {}
+    return _of_steps(question, relations, set.intersection(*of_steps) if of_steps else set(question.supporting or []))
+
+
+def supporting_passages(question: Question, relations: str) -> dict[str, set[str]]:
+    """Ids of all passages that the answer needs, for the question and each sub-question that needs a search; none if not annotated."""
+    return _of_steps(question, relations, set(question.supporting)) if question.supporting else {}
+
+
+def _of_steps(question: Question, relations: str, of_question: set[str]) -> dict[str, set[str]]:
+    found = {question.text: of_question}
+    for step in searchable_steps(question, relations):
+        if step.supporting:
+            found.setdefault(step.text, set()).update(step.supporting)
+    return found
+
+
 async def search_own(query: str, question: Question, context: LabelContext) -> list[Passage]:
     """Passages for a query, best first. Raises RejectedRow if the question has no passages to search."""
     try:

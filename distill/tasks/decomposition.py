@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from distill.grading.decompositions import DECOMPOSITION
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, json_reply
 from distill.steps.gold import resolved_step
@@ -101,4 +102,4 @@ def _check(sub_questions: Sequence[str], question: Question, options: Options) -
         raise RejectedRow("duplicate_sub_question", f"'{twice}' is asked twice")
 
 
-LABEL_TASK = LabelTask(label, Options, needs, examples=LabeledRows(Decomposition, _pairs))
+LABEL_TASK = LabelTask(label, Options, needs, examples=LabeledRows(Decomposition, _pairs), grader=DECOMPOSITION)

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from distill.grading.written_questions import QUESTIONS
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
@@ -268,4 +269,6 @@ def num_rows(recipe: DistillRecipe, rows_of: RowsOf) -> int | None:
     return None if passages is None else passages * per_passage
 
 
-LABEL_TASK = LabelTask(label, Options, needs, rows, write_inputs, Repeats, calls=calls, num_rows=num_rows, row_type=Row, splits=splits)
+LABEL_TASK = LabelTask(
+    label, Options, needs, rows, write_inputs, Repeats, calls=calls, num_rows=num_rows, row_type=Row, splits=splits, grader=QUESTIONS
+)

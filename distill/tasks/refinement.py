@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from distill.grading.trajectories import TRAJECTORIES
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
@@ -129,4 +130,4 @@ def calls(recipe: DistillRecipe, options: Options) -> Range:
     return 1 + fewest, recipe.max_steps + 1 + judged
 
 
-LABEL_TASK = LabelTask(label, Options, needs, calls=calls, inputs=lambda options: options.knowledge)
+LABEL_TASK = LabelTask(label, Options, needs, calls=calls, inputs=lambda options: options.knowledge, grader=TRAJECTORIES)

@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
+from distill.grading.judgements import RELEVANCE
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, json_reply
 from distill.recipe import DistillRecipe
-from distill.steps.gold import search_own, searchable_steps
+from distill.steps.gold import search_own, sufficient_passages
 from distill.steps.rationale import rationale_of, reasoned
 from distill.steps.relation_notation import Relations
 from distill.teacher.teacher import RejectedRow, RequestLog
@@ -147,24 +148,15 @@ def _pairs(rows: list[RelevanceLabel], options: Options) -> list[tuple[str, str]
 
 async def _by_annotations(question: Question, context: LabelContext) -> list[RelevanceLabel]:
     """Labels for the question and for each sub-question that needs a search."""
+    by_asked = sufficient_passages(question, context.options.relations)
+    if not by_asked:
+        raise RejectedRow("no_support_annotated", f"question {question.id} does not name supporting passages")
     provenance = context.provenance()
     return [
         _labeled(question, asked, passage, passage.id in sufficient, provenance)
-        for asked, sufficient in _sufficient_passages(question, context.options.relations).items()
+        for asked, sufficient in by_asked.items()
         for passage in await search_own(asked, question, context)
     ]
-
-
-def _sufficient_passages(question: Question, relations: str) -> dict[str, set[str]]:
-    """Ids of the passages that alone are enough, for the question and each sub-question that needs a search."""
-    of_steps = [set(step.supporting) for step in question.decomposition or [] if step.supporting]
-    if not of_steps and not question.supporting:
-        raise RejectedRow("no_support_annotated", f"question {question.id} does not name supporting passages")
-    sufficient = {question.text: set.intersection(*of_steps) if of_steps else set(question.supporting or [])}
-    for step in searchable_steps(question, relations):
-        if step.supporting:
-            sufficient.setdefault(step.text, set()).update(step.supporting)
-    return sufficient
 
 
 def _labeled(
@@ -194,4 +186,4 @@ def calls(recipe: DistillRecipe, options: Options) -> Range:
     return count, count
 
 
-LABEL_TASK = LabelTask(label, Options, needs, calls=calls, examples=LabeledRows(RelevanceLabel, _pairs))
+LABEL_TASK = LabelTask(label, Options, needs, calls=calls, examples=LabeledRows(RelevanceLabel, _pairs), grader=RELEVANCE)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from distill.grading.judgements import SELECTION
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.steps.tree_paths import AnswerMetric, labeled_trees, likeliest
@@ -61,4 +62,4 @@ def _labeled(path: Trajectory, label: Literal["right", "wrong"], context: LabelC
     )
 
 
-LABEL_TASK = LabelTask(label, Options, needs, needs_answers=lambda options: True)
+LABEL_TASK = LabelTask(label, Options, needs, needs_answers=lambda options: True, grader=SELECTION)

@@ -10,17 +10,16 @@ from typing import Literal, cast
 
 from pydantic import BaseModel, Field
 
+from distill.grading.judgements import SELF_KNOWLEDGE
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, json_reply
+from distill.steps.closed_book import right_share
 from distill.steps.rationale import rationale_of, reasoned
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.llms.base import LLM
-from refinery.metrics.squad import exact_match, token_f1
 from refinery.prompts.render import Prompt, render_prompt
 from refinery.runtime.recipe import Recipe
-
-METRICS = {"em.squad": exact_match, "f1.squad": token_f1}
 
 
 class Options(Recipe):
@@ -85,10 +84,9 @@ def _pairs(rows: list[KnowledgeLabel], options: Options) -> list[tuple[str, str]
 async def _by_student(question: Question, context: LabelContext) -> KnowledgeLabel:
     if not question.answers:
         raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answers to compare with")
-    grade, asked = METRICS[context.options.metric], RequestLog()
+    asked = RequestLog()
     replies = await _closed_book_answers(question, context, asked)
-    # Only the first line is the answer, because a base model often continues with another question.
-    share = sum(grade(reply.strip().partition("\n")[0], question.answers) for reply in replies) / len(replies)
+    share = right_share(replies, question.answers, context.options.metric)
     return KnowledgeLabel(
         question_id=question.id,
         question=question.text,
@@ -126,4 +124,5 @@ LABEL_TASK = LabelTask(
     needs,
     needs_answers=lambda options: options.by == "student",
     examples=LabeledRows(KnowledgeLabel, _pairs),
+    grader=SELF_KNOWLEDGE,
 )

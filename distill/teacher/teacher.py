@@ -112,6 +112,7 @@ class Teacher:
         self.unusable: UnusableEndpoint | None = None
         self._reads_probabilities = reads_probabilities
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = self.num_reasoning_tokens = 0
+        self.num_stored_tokens = 0  # of the replies that the store answered
         self.models: Counter[str] = Counter()
         self.readings: Counter[str] = Counter()  # how replies were read: as requested, repaired, or leniently
         optional = config.optional() | ({"logprobs": True} if reads_probabilities else {})
@@ -215,6 +216,7 @@ class Teacher:
         if reply.finish_reason == "length" and reply.max_tokens < self.config.most_tokens:
             return None
         self.hits += 1
+        self.num_stored_tokens += reply.num_prompt_tokens + reply.num_completion_tokens
         return reply
 
     async def _request(self, request: ChatRequest) -> Reply:
@@ -244,7 +246,7 @@ class Teacher:
         return reply
 
     def summary(self) -> dict[str, Any]:
-        """For `metrics.json`: calls, replies from the store, tokens, the models that answered, and the cost."""
+        """For `metrics.json`: calls, replies from the store, tokens of both, the models that answered, and the cost."""
         return {
             "calls": self.calls,
             "replies_from_store": self.hits,
@@ -252,6 +254,7 @@ class Teacher:
             "num_prompt_tokens": self.num_prompt_tokens,
             "num_completion_tokens": self.num_completion_tokens,
             "num_reasoning_tokens": self.num_reasoning_tokens,
+            "num_stored_tokens": self.num_stored_tokens,
             "models": dict(self.models),
             "replies_read_as": dict(self.readings),
             **self.budget.summary(),

@@ -4,6 +4,7 @@ A resample of `n` scores is a multinomial draw over their distinct values, which
 replacement. Answer scores have few distinct values (exact match has two), so a million questions cost as little as a hundred.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,29 @@ def paired(scores: np.ndarray, baseline: np.ndarray, *, resamples: int = 10_000,
     return Difference(float(differences.mean()), *_percentiles(means), p)
 
 
+def ratio(numerators: np.ndarray, denominators: np.ndarray, *, resamples: int = 1_000, seed: int = 0) -> Interval | None:
+    """The ratio of two sums over questions, such as precision over the labels of all questions, or None if it is undefined.
+
+    Both have the shape (questions,). Questions are drawn, not their labels, because the labels of one question are not independent.
+    """
+    if not denominators.sum():
+        return None
+    pairs, counts = np.unique(np.column_stack([numerators, denominators]), axis=0, return_counts=True)
+    sums = np.concatenate([draw @ pairs for draw in _draws(counts, resamples, seed)])
+    defined = sums[sums[:, 1] > 0]  # a few questions may all be drawn without a label
+    return Interval(float(numerators.sum() / denominators.sum()), *_percentiles(defined[:, 0] / defined[:, 1]))
+
+
+def interval_of(statistic: Callable[[np.ndarray], float | None], count: int, *, resamples: int = 1_000, seed: int = 0) -> Interval | None:
+    """A statistic of `count` questions, given the positions of those that were drawn, or None if it is undefined for all of them."""
+    whole = statistic(np.arange(count))
+    if whole is None:
+        return None
+    generator = np.random.default_rng(seed)
+    drawn = (statistic(generator.integers(count, size=count)) for _ in range(resamples))
+    return Interval(whole, *_percentiles(np.array([value for value in drawn if value is not None])))
+
+
 def _percentiles(means: np.ndarray) -> tuple[float, float]:
     low, high = np.quantile(means, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
     return float(low), float(high)
@@ -51,10 +75,13 @@ def _percentiles(means: np.ndarray) -> tuple[float, float]:
 def _resampled_means(scores: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """Means of the resamples, shape (resamples,)."""
     values, counts = np.unique(scores, return_counts=True)
+    return np.concatenate([draw @ values for draw in _draws(counts, resamples, seed)]) / len(scores)
+
+
+def _draws(counts: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each distinct value is drawn in a resample, in parts of the shape (some of the resamples, values)."""
+    total = counts.sum()
     generator = np.random.default_rng(seed)
-    at_once = max(1, _COUNTS_AT_ONCE // len(values))
-    draws = [
-        generator.multinomial(len(scores), counts / len(scores), size=min(at_once, resamples - start)) @ values
-        for start in range(0, resamples, at_once)
-    ]
-    return np.concatenate(draws) / len(scores)
+    at_once = max(1, _COUNTS_AT_ONCE // len(counts))
+    for start in range(0, resamples, at_once):
+        yield generator.multinomial(total, counts / total, size=min(at_once, resamples - start))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinery.metrics import bootstrap
-from refinery.metrics.bootstrap import interval, paired
+from refinery.metrics.bootstrap import interval, interval_of, paired, ratio
 
 scores = st.lists(st.sampled_from([0.0, 0.25, 0.4, 2 / 3, 1.0]), min_size=1, max_size=60).map(np.array)
 
@@ -75,3 +75,27 @@ def test_many_distinct_values_are_drawn_in_parts(monkeypatch):
     monkeypatch.setattr(bootstrap, "_COUNTS_AT_ONCE", 1_100)
     parts = interval(values)
     assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high))
+
+
+@given(values=scores)
+def test_a_ratio_over_one_label_a_question_is_the_mean(values):
+    assert ratio(values, np.ones(len(values))).mean == pytest.approx(interval(values).mean)
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda two: (min(two), max(two))), min_size=1, max_size=30))
+def test_a_ratio_stays_within_the_questions_own(pairs):
+    parts, wholes = np.array(pairs, dtype=float).T
+    found = ratio(parts, wholes)
+    if not wholes.sum():
+        assert found is None
+        return
+    own = [part / whole for part, whole in pairs if whole]
+    assert min(own) - 1e-9 <= found.low <= found.mean + 1e-9
+    assert found.mean - 1e-9 <= found.high <= max(own) + 1e-9
+
+
+def test_a_statistic_is_computed_of_the_questions_that_are_drawn():
+    values = np.array([0.0, 1.0] * 50)
+    ours, theirs = interval_of(lambda drawn: float(values[drawn].mean()), len(values)), interval(values)
+    assert (ours.mean, ours.low, ours.high) == pytest.approx((theirs.mean, theirs.low, theirs.high), abs=0.03)
+    assert interval_of(lambda drawn: None, 3) is None

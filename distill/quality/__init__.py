@@ -1,0 +1,1 @@
+"""Measured label quality: finished runs against annotated rows, with what the labels cost."""
