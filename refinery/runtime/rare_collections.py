@@ -1,7 +1,7 @@
 """Fewer garbage collections, for code whose objects have no reference cycles."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 # Allocations minus deallocations between two garbage collections; Python's default of 700 is reached within a few rows.
@@ -9,7 +9,7 @@ _COLLECT_EVERY = 50_000
 
 
 @contextmanager
-def rare_collections() -> Iterator[None]:
+def rare_collections() -> Generator[None]:
     """Collect garbage rarely, and never objects from before. Rows have no reference cycles, so they are freed without a collection.
 
     At the default rate, collections took 40% of the wall time or more with 256 calls in flight on a busy machine.
