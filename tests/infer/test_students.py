@@ -7,7 +7,7 @@ import yaml
 
 from distill.__main__ import main as distill
 from infer.__main__ import main as infer
-from refinery.contract.records import Passage, PromptCompletion, Question, read_records, write_records
+from refinery.contract.records import Passage, PromptCompletion, Question, iter_records, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.prompts.render import render_prompt
 from refinery.prompts.replies import student_prompt
@@ -92,6 +92,6 @@ def test_a_run_and_its_rows_for_a_student_go_through_both_commands(run, tmp_path
     metrics = json.loads((tmp_path / "rows" / "metrics.json").read_text())
     assert metrics["questions"] == metrics["questions_labelled"] + metrics["questions_rejected"] == 2
     # A random model writes no JSON: its calls failed the decoder's own checks, which is counted; what it says of its own knowledge is text.
-    rows = read_records(tmp_path / "rows" / "train.jsonl", PromptCompletion) if (tmp_path / "rows" / "train.jsonl").exists() else []
+    rows = list(iter_records(tmp_path / "rows" / "train.jsonl", PromptCompletion))
     assert {row.step for row in rows} <= {"own_knowledge"}
     assert metrics["rows"] == len(rows)

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from refinery.llms.served.endpoint import EndpointRequest, Reply
@@ -22,6 +23,8 @@ _READABLE_SECONDS = 2.0
 # A waiting call looks again this often, because other responses may tell more.
 _LOOK_SECONDS = 1.0
 _WORTH_TELLING_SECONDS = 1.0
+# A request that was sent this long ago has reached the server and was counted there, whether it has ended or not.
+_ARRIVES_SECONDS = 1.0
 
 
 _Amounts = Mapping[str, float]
@@ -29,11 +32,15 @@ _Amounts = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """When a request was sent, what it takes, and all that had been taken until then, itself included, by unit."""
+    """When a request was sent, what it takes, and by unit what its server has surely counted when it answers, the request included.
+
+    Requests that are sent at almost the same time may arrive in another order, so this one's answer may come before they are counted.
+    """
 
     at: float
     amounts: _Amounts
-    taken: _Amounts
+    counted: _Amounts
+    number: int = 0
 
 
 class ServerLimits:
@@ -43,7 +50,9 @@ class ServerLimits:
         self._server, self._max_tokens = server, max_tokens
         self._limits: dict[str, _Limit] = {}
         self._taken: defaultdict[str, float] = defaultdict(float)
-        self._ended: defaultdict[str, float] = defaultdict(float)  # the part of it whose requests have ended
+        self._arriving: dict[int, Sent] = {}  # in the order in which they were sent
+        self._uncounted: defaultdict[str, float] = defaultdict(float)  # the sum over those
+        self._numbers = count()
         self._replies, self._written = 0, 0  # replies and the tokens in them
         self._held_until = float("-inf")
         self._turn, self._told = asyncio.Lock(), False
@@ -57,7 +66,21 @@ class ServerLimits:
                     self._tell(seconds)
                     await asyncio.sleep(min(seconds, _LOOK_SECONDS))
         _add(self._taken, amounts)
-        return Sent(time.monotonic(), amounts, dict(self._taken))
+        sent = Sent(time.monotonic(), amounts, self._counted(), next(self._numbers))
+        self._arriving[sent.number] = sent
+        _add(self._uncounted, amounts)
+        return sent
+
+    def _counted(self) -> _Amounts:
+        """What was taken, without requests that may not have arrived yet."""
+        sent_before = time.monotonic() - _ARRIVES_SECONDS
+        while self._arriving and (oldest := next(iter(self._arriving.values()))).at < sent_before:
+            self._has_arrived(oldest)
+        return {unit: taken - self._uncounted[unit] for unit, taken in self._taken.items()}
+
+    def _has_arrived(self, sent: Sent) -> None:
+        if self._arriving.pop(sent.number, None):
+            _add(self._uncounted, {unit: -amount for unit, amount in sent.amounts.items()})
 
     def _amounts(self, request: EndpointRequest[Any]) -> dict[str, float]:
         """What a request takes of each known limit. Servers count `max_tokens` as written before the reply is."""
@@ -70,12 +93,13 @@ class ServerLimits:
 
     def _wait_seconds(self, amounts: _Amounts) -> float:
         now = time.monotonic()
-        waits = [limit.wait_seconds(amounts, self._taken, self._ended, now) for limit in self._limits.values()]
+        counted = self._counted() if self._limits else {}
+        waits = [limit.wait_seconds(amounts, self._taken, counted, now) for limit in self._limits.values()]
         return max(self._held_until - now, 0.0, *waits)
 
     def ended(self, sent: Sent) -> None:
         """Count a request that was answered or has failed."""
-        _add(self._ended, sent.amounts)
+        self._has_arrived(sent)
 
     def answered(self, reply: Reply) -> None:
         """Count a reply's tokens, to expect as many of the next one."""
@@ -119,14 +143,14 @@ class _Limit:
         if sent.at < self._as_of or told.limit is None:
             return
         self.size, self._refills = told.limit, told.refills
-        self._left, self._taken_then, self._as_of = told.remaining, sent.taken.get(self.unit, 0.0), sent.at
+        self._left, self._taken_then, self._as_of = told.remaining, sent.counted.get(self.unit, 0.0), sent.at
         self._period = told.period_seconds or _period(told) or self._period
         if not told.refills and told.reset_seconds is not None:
             self._window_ends = time.monotonic() + told.reset_seconds
             self._window_seconds = max(self._window_seconds, told.reset_seconds)
 
-    def wait_seconds(self, amounts: _Amounts, taken: _Amounts, ended: _Amounts, now: float) -> float:
-        """Seconds until the amount is left, when so much was taken, and so much of it by requests that have ended.
+    def wait_seconds(self, amounts: _Amounts, taken: _Amounts, counted: _Amounts, now: float) -> float:
+        """Seconds until the amount is left, when so much was taken, and so much of it has surely been counted by the server.
 
         A request that is larger than the limit waits for all of it.
         """
@@ -134,16 +158,16 @@ class _Limit:
             return 0.0
         amount = min(amounts[self.unit], self.size)
         if not self._refills:
-            self._end_window(ended, now)
+            self._end_window(counted, now)
             return 0.0 if self._left - (taken[self.unit] - self._taken_then) >= amount else max(self._window_ends - now, 0.0)
         per_second = self.size / self._period
         left = min(self.size, self._left - (taken[self.unit] - self._taken_then) + (now - self._as_of) * per_second)
         return max(amount - left, 0.0) / per_second
 
-    def _end_window(self, ended: _Amounts, now: float) -> None:
+    def _end_window(self, counted: _Amounts, now: float) -> None:
         if now >= self._window_ends:
-            # Requests that are still open may be counted in the new window.
-            self._left, self._taken_then = self.size, ended[self.unit]
+            # Requests that may not have arrived yet may be counted in the new window.
+            self._left, self._taken_then = self.size, counted.get(self.unit, 0.0)
             self._window_ends = now + max(self._window_seconds, _LOOK_SECONDS)
 
 

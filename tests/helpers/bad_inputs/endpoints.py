@@ -49,7 +49,7 @@ ENDPOINTS = [
         LABEL,
         ("4 of 4 rows were rejected", "the reply has no choices"),
         answer=lambda body: (200, {"hello": "there"}),
-        keeps=("run/failures.jsonl", "run/inputs.jsonl", "run/stopped.json"),
+        keeps=("run/failures.jsonl", "run/inputs.jsonl", "run/stopped.json", "run/train.jsonl"),
     ),
     BadInput(
         "a web page instead of an API",
@@ -62,7 +62,14 @@ ENDPOINTS = [
         LABEL,
         ("rows were rejected", "malformed: there is no JSON object in it; reply: 'It depends.'"),
         answer=lambda body: (200, chat_reply("It depends.")),
-        keeps=("run/effects.sqlite", "run/effects.sqlite.lock", "run/failures.jsonl", "run/inputs.jsonl", "run/stopped.json"),
+        keeps=(
+            "run/effects.sqlite",
+            "run/effects.sqlite.lock",
+            "run/failures.jsonl",
+            "run/inputs.jsonl",
+            "run/stopped.json",
+            "run/train.jsonl",
+        ),
     ),
     BadInput(
         "a retriever's server that is down",

@@ -62,8 +62,8 @@ def test_a_reply_without_text_refuses_its_own_request_in_one_line(reply, message
 @pytest.mark.parametrize(
     ("content", "quoted"),
     [
-        (b"<!DOCTYPE html>\n<html>\x1b[31mDown</html>", "(malformed): <!DOCTYPE html> <html> [31mDown</html>"),
-        (b'data: {"choices": []}\n\ndata: [DONE]\n', '(malformed): data: {"choices": []} data: [DONE]'),
+        (b"<!DOCTYPE html>\n<html>\x1b[31mDown</html>", "(malformed): a web page ('[31mDown')"),
+        (b"choices: none\n\nDone\n", "(malformed): choices: none Done"),
         (b"[" * 100_000, "(nested too deep): [[["),
     ],
 )

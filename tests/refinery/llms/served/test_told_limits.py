@@ -147,6 +147,18 @@ def test_a_request_larger_than_the_limit_waits_for_all_of_it():
     assert wait_seconds(limit_of(remaining=0, limit=60), 1000, 10) == pytest.approx(60, abs=0.1)
 
 
+def test_what_is_left_may_be_meant_for_a_request_that_is_on_its_way():
+    limits, request = ServerLimits("a server", max_tokens=500), ChatRequest(b"", (("user", "Who?"),))
+    told = {"ratelimit-limit": "9", "ratelimit-remaining": "1", "ratelimit-reset": "50"}
+
+    async def overtaken() -> float:
+        _, second = await limits.take(request), await limits.take(request)
+        limits.told(told, second, refused=False, retry_after_seconds=0)
+        return limits._wait_seconds({"requests": 1})
+
+    assert asyncio.run(overtaken()) > 40
+
+
 def test_an_older_response_does_not_replace_a_newer_one():
     limit, before = _Limit("requests"), sent(1)
     limit.update(ToldLimit("requests", 0, 60), sent(2))
