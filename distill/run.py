@@ -7,12 +7,10 @@ rerun replays the store and writes the same files again.
 import errno
 import logging
 import time
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distill.examples import Examples, examples_of
 from distill.guards import Guards
@@ -22,29 +20,29 @@ from distill.labeling import TooManyRejected, label_all
 from distill.moved_endpoints import warn_of_moved_endpoints
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
-from distill.repeated_numbers import repeated
-from distill.steps.repeats import EvaluationOverlap, repeated_questions
+from distill.row_source import count_rows, evaluation_overlap, iter_rows, load_task, repeated_rows
+from distill.steps.repeats import EvaluationOverlap
 from distill.stores.base import ReplyStore
 from distill.teacher.batch import BatchTransport
 from distill.teacher.budget import Budget, Spending
 from distill.teacher.teacher import RejectedRow, Teacher, persist_in
 from refinery.contract.records import Record
 from refinery.contract.tokenizer import Tokenizer
-from refinery.errors import RecordError, RunDirError
+from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
 from refinery.llms.base import LLM
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.prompts.own import OwnPrompts, prompts_of
 from refinery.prompts.render import use_prompts
-from refinery.questions.base import check_ids, iter_questions, read_questions
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_in_background
-from refinery.runtime.fingerprint import file_fingerprint, id_number
+from refinery.runtime.fingerprint import file_fingerprint
 from refinery.runtime.rare_collections import rare_collections
 from refinery.runtime.run_dir import (
     Fingerprints,
+    RunDir,
     changed_fingerprints,
     check_run,
     locked_run,
@@ -52,7 +50,9 @@ from refinery.runtime.run_dir import (
     read_run,
     write_json,
 )
-from refinery.supporting import check_supporting
+
+if TYPE_CHECKING:
+    from distill.output.hub_stream import HubStream
 
 # A full disk, a quota, a limit on file sizes, a folder that cannot be written to.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -82,9 +82,7 @@ async def _arun(
 ) -> dict[str, Any]:
     task = load_task(recipe)
     total = count_rows(task, recipe)
-    evaluation = recipe.evaluation_sets if recipe.repeats != "kept" else []
-    files = (*_files(recipe), *task.inputs(recipe.task_options()), *evaluation)
-    inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in files}
+    inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in _inputs(task, recipe)}
     known = prompts.fingerprints() if prompts else {}
     examples = examples_of(recipe)
     # A run that was started with a different recipe or different rows is redone; equal requests are answered from the store.
@@ -104,39 +102,60 @@ async def _arun(
         warn_of_moved_endpoints(recipe)
         # The files of a finished run remain until the rows that are asked again are done too.
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None, fingerprints=known)
-        if prompts:
-            prompts.keep(output.path)
-            closing.callback(lambda: None if output.begun else prompts.drop(output.path))
-        if examples:
-            examples.keep(output.path)
-            closing.callback(lambda: None if output.begun else examples.drop(output.path))
+        for kept in filter(None, (prompts, examples)):
+            kept.keep(output.path)
+            closing.callback(_drop_unless_begun, kept, output)
         store = recipe.open_store(output.path)
         closing.callback(store.close)
-        guards = Guards(
-            recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length, learned=task.learned
-        )
-        stream = None
-        if recipe.hub:  # its client is imported only where it is used
-            from distill.output.hub_stream import open_stream
-
-            stream = open_stream(recipe, output, total, inputs)
-        writer = LabelWriter(output, guards, replaces_finished=finished is not None, take=take, stream=stream)
+        stream = _open_stream(recipe, output, total, inputs)
+        writer = LabelWriter(output, _guards(task, recipe), replaces_finished=finished is not None, take=take, stream=stream)
         task.write_inputs(recipe, output.path)
-        overlap = None
-        if recipe.repeats != "kept":
-            overlap = EvaluationOverlap(read_questions(evaluation, reader=recipe.reader), similar=recipe.repeats == "similar_rejected")
-            lasting |= _repeated(task, recipe, overlap)
+        overlap = evaluation_overlap(recipe)
+        lasting |= repeated_rows(task, recipe, overlap)
         metrics = await _label(task, recipe, total, store, retriever, writer, lasting, overlap, examples)
-        metrics |= {"inputs": inputs, "retriever": retriever and retriever.revision}
-        writer.write_columns()
-        output.begin()
-        (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")
-        output.write_metrics(metrics)
-        for warning in (*writer.warnings(), *(f"{recipe.output_dir}: {warning}" for warning in guards.warnings())):
-            _log.warning("%s", warning)
-        if stream:
-            _log.info("%s: %d rows", stream.finish(metrics), metrics["rows"])
-        return metrics
+        return _finish(recipe, writer, metrics | {"inputs": inputs, "retriever": retriever and retriever.revision})
+
+
+def _inputs(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Path]:
+    """The files that the rows and their labels depend on."""
+    yield from recipe.questions
+    yield from recipe.retriever.corpus_files if recipe.retriever else []
+    yield from [recipe.examples.rows] if recipe.examples else []
+    yield from task.inputs(recipe.task_options())
+    yield from recipe.evaluation_sets if recipe.repeats != "kept" else []
+
+
+def _drop_unless_begun(kept: OwnPrompts | Examples, output: RunDir) -> None:
+    if not output.begun:
+        kept.drop(output.path)
+
+
+def _guards(task: LabelTask[Any], recipe: DistillRecipe) -> Guards:
+    return Guards(
+        recipe.evaluation_sets, reader=recipe.reader, tokenizer=_tokenizer(recipe), max_length=recipe.max_length, learned=task.learned
+    )
+
+
+def _open_stream(recipe: DistillRecipe, output: RunDir, total: int, inputs: Mapping[str, str | None]) -> "HubStream | None":
+    if recipe.hub is None:
+        return None
+    from distill.output.hub_stream import open_stream  # the hub's client is imported only where it is used
+
+    return open_stream(recipe, output, total, inputs)
+
+
+def _finish(recipe: DistillRecipe, writer: LabelWriter, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Write what a finished run has beside its rows, and push the rest of them. Returns the metrics."""
+    output = writer.output
+    writer.write_columns()
+    output.begin()
+    (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")
+    output.write_metrics(metrics)
+    for warning in (*writer.warnings(), *(f"{recipe.output_dir}: {warning}" for warning in writer.guards.warnings())):
+        _log.warning("%s", warning)
+    if writer.stream:
+        _log.info("%s: %d rows", writer.stream.finish(metrics), metrics["rows"])
+    return metrics
 
 
 @contextmanager
@@ -162,51 +181,6 @@ def _check_prompts(recipe: DistillRecipe, now: Fingerprints) -> None:
             f"{recipe.output_dir}: was started with other prompts (changed: {', '.join(changed)}). Restore them, name another folder in "
             f"`prompts`, or remove {kept} to label everything with the new ones."
         )
-
-
-def load_task(recipe: DistillRecipe) -> LabelTask[Any]:
-    """The recipe's task. Raises PluginError for an unknown one, and RecipeError if the recipe lacks a part that it needs."""
-    task = recipe.label_task
-    needs = (*(() if task.rows else ("questions",)), *task.needs(recipe.task_options()))
-    missing = [need for need in needs if getattr(recipe, need) in (None, []) and not (need == "target" and recipe.target_endpoint)]
-    if missing:
-        raise recipe.fault(missing[0], f"is missing, and task '{recipe.task}' needs it.")
-    return task
-
-
-def iter_rows(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
-    """The rows of this shard, one by one: the recipe's questions, or the rows that the task itself provides."""
-    number, count = recipe.shard_of
-    return (row for row in _rows_of_all_shards(task, recipe) if count == 1 or id_number(row.id) % count == number)
-
-
-def _rows_of_all_shards(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
-    rows = task.rows(recipe) if task.rows else iter_questions(recipe.questions, reader=recipe.reader)
-    return islice(rows, recipe.limit)
-
-
-def _repeated(task: LabelTask[Any], recipe: DistillRecipe, overlap: EvaluationOverlap) -> dict[str, RejectedRow]:
-    """Why rows repeat others, by id. Every shard compares the rows of all shards; a task that writes questions compares them itself."""
-    if task.rows:
-        return {}
-    return repeated_questions(lambda: _rows_of_all_shards(task, recipe), overlap, similar=recipe.repeats == "similar_rejected")
-
-
-def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
-    """The number of rows. It reads every row, so that nothing is paid before the last line is known to be valid."""
-    ids, written, any_answers = array("Q"), [], not task.needs_answers(recipe.task_options())
-    for row in iter_rows(task, recipe):
-        ids.append(id_number(row.id))
-        any_answers = any_answers or bool(row.answers)
-        if getattr(row, "supporting_hash", None):
-            written.append(row)
-    check_supporting(written, recipe.retriever)
-    twice = repeated(ids)
-    again = next(row.id for row in iter_rows(task, recipe) if id_number(row.id) in twice) if twice else None
-    check_ids(recipe.questions or [recipe.output_dir], len(ids), again)
-    if not any_answers:
-        raise RecordError(f"{recipe.questions[0]}: no question has gold answers, and task '{recipe.task}' needs them. Add `answers`.")
-    return len(ids)
 
 
 def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: ReplyStore, spending: Spending, role: str) -> Teacher:
@@ -278,9 +252,3 @@ def _tokenizer(recipe: DistillRecipe) -> Tokenizer | None:
     from refinery.llms.weights.checkpoint import load_tokenizer
 
     return load_tokenizer(recipe.student)
-
-
-def _files(recipe: DistillRecipe) -> list[Path]:
-    """The files that the rows and their labels depend on."""
-    corpus = recipe.retriever.corpus_files if recipe.retriever else []
-    return [*recipe.questions, *corpus, *([recipe.examples.rows] if recipe.examples else [])]

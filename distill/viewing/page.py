@@ -14,7 +14,7 @@ from distill.label_row import row_labeler
 from distill.label_task import LabelTask
 from distill.output.label_text import label_text
 from distill.recipe import DistillRecipe
-from distill.run import iter_rows, load_task
+from distill.row_source import iter_rows, load_task
 from distill.stores.base import ReplyStore
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay, StoredSearches
 from distill.teacher.teacher import RejectedRow

@@ -13,7 +13,7 @@ from distill.label_context import LabelContext
 from distill.label_row import row_labeler
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
-from distill.run import count_rows, iter_rows, load_task
+from distill.row_source import count_rows, iter_rows, load_task
 from distill.teacher.budget import Budget
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow

@@ -10,7 +10,7 @@ from helpers.real_study import ROOT, STUDY, questions
 
 from distill.guards import Guards
 from distill.recipe import DistillRecipe
-from distill.run import load_task
+from distill.row_source import load_task
 from infer.pipeline import Pipeline
 from infer.recipe import InferRecipe
 from refinery.cli import build_parser

@@ -4,28 +4,13 @@ import hashlib
 import json
 
 import pytest
+from helpers.film_questions import CHAIN, changed
 
 from distill.teacher.teacher import Teacher
-from refinery.contract.records import Disambiguation, Passage, Question, SubQuestion
+from refinery.contract.records import Disambiguation, SubQuestion
 from refinery.llms.served.endpoint import EndpointConfig
 
-PASSAGES = [
-    Passage(id="oslo", title="Oslo", text="Oslo is a city where nobody directed films."),
-    Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed."),
-    Passage(id="torvel", title="Maria Torvel", text="Maria Torvel was born in Lyon."),
-]
-STEPS = [
-    SubQuestion(text="Dune >> director", answer="Maria Torvel", supporting=["dune"]),
-    SubQuestion(text="Where was #1 born?", answer="Lyon", supporting=["torvel"]),
-]
-QUESTION = Question(
-    id="q",
-    text="Where was the director of Dune born?",
-    answers=["Lyon", "Lugdunum"],
-    passages=PASSAGES,
-    supporting=["dune", "torvel"],
-    decomposition=STEPS,
-)
+QUESTION = changed(decomposition=[SubQuestion(text="Dune >> director", answer="Maria Torvel", supporting=["dune"]), CHAIN[1]])
 AMBIGUOUS = QUESTION.model_copy(
     update={
         "disambiguations": [Disambiguation(text="Who directed Dune?", answers=["Maria", "Torvel"]), Disambiguation(text="Born where?")],

@@ -11,6 +11,7 @@ import openai
 import pytest
 import yaml
 from helpers.chat_client import KEY, ask, wait_for
+from helpers.unservable import UNSERVABLE
 
 from refinery.cli import main
 
@@ -71,15 +72,7 @@ def test_sigterm_lets_a_question_in_flight_be_answered_and_ends_cleanly(process,
         client.models.list()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--host", "0.0.0.0"], "others can reach this"),
-        (["--api-key-env", "NOT_SET_ANYWHERE"], "this variable is not set"),
-        (["--api-key-env", "sk-abcdefgh12345678"], "--api-key-env: is not the name of an environment variable"),
-        (["--port", "taken"], "cannot bind to this address"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), UNSERVABLE)
 def test_what_cannot_be_served_is_one_line(tmp_path, capsys, arguments, message):
     (tmp_path / "r.yaml").write_text(
         yaml.safe_dump({"decoder": "direct", "questions": ["q"], "output_dir": "run", "llm": {"base": "none"}})

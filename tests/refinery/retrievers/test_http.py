@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from helpers.unservable import UNSERVABLE
 
 from refinery.cli import main
 from refinery.contract.records import write_records
@@ -227,17 +228,7 @@ def test_a_server_keeps_its_searches_where_it_was_told_to(tmp_path, passages):
     assert post(build_retriever(config), {"queries": ["Norway"]}) == post(Bm25(passages), {"queries": ["Norway"]})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--host", "0.0.0.0"], "others can reach this"),
-        (["--api-key-env", "NOT_SET_ANYWHERE"], "this variable is not set"),
-        (["--api-key-env", "sk-abcdefgh12345678"], "--api-key-env: is not the name of an environment variable"),
-        (["--port", "taken"], "cannot bind to this address"),
-        (["--port", "99999"], "cannot bind to this address"),
-    ],
-    ids=["host", "variable", "key", "taken port", "no port"],
-)
+@pytest.mark.parametrize(("arguments", "message"), UNSERVABLE)
 def test_what_cannot_be_served_is_one_line(tmp_path, capsys, passages, arguments, message):
     write_records(tmp_path / "passages.jsonl", passages)
     (tmp_path / "bm25.yaml").write_text(f"name: bm25\npassages: {tmp_path / 'passages.jsonl'}\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 
 import pytest
 from helpers.scripted_server import chat_reply, scripted
@@ -14,17 +15,17 @@ from refinery.llms.served.limit_headers import ToldLimit
 from refinery.llms.served.told_limits import Sent, ServerLimits, _Limit
 
 
-class Limited:
+class Limited(ABC):
     """Answers within its limit, and says what is left; `refused` counts calls beyond it."""
 
     def __init__(self, left: float) -> None:
         self.left, self.at, self.refused, self.answered, self.lock = left, time.monotonic(), 0, 0, threading.Lock()
 
-    def refill(self, now: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def refill(self, now: float) -> None: ...
 
-    def headers(self) -> dict[str, str]:
-        raise NotImplementedError
+    @abstractmethod
+    def headers(self) -> dict[str, str]: ...
 
     def __call__(self, body):
         with self.lock:
