@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from infer.benchmark.reference.ra_isf import PlainSolver
+from infer.benchmark.reference.ra_isf import LlamaModels, problem_solving
 from infer.benchmark.reference.rq_rag import ReferencePath, decode_plainly
 from infer.benchmark.world import Shape, build_model, build_tokenizer, draw_questions, find_passages
 from infer.decoders import ra_isf, rq_rag
@@ -101,12 +101,12 @@ def measure_depth4() -> dict[str, Any]:
     }
 
 
-def measure_ra_isf() -> dict[str, Any]:
-    """RA-ISF on 96 questions at once, against one call after another. A random model cannot write lists, so M_decom is a function."""
-    world = _World.build(SHORT_QUESTIONS)
-    questions = draw_questions(96, SHORT_QUESTIONS)
-    solver = PlainSolver(world.model, world.tokenizer, world.find, _decompose, max_depth=1, max_new_tokens=30)
-    plain, seconds_each = world.one_by_one(questions, lambda question: solver.solve(question.text))
+def measure_ra_isf(shape: Shape = SHORT_QUESTIONS, *, number: int = 96) -> dict[str, Any]:
+    """RA-ISF on `number` questions at once, against one call after another. A random model cannot write lists, so M_decom is a function."""
+    world = _World.build(shape)
+    questions = draw_questions(number, shape)
+    models = LlamaModels(world.model, world.tokenizer, world.find, _decompose, max_new_tokens=30)
+    plain, seconds_each = world.one_by_one(questions, lambda question: problem_solving(question.text, 0, models, max_depth=1))
     engine = world.engine(kv_tokens=200_000)
     written = FakeLLM(lambda prompt: "".join(f"\n{i}. {text}" for i, text in enumerate(_decompose(_asked(prompt)), 1)))
     predictions, seconds = world.together(

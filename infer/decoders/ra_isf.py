@@ -1,6 +1,7 @@
 """RA-ISF: iterative self-feedback with three sub-models (Algorithm 1).
 
-Where the paper leaves a choice open or contradicts itself, there is an option, and its default follows the algorithm as printed.
+Where the paper leaves a choice open or contradicts itself, there is an option. Its default follows the algorithm as printed, except in
+line 14, where Eq. 3 and the text agree against it. infer/benchmark/reference/ra_isf.py is the algorithm alone, line by line.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from refinery.runtime.recipe import Recipe
 from refinery.tasks.decomposition import decomposition_prompt
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
 from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
+from refinery.text import one_line
 
 UNKNOWN_ANSWER = "Unknow"
 _LIST_TOKENS = 256  # enough for a reply that names relevant paragraphs; the replies in App. D are shorter
@@ -50,10 +52,22 @@ class Options(Recipe):
         default="independent",
         description="independent: solve each one alone, as in Algorithm 1; sequential: replace #1 in a later one with the first answer",
     )
-    unresolved: Literal["unknow", "from_passages"] = Field(
-        default="unknow",
-        description="the answer to a question beyond max_depth, or one that decomposes into itself: Unknow, as in Algorithm 1, or an answer"
-        " from the retrieved passages",
+    unresolved: Literal["synthesise", "unknow", "from_passages"] = Field(
+        default="synthesise",
+        description="how a question at max_depth is answered that is neither known nor found. synthesise: from sub-questions whose answers"
+        " are all Unknow, as Algorithm 1 is printed (lines 3, 20); unknow: with Unknow, as in Sec. 3.3; from_passages: from the retrieved"
+        " passages. The last two ask for no sub-questions there and answer a question that has none in the same way",
+    )
+    cycles: Literal["solve", "stop"] = Field(
+        default="solve",
+        description="solve: a sub-question that equals a question that it was derived from is solved again, up to max_depth, as in"
+        " Algorithm 1; stop: a question that is decomposed into one is answered as if at max_depth",
+    )
+    retrieval_length: int | None = Field(
+        default=64,
+        description="the most words and punctuation marks of a query, from the end of the question (Sec. 4.3, after Ram et al. 2023); null:"
+        " the whole question",
+        ge=1,
     )
     max_sub_question_tokens: int = Field(default=128, description="maximum tokens of a decomposition", ge=1)
     no_self_knowledge: bool = Field(default=False, description="ablation: never answer closed-book")
@@ -81,12 +95,12 @@ class _Solver:
     options: Options
     tasks_by_key: dict[tuple[object, ...], asyncio.Task[Any]] = field(default_factory=dict)
 
-    async def once(self, work: Callable[..., Coroutine[Any, Any, T]], *key: Any) -> T:
-        """The result of `work(self, *key)`, which runs only once per key."""
-        whole = (work.__name__, *map(_same, key))
-        if whole not in self.tasks_by_key:
-            self.tasks_by_key[whole] = asyncio.ensure_future(work(self, *key))
-        return await self.tasks_by_key[whole]
+    async def once(self, work: Callable[["_Solver", str, int], Coroutine[Any, Any, T]], question: str, depth: int) -> T:
+        """The result of `work(self, question, depth)`, which runs only once per question: it does not depend on the depth."""
+        key = (work.__name__, question)
+        if key not in self.tasks_by_key:
+            self.tasks_by_key[key] = asyncio.ensure_future(work(self, question, depth))
+        return await self.tasks_by_key[key]
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
@@ -99,20 +113,25 @@ async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Sol
     """Problem-solving(q_t, iter) of Algorithm 1; `above` are the questions that this one was derived from."""
     session, options = solver.session, solver.options
     if depth > options.max_depth:
-        return UNKNOWN_ANSWER
+        return _unknow(question, depth, session)
     if not options.no_self_knowledge and await solver.once(_knows, question, depth):
         return await _write("answer_direct", depth, session, question=question)
 
-    passages = await solver.once(_search, question, depth)
     relevant = [] if options.no_passage_relevance else await solver.once(_relevant, question, depth)
     if relevant:
-        return await _answer_from(relevant if options.answer_from == "relevant" else passages, question, depth, session)
+        read = relevant if options.answer_from == "relevant" else await solver.once(_search, question, depth)
+        return await _answer_from(read, question, depth, session)
 
-    sub_questions = [] if options.no_decomposition else await solver.once(_decompose, question, depth)
-    comes_back = {_same(sub) for sub in sub_questions} & {_same(asked) for asked in (question, *above)}
-    if not sub_questions or comes_back or depth == options.max_depth:
-        return await _unresolved(question, passages, depth, solver)
-    sub_answers = await _solve_all(sub_questions, depth, (question, *above), solver)
+    if options.no_decomposition or (depth == options.max_depth and options.unresolved != "synthesise"):
+        return await _unresolved(question, depth, solver)
+    sub_questions = await solver.once(_decompose, question, depth)
+    stops = options.cycles == "stop" and _leads_back(sub_questions, (question, *above))
+    if options.unresolved != "synthesise" and (stops or not sub_questions):
+        return await _unresolved(question, depth, solver)
+    if stops:
+        sub_answers = [(sub_question, _unknow(sub_question, depth + 1, session)) for sub_question in sub_questions]
+    else:
+        sub_answers = await _solve_all(sub_questions, depth, (question, *above), solver)
     return await _synthesize(question, sub_answers, depth, session)
 
 
@@ -126,12 +145,12 @@ async def _knows(solver: _Solver, question: str, depth: int) -> bool:
 
 
 async def _search(solver: _Solver, question: str, depth: int) -> list[Passage]:
-    """P = R(q, C) (line 7)."""
-    return await solver.session.search(question, depth=depth)
+    """P = R(q, C) (line 8)."""
+    return await solver.session.search(_query(question, solver.options.retrieval_length), depth=depth)
 
 
 async def _relevant(solver: _Solver, question: str, depth: int) -> list[Passage]:
-    """P_rel: the passages that M_rel finds relevant and sufficient (lines 8-11, App. D)."""
+    """P_rel: the passages that M_rel finds relevant and sufficient (lines 9-12, App. D)."""
     passages = await solver.once(_search, question, depth)
     if solver.options.relevance == "listwise":
         return await _relevant_of_list(question, passages, depth, solver.session)
@@ -162,7 +181,7 @@ async def _relevant_of_list(question: str, passages: list[Passage], depth: int, 
 
 
 async def _decompose(solver: _Solver, question: str, depth: int) -> list[str]:
-    """Q_sub = M_decom(q) (line 15)."""
+    """Q_sub = M_decom(q) (line 16)."""
     session = solver.session
     prompt, most = decomposition_prompt(question), solver.options.max_sub_question_tokens
     context = session.context_for("decomposition", prompt)
@@ -172,11 +191,12 @@ async def _decompose(solver: _Solver, question: str, depth: int) -> list[str]:
 
 
 async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...], solver: _Solver) -> list[tuple[str, str]]:
-    """Lines 16-19: solve each sub-question one iteration deeper, independently or after the answers that it refers to."""
+    """Lines 17-19: solve each sub-question one iteration deeper, independently or after the answers that it refers to."""
 
     async def solve(sub_question: str) -> str:
-        # Equal sub-questions at the same depth are solved once. A deeper one has fewer iterations left, so its answer may differ.
-        key = ("_solve", _same(sub_question), depth + 1)
+        # Equal sub-questions at the same depth are solved once. A deeper one has fewer iterations left, so its answer may differ, as it
+        # may where its decomposition leads back to what it was derived from.
+        key = ("_solve", sub_question, depth + 1, above if solver.options.cycles == "stop" else ())
         if key not in solver.tasks_by_key:
             solver.tasks_by_key[key] = asyncio.ensure_future(_solve(sub_question, depth + 1, above, solver))
         return await solver.tasks_by_key[key]
@@ -208,26 +228,43 @@ async def _write(prompt: str, depth: int, session: Session, *, question: str, **
     return spoken(reply, question, session, depth=depth)
 
 
-async def _unresolved(question: str, passages: list[Passage], depth: int, solver: _Solver) -> str:
-    """The answer to a question that cannot be decomposed further."""
-    session = solver.session
-    if solver.options.unresolved == "unknow" or not passages:
-        session.record("unresolved", question, depth=depth, text=UNKNOWN_ANSWER)
-        return UNKNOWN_ANSWER
-    return await _answer_from(passages, question, depth, session)
+async def _unresolved(question: str, depth: int, solver: _Solver) -> str:
+    """The answer to a question that is not decomposed further: from its passages if the options say so and there are any."""
+    wants_passages = solver.options.unresolved == "from_passages"
+    passages = await solver.once(_search, question, depth) if wants_passages else []
+    if not passages:
+        return _unknow(question, depth, solver.session)
+    return await _answer_from(passages, question, depth, solver.session)
 
 
-def _same(value: Any) -> Any:
-    """A key that is equal for questions that differ only in case or white space."""
-    return " ".join(value.casefold().split()) if isinstance(value, str) else None
+def _unknow(question: str, depth: int, session: Session) -> str:
+    """A = Unknow (line 3)."""
+    session.record("unresolved", question, depth=depth, text=UNKNOWN_ANSWER)
+    return UNKNOWN_ANSWER
+
+
+def _leads_back(sub_questions: list[str], above: tuple[str, ...]) -> bool:
+    """Whether a sub-question equals one of the questions that it was derived from, apart from case and white space."""
+    return not {_plain(sub) for sub in sub_questions}.isdisjoint(map(_plain, above))
+
+
+def _plain(question: str) -> str:
+    return one_line(question.casefold())
+
+
+def _query(question: str, length: int | None) -> str:
+    """The last `length` words and punctuation marks of a question."""
+    starts = [found.start() for found in re.finditer(r"\w+|[^\w\s]", question)]
+    return question if length is None or len(starts) <= length else question[starts[-length] :]
 
 
 def calls(options: Options, passages: int) -> Range:
     """From a known question to one that is decomposed into two as often as it may be."""
     judged = 0 if options.no_passage_relevance else 1 if options.relevance == "listwise" else passages
-    asked, decomposed = not options.no_self_knowledge, not options.no_decomposition
-    questions = 2 ** (options.max_depth + 1) - 1 if decomposed else 1
-    return (2 if asked else judged + 1), questions * (asked + judged + decomposed + 1)
+    asked = not options.no_self_knowledge
+    levels = 0 if options.no_decomposition else options.max_depth
+    decomposed = 2 ** (levels + (options.unresolved == "synthesise")) - 1 if not options.no_decomposition else 0
+    return (2 if asked else judged + 1), (2 ** (levels + 1) - 1) * (asked + judged + 1) + decomposed
 
 
 DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles, calls=calls)

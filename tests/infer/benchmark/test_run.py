@@ -24,6 +24,11 @@ def test_a_tree_of_depth_4_fits_a_third_of_its_materialised_size(monkeypatch):
     assert 0 < figures["peak_kv_tokens"] <= figures["kv_budget"] <= figures["materialised_tokens"] / 3
 
 
+def test_ra_isf_is_compared_with_algorithm_1():
+    figures = run.measure_ra_isf(TINY, number=4)
+    assert (figures["identical"], figures["questions"]) == (True, 4)
+
+
 def test_the_same_query_finds_the_same_passages():
     assert find_passages("w1 w2", TINY) == find_passages("w1 w2", TINY) != find_passages("w1 w3", TINY)
     tokenizer = build_tokenizer(512)
