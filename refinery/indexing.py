@@ -182,7 +182,7 @@ def _finish(build: _Build, folder: Path, written: Written) -> Manifest:
     """Write the manifest, open the index with it, and record what the index finds."""
     manifest = Manifest(
         **build.plan.model_dump(exclude={"source_bytes"}),
-        files={path.name: sampled_checksum(path) for path in sorted(folder.iterdir()) if path.name not in (*_WORKING_FILES, MANIFEST_FILE)},
+        files={str(path.relative_to(folder)): sampled_checksum(path) for path in _built_files(folder)},
         checks=[],
         **written.model_dump(),
     )
@@ -194,6 +194,12 @@ def _finish(build: _Build, folder: Path, written: Written) -> Manifest:
     for name in _WORKING_FILES:
         (folder / name).unlink()
     return manifest
+
+
+def _built_files(folder: Path) -> list[Path]:
+    """The files of the index. Hidden ones are an engine's locks."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    return [path for path in found if path.name not in (*_WORKING_FILES, MANIFEST_FILE)]
 
 
 def _previous(folder: Path) -> Manifest | None:

@@ -3,7 +3,6 @@
 Passages and queries share one tokenizer. An index stores the tokens of a test sentence and is refused when these have changed.
 """
 
-import json
 import logging
 import re
 from collections.abc import Sequence
@@ -16,13 +15,15 @@ from bm25s.tokenization import Tokenizer as BM25sTokenizer
 from pydantic import Field
 
 from refinery.contract.records import Passage, Question
-from refinery.errors import RecordError, RetrievalError
+from refinery.errors import RecordError
 from refinery.passages.corpus import corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.postings import build_postings
+from refinery.retrievers.index.words_probe import check_probe, write_probe
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.recipe import Recipe
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it builds, and sets its level itself
 
@@ -30,8 +31,6 @@ logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it b
 _SEARCHED_AT_ONCE = 100_000
 _WORD = re.compile(r"\b\w\w+\b")
 _MOST_WORDS = 1_024  # of a query, like Lucene's maxClauseCount
-_PROBE = "Running shoes were generously organised in the cities' universities, 1984."
-_TOKENIZER_FILE = "tokenizer.json"
 _PASSAGES_PER_PART = 20_000  # tokenized at once; bounds a build's memory
 
 
@@ -62,11 +61,7 @@ class Bm25(Retriever):
     def open(cls, folder: Path, options: Options) -> "Bm25":
         """A memory-mapped index that `build_index` made. Raises RetrievalError when it has changed."""
         passages, manifest = open_index(folder, "bm25", options)
-        noted = json.loads((folder / _TOKENIZER_FILE).read_text(encoding="utf-8"))
-        if (words := Tokenizer(options)([_PROBE])[0]) != noted:
-            raise RetrievalError(
-                f"{folder}: was built with a tokenizer that splits the test sentence into {noted}, not into {words}. Build it again."
-            )
+        check_probe(folder, lambda text: Tokenizer(options)([text])[0])
         retriever = cls.__new__(cls)
         index = bm25s.BM25.load(folder, mmap=True)
         # Still memory-mapped, but slices of np.memmap itself would cost as much as the scoring.
@@ -105,15 +100,20 @@ class Tokenizer:
 
         if options.stemmer and options.stemmer not in Stemmer.algorithms():
             raise options.fault("stemmer", f"no stemmer is called '{options.stemmer}'. Available: {', '.join(Stemmer.algorithms())}.")
-        try:
-            self._stopwords = frozenset(BM25sTokenizer(stopwords=options.stopwords or []).stopwords)
-        except ValueError as error:
-            raise options.fault("stopwords", str(error).splitlines()[0]) from None
+        self._stopwords = frozenset(stop_words(options, options.stopwords))
         self._stem = Stemmer.Stemmer(options.stemmer).stemWords if options.stemmer else list
 
     def __call__(self, texts: list[str]) -> list[list[str]]:
         """The words of each text, in order."""
         return [self._stem([word for word in _WORD.findall(text.lower()) if word not in self._stopwords]) for text in texts]
+
+
+def stop_words(options: Recipe, language: str | None) -> list[str]:
+    """The words that bm25s leaves out of a language's texts. Raises RecipeError for a language of `options` without any."""
+    try:
+        return list(BM25sTokenizer(stopwords=language or []).stopwords)
+    except ValueError as error:
+        raise options.fault("stopwords", str(error).splitlines()[0]) from None
 
 
 def best_positions(scores: Any, k: int) -> list[int]:
@@ -141,7 +141,7 @@ def build(config: RetrieverConfig, options: Options) -> Bm25:
 def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> None:
     """Write the index of `passages` into `folder`, continuing where an earlier call stopped."""
     build_postings(passages, folder, Tokenizer(options), k1=options.k1, b=options.b, passages_per_part=_PASSAGES_PER_PART)
-    (folder / _TOKENIZER_FILE).write_text(json.dumps(Tokenizer(options)([_PROBE])[0]), encoding="utf-8")
+    write_probe(folder, lambda text: Tokenizer(options)([text])[0])
 
 
 def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
