@@ -6,15 +6,15 @@ A stopped build can be continued. The memory and disk it needs are estimated bef
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from refinery.contract.records import Record, write_records
+from refinery.contract.records import Passage, Record, write_records
 from refinery.errors import RetrievalError, RunDirError
-from refinery.passages.corpus import Corpus, Written, write_corpus
+from refinery.passages.corpus import Corpus, Written, corpus_hash, write_corpus
 from refinery.passages.decontaminate import contamination_check
 from refinery.passages.sources import estimate_count, iter_passages, source_bytes
 from refinery.retrievers.base import Indexing, RetrieverConfig, RetrieverPlugin
@@ -47,6 +47,7 @@ class _Plan(Record):
     name: str
     options: dict[str, Any]
     questions: str
+    added: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,20 @@ class Update:
 
 
 def build_index(
-    source: Path, folder: Path, config: RetrieverConfig, *, resume: bool = False, questions: Sequence[str] | None = None
+    source: Path,
+    folder: Path,
+    config: RetrieverConfig,
+    *,
+    resume: bool = False,
+    questions: Sequence[str] | None = None,
+    added: Sequence[Passage] = (),
 ) -> Manifest:
-    """Index the passages of `source` for the configured retriever, without those that contain one of `questions`.
+    """Index the passages of `source` for the configured retriever, without those that contain one of `questions`, and then those `added`.
 
     Raises RecipeError for a retriever without an index, RunDirError for a folder in use, RecordError for passages that cannot be read,
     and RetrievalError when there is not enough disk or memory.
     """
-    build = _build(source, config, questions)
+    build = _build(source, config, questions, added)
     if finished := _open_folder(folder, build.plan, resume=resume):
         return finished
     written = _written_corpus(build, folder)
@@ -74,7 +81,14 @@ def build_index(
     return _finish(build, folder, written)
 
 
-def update_index(source: Path, folder: Path, config: RetrieverConfig | None = None, *, questions: Sequence[str] | None = None) -> Update:
+def update_index(
+    source: Path,
+    folder: Path,
+    config: RetrieverConfig | None = None,
+    *,
+    questions: Sequence[str] | None = None,
+    added: Sequence[Passage] = (),
+) -> Update:
     """Bring an index up to date with the passages of `source`, or build it if there is none.
 
     The new index is made in a folder beside it, which takes its place in one step; an update that was stopped is continued. Without
@@ -83,7 +97,7 @@ def update_index(source: Path, folder: Path, config: RetrieverConfig | None = No
     """
     restore(folder)
     previous = _previous(folder)
-    build = _build(source, config or (_config_of(folder, previous) if previous else RetrieverConfig()), questions)
+    build = _build(source, config or (_config_of(folder, previous) if previous else RetrieverConfig()), questions, added)
     if previous:
         _check_same(folder, previous, build.plan)
     work = folder.with_name(f"{folder.name}.update")
@@ -107,10 +121,15 @@ class _Build:
     indexing: Indexing
     options: Any
     questions: Sequence[str]
+    added: Sequence[Passage]
     plan: _Plan
 
+    def passages(self) -> Iterator[Passage]:
+        """What is indexed, in order."""
+        return chain(iter_passages(self.source), self.added)
 
-def _build(source: Path, config: RetrieverConfig, questions: Sequence[str] | None) -> _Build:
+
+def _build(source: Path, config: RetrieverConfig, questions: Sequence[str] | None, added: Sequence[Passage]) -> _Build:
     plugin = load_plugin(config)
     if (indexing := plugin.indexing) is None:
         raise config.fault("name", f"{config.name} has no index. Build one for bm25 or dense, and name it in this retriever's options.")
@@ -121,8 +140,9 @@ def _build(source: Path, config: RetrieverConfig, questions: Sequence[str] | Non
         name=config.name,
         options=options.model_dump(mode="json"),
         questions=text_fingerprint(questions or []),
+        added=corpus_hash(added) if added else "",
     )
-    return _Build(source, config, plugin, indexing, options, questions or [], plan)
+    return _Build(source, config, plugin, indexing, options, questions or [], added, plan)
 
 
 def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> Manifest | None:
@@ -143,7 +163,7 @@ def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> Manifest | None:
 
 def _check_room(build: _Build, folder: Path) -> int:
     """An estimate of the number of passages, after a check that their index fits this machine."""
-    total, sample = estimate_count(build.source), list(islice(iter_passages(build.source), _SAMPLE))
+    total, sample = estimate_count(build.source) + len(build.added), list(islice(build.passages(), _SAMPLE))
     if not sample:
         return total
     needed = build.indexing.estimate_bytes(total, sample, build.options)
@@ -171,7 +191,7 @@ def _written_corpus(build: _Build, folder: Path) -> Written:
 
 def _write_corpus(build: _Build, folder: Path) -> Written:
     total = _check_room(build, folder)
-    return write_corpus(iter_passages(build.source), folder, total=total, drop=contamination_check(build.questions))
+    return write_corpus(build.passages(), folder, total=total, drop=contamination_check(build.questions))
 
 
 def _read_written(marker: Path) -> Written:
@@ -221,6 +241,9 @@ def _check_same(folder: Path, previous: Manifest, plan: _Plan) -> None:
     check_options(folder, previous, plan.options)
     if previous.questions != plan.questions:
         raise RetrievalError(f"{folder}: was built --without other questions. Give the same ones, or build another index.")
+    if bool(previous.added) != bool(plan.added):
+        how = "with" if previous.added else "without"
+        raise RetrievalError(f"{folder}: was built {how} --add. Update it {how} --add too, or build another index.")
 
 
 def _renewed_corpus(build: _Build, work: Path) -> Written:

@@ -1,6 +1,6 @@
-"""Passages from the files people have: JSON Lines, Parquet, DPR's `psgs_w100.tsv`, or a folder of documents.
+"""Passages from the files people have: JSON Lines, Parquet, DPR's `psgs_w100.tsv`, a folder of such files, or a folder of documents.
 
-Every source is read lazily, so memory does not grow with its size.
+JSON Lines and tables may be packed with gzip. Every source is read lazily, so memory does not grow with its size.
 """
 
 import csv
@@ -10,15 +10,18 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from refinery.contract.records import Passage, iter_records
+from refinery.contract.records import Passage
 from refinery.errors import RecordError
 from refinery.passages.documents.read import document_files, document_name, read_document
-from refinery.passages.lines import line_text, opened
+from refinery.passages.layouts import Layout, layout_of
+from refinery.passages.lines import byte_lines, format_of, line_text, opened, unpacked_bytes
 from refinery.passages.settings import DEFAULT_SETTINGS, SplitSettings
 from refinery.passages.split import split_document
+from refinery.text import without_mark
 
 _LONGEST_FIELD = 1 << 30  # csv refuses fields over 128 KiB by default
 _SAMPLE = 1_000
+_FORMATS = (".jsonl", ".parquet", ".tsv")
 
 
 def iter_passages(path: Path, settings: SplitSettings = DEFAULT_SETTINGS) -> Iterator[Passage]:
@@ -26,18 +29,33 @@ def iter_passages(path: Path, settings: SplitSettings = DEFAULT_SETTINGS) -> Ite
 
     Raises RecordError for a line, row or document that cannot be read, naming it and the file, and for an unknown format.
     """
+    if files := passage_files(path):
+        return (_named(passage, file, path) for file in files for passage in iter_passages(file))
     if path.is_dir():
         return (passage for file in document_files(path) for passage in _of_document(file, path, settings))
     readers = {".jsonl": _of_json_lines, ".parquet": _of_parquet, ".tsv": _of_dpr}
-    if path.suffix not in readers:
+    if (name := format_of(path)) not in readers:
         raise RecordError(
-            f"{path}: '{path.suffix}' is not a format of passages. Give .jsonl, .parquet, DPR's .tsv, or a folder of documents."
+            f"{path}: '{name}' is not a format of passages. Give .jsonl, .parquet, DPR's .tsv, a folder of these, or a folder of documents."
         )
-    return readers[path.suffix](path)
+    return readers[name](path)
+
+
+def passage_files(folder: Path) -> list[Path]:
+    """The files of a folder that holds nothing but files of passages, such as Atlas' two of one dump; empty for any other source."""
+    files = sorted(path for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
+    return files if all(path.is_file() and format_of(path) in _FORMATS for path in files) else []
+
+
+def _named(passage: Passage, file: Path, folder: Path) -> Passage:
+    """The passage with its file's name in its id, because each file of a dump may count its passages from 0."""
+    return passage.model_copy(update={"id": f"{document_name(file, folder).partition('.')[0]}:{passage.id}"})
 
 
 def estimate_count(path: Path) -> int:
     """An estimate of how many passages a source holds, from its size and its first thousand passages. Exact for Parquet."""
+    if files := passage_files(path):
+        return sum(map(estimate_count, files))
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
@@ -47,16 +65,15 @@ def estimate_count(path: Path) -> int:
     sample = list(islice(iter_passages(path), _SAMPLE))
     if len(sample) < _SAMPLE:
         return len(sample)
-    framing = len('{"id": "", "title": "", "text": ""}\n') if path.suffix == ".jsonl" else 3
+    framing = len('{"id": "", "title": "", "text": ""}\n') if format_of(path) == ".jsonl" else 3
     mean_bytes = sum(len(f"{p.id}{p.title}{p.text}".encode()) + framing for p in sample) / len(sample)
     return round(source_bytes(path) / mean_bytes)
 
 
 def source_bytes(path: Path) -> int:
-    """The bytes of a source's files."""
-    if path.is_dir():
-        return sum(file.stat().st_size for file in document_files(path))
-    return path.stat().st_size
+    """The bytes of a source's files, unpacked; for packed ones an estimate."""
+    files = passage_files(path) or (document_files(path) if path.is_dir() else [path])
+    return sum(map(unpacked_bytes, files))
 
 
 def _estimate_documents(folder: Path) -> int:
@@ -71,7 +88,11 @@ def _estimate_documents(folder: Path) -> int:
 
 
 def _of_json_lines(path: Path) -> Iterator[Passage]:
-    return iter_records(path, Passage)
+    layout: Layout | None = None
+    for number, line in enumerate(byte_lines(path), 1):
+        if row := (without_mark(line) if number == 1 else line).strip():
+            layout = layout or layout_of(row)
+            yield layout(row, f"{path}:{number}")
 
 
 def _of_document(file: Path, folder: Path, settings: SplitSettings) -> Iterator[Passage]:
@@ -81,13 +102,12 @@ def _of_document(file: Path, folder: Path, settings: SplitSettings) -> Iterator[
 
 def _of_dpr(path: Path) -> Iterator[Passage]:
     """DPR's columns: id, text, title, with a header and the text in quotes."""
-    with opened(path).open("rb") as file:
-        for number, line in enumerate(file, 1):  # line by line: in csv over the whole file, a stray quote would swallow many passages
-            fields = _fields(line_text(line, path, number))
-            if len(fields) != 3:
-                raise RecordError(f"{path}:{number}: has {len(fields)} columns. Expected DPR's three: id, text, title.")
-            if number > 1 or fields[0] != "id":
-                yield Passage(id=fields[0], title=fields[2], text=fields[1])
+    for number, line in enumerate(byte_lines(path), 1):  # one by one: in csv over the whole file, a stray quote would swallow many passages
+        fields = _fields(line_text(line, path, number))
+        if len(fields) != 3:
+            raise RecordError(f"{path}:{number}: has {len(fields)} columns. Expected DPR's three: id, text, title.")
+        if number > 1 or fields[0] != "id":
+            yield Passage(id=fields[0], title=fields[2], text=fields[1])
 
 
 def _fields(line: str) -> list[str]:

@@ -31,7 +31,7 @@ class Check(Record):
 class Manifest(Record):
     """The retriever and options of an index, what it was built from, and the hashes and checks that identify it.
 
-    `questions` is the hash of those whose passages were left out.
+    `questions` is the hash of those whose passages were left out, `added` that of the passages that were indexed besides the source's.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Manifest(Record):
     num_passages: int
     num_dropped: int
     questions: str
+    added: str = ""
     corpus_hash: str
     files: dict[str, str]
     checks: list[Check]
