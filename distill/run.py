@@ -38,7 +38,7 @@ from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_in_background
-from refinery.runtime.fingerprint import file_fingerprint
+from refinery.runtime.hub_dataset import source_fingerprint
 from refinery.runtime.rare_collections import rare_collections
 from refinery.runtime.run_dir import (
     Fingerprints,
@@ -82,7 +82,7 @@ async def _arun(
 ) -> dict[str, Any]:
     task = load_task(recipe)
     total = count_rows(task, recipe)
-    inputs = {str(path): file_fingerprint(path) if path.is_file() else None for path in _inputs(task, recipe)}
+    inputs = {str(path): source_fingerprint(path) for path in _inputs(task, recipe)}
     known = prompts.fingerprints() if prompts else {}
     examples = examples_of(recipe)
     # A run that was started with a different recipe or different rows is redone; equal requests are answered from the store.

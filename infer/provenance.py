@@ -19,6 +19,7 @@ from refinery.retrievers.search.build import retriever_options
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig
 from refinery.retrievers.search.encoder import EncoderConfig
 from refinery.runtime.fingerprint import file_fingerprint, text_fingerprint
+from refinery.runtime.hub_dataset import source_fingerprint
 from refinery.runtime.run_dir import Fingerprints
 
 
@@ -28,6 +29,7 @@ def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Re
         "decoder": recipe.decoder,
         "options": recipe.decoder_options(recipe.where).model_dump(mode="json"),
         "questions_hash": questions_hash(questions),
+        "inputs": {str(path): source_fingerprint(path) for path in recipe.questions},
         "retriever": recipe.retriever.name if recipe.retriever else None,
         "corpus_hash": corpus_hash(recipe, questions, retriever),
         "passages_per_query": recipe.passages_per_query if recipe.retriever else None,

@@ -1,10 +1,9 @@
 """AQUA-RAT as released (`train.json`, `dev.json`, `test.json`, all JSON Lines): algebra with five options written `A)5`, without ids."""
 
-from pathlib import Path
 from string import ascii_uppercase
 
 from refinery.contract.records import Question
-from refinery.questions.base import DatasetRow, read_dataset, right_letter
+from refinery.questions.base import DatasetRow, reader_of, right_letter
 
 
 class _Row(DatasetRow):
@@ -13,12 +12,8 @@ class _Row(DatasetRow):
     correct: str
 
 
-def read(path: Path) -> list[Question]:
-    """Read a release file. Choices lose their letters."""
-    return read_dataset(path, _Row, _to_question)
-
-
 def _to_question(row: _Row) -> Question:
+    """Choices lose their letters."""
     letters = list(ascii_uppercase[: len(row.options)])
     return Question(
         id="",
@@ -33,3 +28,6 @@ def _text(option: str, letter: str) -> str:
     if not option.startswith(f"{letter})"):
         raise ValueError(f"field 'options': {option!r} does not start with '{letter})'.")
     return option.removeprefix(f"{letter})").strip()
+
+
+READER = reader_of(_Row, _to_question, repositories=("deepmind/aqua_rat",))

@@ -1,11 +1,9 @@
 """ARC in AI2's schema (`ARC-Challenge-Test.jsonl`) and in the hub's: three to five choices, labeled with letters or numbers."""
 
-from pathlib import Path
-
 from pydantic import AliasChoices, Field
 
 from refinery.contract.records import Question
-from refinery.questions.base import DatasetRow, read_dataset, right_letter
+from refinery.questions.base import DatasetRow, reader_of, right_letter
 
 
 class _Choice(DatasetRow):
@@ -34,13 +32,8 @@ class ChoiceRow(DatasetRow):
     answerKey: str
 
 
-def read(path: Path) -> list[Question]:
-    """Read a release file. The answer is always a letter, even when the labels are numbers."""
-    return read_dataset(path, ChoiceRow, lambda row: to_question(row, "arc"))
-
-
 def to_question(row: ChoiceRow, dataset: str) -> Question:
-    """The row with the texts of its choices and the letter of the right one. Raises ValueError when the answer key is not a label."""
+    """The row with its choices and the right one's letter, even where labels are numbers. Raises ValueError when the key is no label."""
     if isinstance(row.question, Stem):
         text, choices = row.question.stem, [(choice.text, choice.label) for choice in row.question.choices]
     elif row.choices and len(row.choices.text) == len(row.choices.label):
@@ -54,3 +47,6 @@ def to_question(row: ChoiceRow, dataset: str) -> Question:
         answers=right_letter([label for _, label in choices], row.answerKey, field="answerKey"),
         dataset=dataset,
     )
+
+
+READER = reader_of(ChoiceRow, lambda row: to_question(row, "arc"), repositories=("allenai/ai2_arc",))

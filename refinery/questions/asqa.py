@@ -24,12 +24,12 @@ class _Pair(DatasetRow):
     question: str
     short_answers: list[str]
     context: str
-    wikipage: str | None
+    wikipage: str | None = None
 
 
 class _Knowledge(DatasetRow):
-    content: str | None
-    wikipage: str | None
+    content: str | None = None
+    wikipage: str | None = None
 
 
 class _Annotation(DatasetRow):
@@ -99,4 +99,4 @@ def _passages(question: str, knowledge: Iterable[_Knowledge]) -> list[Passage] |
     return [Passage(id=f"{question}:{number}", title=title, text=text) for number, (text, title) in enumerate(titles.items())] or None
 
 
-READER = Reader(read, of_rows, ("qa_pairs",))
+READER = Reader(read, of_rows, ("qa_pairs",), ("din0s/asqa",))

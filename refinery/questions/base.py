@@ -18,11 +18,13 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from refinery.contract.records import Question, no_rows, read_text
 from refinery.errors import RecordError
 from refinery.runtime import plugins
+from refinery.runtime.hub_dataset import hub_dataset
 from refinery.runtime.plugins import PluginKind
 
 
@@ -31,13 +33,14 @@ class Reader:
     """What a reader's file declares as `READER`. A function `read` is enough for a reader that reads files only.
 
     `read(path)` gives a file's questions and raises RecordError naming the file and row. `of_rows(path, rows)` gives the questions of a
-    dataset on the hub, whose rows are (where, values) pairs. `hub_columns` lists the dataset's nested columns, whose content cannot be
-    selected by a column name.
+    dataset on the hub, whose rows are (where, values) pairs; `path` is its address. `repositories` are the hub's datasets that it reads
+    without being named. `hub_columns` lists their nested columns, whose content cannot be selected by a column name.
     """
 
     read: Callable[[Path], Iterable[Question]]
     of_rows: Callable[[Path, Iterable[tuple[str, Any]]], Iterable[Question]] | None = None
     hub_columns: tuple[str, ...] = ()
+    repositories: tuple[str, ...] = ()
 
 
 READERS = PluginKind("reader", "refinery.questions", Reader, "READER", "read", ("path",), Reader)
@@ -58,8 +61,15 @@ def read_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int |
 
 def iter_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> Iterator[Question]:
     """The questions of `paths`, read lazily where the format allows it. Ids are not checked for repetitions."""
-    read = find_reader(reader).read
-    return islice((question for path in paths for question in read(path)), limit)
+    return islice((question for path in paths for question in _read(path, reader)), limit)
+
+
+def _read(path: Path, reader: str) -> Iterable[Question]:
+    """The questions of a file, or of a dataset on the hub: with `jsonl`, the default, by the reader that knows its repository."""
+    if reader == "hub" or hub_dataset(path) is None:
+        return find_reader(reader).read(path)
+    known = "" if reader in ("jsonl", "by_folder") else f"{'&' if '?' in str(path) else '?'}reader={reader}"
+    return find_reader("hub").read(Path(f"{path}{known}"))
 
 
 def given_questions(questions: str | Path | Iterable[str | Question], *, reader: str = "jsonl") -> list[Question]:
@@ -108,6 +118,20 @@ Parsed = TypeVar("Parsed", bound=BaseModel)
 
 # Words in a file's name, and the split that each means.
 _SPLITS = {word: word for word in ("train", "dev", "validation", "test")} | {"training": "train", "val": "validation", "testing": "test"}
+
+
+def reader_of(
+    row_type: type[Row], to_question: Callable[[Row], Question], *, split: str = "train", hub_columns: Sequence[str] = (), **known: Any
+) -> Reader:
+    """The reader of a dataset with one question in each row: of a file in JSON or JSON Lines, and of rows on the hub.
+
+    `row_type` accepts the columns of both. `split` is that of a file whose name has none. `known` are the other fields of a Reader.
+    """
+
+    def of_rows(path: Path, rows: Iterable[tuple[str, Any]] | None = None) -> Iterator[Question]:
+        return iter_dataset(path, row_type, lambda row: [to_question(row)], rows=rows, split=split)
+
+    return Reader(of_rows, of_rows, tuple(hub_columns), **known)
 
 
 def read_dataset(path: Path, row_type: type[Row], to_question: Callable[[Row], Question], **layout: Any) -> list[Question]:
@@ -164,16 +188,27 @@ def distinct(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def without_nulls(values: Any) -> Any:
-    """Decoded values without the nulls that a table writes for missing fields."""
-    if isinstance(values, dict):
-        return {name: without_nulls(value) for name, value in values.items() if value is not None}
-    return [without_nulls(value) for value in values] if isinstance(values, list) else values
+def as_rows(value: Any) -> Any:
+    """Rows as a list, which the hub's copies may hold as a column of lists (`{"title": [...], "text": [...]}`) or as JSON text."""
+    if isinstance(value, str):
+        value = from_json(value)
+    if not isinstance(value, dict) or not all(isinstance(column, list) for column in value.values()):
+        return value
+    if len({len(column) for column in value.values()}) > 1:
+        raise ValueError(f"expected lists of one length, got {str(value)[:80]}")
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+Rows = BeforeValidator(as_rows)  # for a list of nested rows, in either layout
 
 
 def split_of(path: Path, *, otherwise: str = "train") -> str:
-    """The split that a file's name contains as a word, such as `dev` for `hotpot_dev_distractor_v1.json`, or else `otherwise`."""
-    words = re.split(r"[^a-z]+", path.stem.lower())
+    """The split that a file's name contains as a word, such as `dev` for `hotpot_dev_distractor_v1.json`, or else `otherwise`.
+
+    Of a dataset on the hub, only its split is looked at: `owner/name:validation`.
+    """
+    name = path.name.partition("?")[0].partition(":")[2] or path.stem
+    words = re.split(r"[^a-z]+", name.lower())
     return next((_SPLITS[word] for word in words if word in _SPLITS), otherwise)
 
 

@@ -1,9 +1,12 @@
-"""ComplexWebQuestions as released (`ComplexWebQuestions_dev.json`, answers with aliases), or with one `answer` a row."""
+"""ComplexWebQuestions as released (`ComplexWebQuestions_dev.json`, answers with aliases), or with one `answer` a row.
 
-from pathlib import Path
+The hub's copy holds `answers` as {answer: [...], aliases: [[...], ...]}.
+"""
+
+from typing import Annotated
 
 from refinery.contract.records import Question
-from refinery.questions.base import DatasetRow, distinct, read_dataset
+from refinery.questions.base import DatasetRow, Rows, distinct, reader_of
 
 
 class _Answer(DatasetRow):
@@ -15,16 +18,12 @@ class _Row(DatasetRow):
     ID: str
     question: str
     compositionality_type: str
-    answers: list[_Answer] = []
+    answers: Annotated[list[_Answer], Rows] = []
     answer: str | None = None
 
 
-def read(path: Path) -> list[Question]:
-    """Read a release file. A question's type is how it was composed. The released test set has no answers."""
-    return read_dataset(path, _Row, _to_question)
-
-
 def _to_question(row: _Row) -> Question:
+    """A question's type is how it was composed. The released test set has no answers."""
     named = [row.answer, *(name for answer in row.answers for name in (answer.answer, *answer.aliases))]
     return Question(
         id=row.ID,
@@ -33,3 +32,6 @@ def _to_question(row: _Row) -> Question:
         type=row.compositionality_type,
         dataset="cwq",
     )
+
+
+READER = reader_of(_Row, _to_question, repositories=("drt/complex_web_questions",))

@@ -1,11 +1,9 @@
 """GraphQuestions as released (`graphquestions.testing.json`): questions over Freebase, each with several paraphrases."""
 
-from pathlib import Path
-
 from pydantic import AliasChoices, Field
 
 from refinery.contract.records import Question
-from refinery.questions.base import DatasetRow, distinct, read_dataset
+from refinery.questions.base import DatasetRow, distinct, reader_of
 
 
 class _Row(DatasetRow, coerce_numbers_to_str=True):
@@ -15,10 +13,9 @@ class _Row(DatasetRow, coerce_numbers_to_str=True):
     function: str | None = Field(default=None, validation_alias=AliasChoices("function", "function_category"))
 
 
-def read(path: Path) -> list[Question]:
-    """Read a release file. A question's type is the function of its query: none, count, superlative or comparative."""
-    return read_dataset(path, _Row, _to_question)
-
-
 def _to_question(row: _Row) -> Question:
+    """A question's type is the function of its query: none, count, superlative or comparative."""
     return Question(id=row.qid, text=row.question.strip(), answers=distinct(row.answer), type=row.function, dataset="graphquestions")
+
+
+READER = reader_of(_Row, _to_question, repositories=("drt/graph_questions",))

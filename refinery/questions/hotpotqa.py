@@ -3,15 +3,16 @@
 The hub's copies hold the same in nested columns: `context` is {title: [...], sentences: [[...], ...]}, or either layout as JSON text.
 """
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_core import from_json
 
 from refinery.contract.records import Passage, Question
-from refinery.questions.base import DatasetRow, Reader, iter_dataset, read_dataset
+from refinery.questions.base import DatasetRow, reader_of
+
+# What the hub's copies hold beside the titles of paragraphs and of facts.
+_BESIDE_TITLES = ("sentences", "content", "sent_id")
 
 
 class HotpotRow(DatasetRow):
@@ -19,10 +20,10 @@ class HotpotRow(DatasetRow):
 
     id: str = Field(validation_alias=AliasChoices("_id", "id"))
     question: str
-    answer: str
-    type: str
-    context: list[tuple[str, list[str]]]
-    supporting_facts: list[tuple[str, int]]
+    answer: str = ""  # the test sets have none
+    type: str | None = None
+    context: list[tuple[str, list[str]]] = []
+    supporting_facts: list[tuple[str, int]] = []
 
     @field_validator("context", "supporting_facts", mode="before")
     @classmethod
@@ -32,33 +33,24 @@ class HotpotRow(DatasetRow):
             value = from_json(value)
         if not isinstance(value, dict):
             return value
-        titles, others = value.get("title"), value.get("sentences", value.get("sent_id"))
+        titles, others = value.get("title"), next((value[name] for name in _BESIDE_TITLES if name in value), None)
         if not isinstance(titles, list) or not isinstance(others, list) or len(titles) != len(others):
             raise ValueError(f"expected as many titles as sentences or their numbers, got {str(value)[:80]}")
         return list(zip(titles, others, strict=True))
 
 
-def read(path: Path) -> list[Question]:
-    """Read a release file. HotpotQA annotates no decomposition."""
-    return read_dataset(path, HotpotRow, to_question)
-
-
-def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
-    """The questions of (where, values) pairs in either layout."""
-    return iter_dataset(path, HotpotRow, lambda row: [to_question(row)], rows=rows)
-
-
 def to_question(row: HotpotRow) -> Question:
-    """The row with its paragraphs as passages `<id>:<position>`, counted from 0."""
+    """The row with its paragraphs as passages `<id>:<position>`, counted from 0. A row may lack them. There is no decomposition."""
     return Question(
         id=row.id,
         text=row.question.strip(),
-        answers=[row.answer],
+        answers=[row.answer] if row.answer else [],
         passages=[
             Passage(id=f"{row.id}:{position}", title=title, text=" ".join(sentence.strip() for sentence in sentences))
             for position, (title, sentences) in enumerate(row.context)
-        ],
-        supporting=[passage_id for ids in supporting_by_title(row).values() for passage_id in ids],
+        ]
+        or None,
+        supporting=[passage_id for ids in supporting_by_title(row).values() for passage_id in ids] if row.context else None,
         type=row.type,
         dataset="hotpotqa",
     )
@@ -79,4 +71,4 @@ def supporting_by_title(row: HotpotRow) -> dict[str, list[str]]:
     return {title: list(ids) for title, ids in found.items()}
 
 
-READER = Reader(read, of_rows, ("supporting_facts",))
+READER = reader_of(HotpotRow, to_question, hub_columns=["supporting_facts"], repositories=("hotpotqa/hotpot_qa",))

@@ -1,52 +1,54 @@
-"""A dataset on the Hugging Face hub, named instead of a path: `owner/name:split`, with its columns after a question mark.
+"""A dataset on the Hugging Face hub, named instead of a file: `owner/name:split`, `owner/name@revision:split?config=NAME`.
 
-`questions: ["owner/name:test?config=main&text=question_stem&choices=choices.text&answers=answerKey"]` says which column each field of a
-Question is read from; use a dot for a nested column. Other fields are read from the columns with the same names, if there are any.
-With `choices`, the column of `answers` must hold letters. A list may be written as JSON, as PopQA's gold answers are.
+A repository that a reader knows (`hotpotqa/hotpot_qa`) is read by it. For any other copy of such a dataset,
+`owner/name:split?reader=hotpotqa` says so.
 
-`owner/name:split?reader=hotpotqa` passes the rows to a dataset's own reader instead of naming columns. It is needed for paragraphs,
-supporting facts and decompositions, which are in nested columns that cannot be selected by name.
+For any other dataset, `owner/name:test?config=main&text=question_stem&choices=choices.text&answers=answerKey` says which column each field
+of a Question is read from; use a dot for a nested column. Other fields are read from the columns with the same names, if there are any.
+With `choices`, the column of `answers` must hold letters. A list may be written as JSON.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 from pydantic_core import from_json
 
 from refinery.contract.records import Question
 from refinery.errors import RecordError
-from refinery.questions.base import READERS, find_reader, numbered, parse_row, without_nulls
+from refinery.questions.base import READERS, find_reader, parse_row
 from refinery.runtime import plugins
+from refinery.runtime.hub_dataset import HubDataset, parse_address, without_nulls
 
 _LISTS = ("answers", "choices", "history")
 
 
 def read(path: Path) -> Iterator[Question]:
     """The questions of one split. Raises RecordError for a name that is not of this form, and for a faulty row, naming row and field."""
-    address, _, query = str(path).partition("?")
-    name, _, split = address.partition(":")  # a split may hold colons too: train[:10%]
-    named = dict(parse_qsl(query))
-    config, reader = named.pop("config", None), named.pop("reader", None)
-    if not name or not split or not named.keys() <= Question.model_fields.keys():
+    dataset = parse_address(str(path))
+    if dataset is None or not dataset.options.keys() - {"reader"} <= Question.model_fields.keys():
         raise RecordError(f"{path}: is not of the form owner/name:split?field=column. Fields: {', '.join(Question.model_fields)}.")
-    rows = _load(path, name, config, split)
-    split_name = re.split(r"\W", split)[0]  # `train` of `train[:10%]` and `train+test`
+    named = {field: column for field, column in dataset.options.items() if field != "reader"}
+    reader = dataset.options.get("reader") or (None if named else _reader_of(dataset.name))
+    split_name = re.split(r"\W", dataset.split)[0]  # `train` of `train[:10%]` and `train+test`
     if reader and named:
         raise RecordError(f"{path}: reader={reader} knows the columns. Take out {', '.join(named)}.")
     if reader:
-        for question in _of_rows(path, reader)(path, numbered(path, rows)):
+        rows = ((where, without_nulls(values)) for where, values in dataset.rows())
+        for question in _of_rows(path, reader)(path, rows):
             yield question.model_copy(update={"split": split_name})
-        return
-    _check_columns(path, rows.column_names)
-    columns = {field: field for field in Question.model_fields if field in rows.column_names} | named
-    for number, row in enumerate(rows):
-        where = f"{path}: row {number + 1}"
-        values = {field: _value(row, column, where) for field, column in columns.items()}
-        fixed = {"id": f"{split}_{number}", "dataset": Path(name).name, "split": split_name}
-        yield parse_row(fixed | {field: _fit(field, value, where) for field, value in without_nulls(values).items()}, Question, where=where)
+    else:
+        yield from _by_columns(dataset, named, split_name)
+
+
+def _reader_of(repository: str) -> str | None:
+    """The reader that knows a repository."""
+    return next((name for name, known in _installed().items() if repository.lower() in map(str.lower, known.repositories)), None)
+
+
+def _installed() -> dict[str, Any]:
+    return {name: plugins.find_installed(READERS, name) for name in READERS.names()}
 
 
 def _of_rows(path: Path, name: str) -> Callable[[Path, Iterable[tuple[str, Any]]], Iterable[Question]]:
@@ -56,22 +58,23 @@ def _of_rows(path: Path, name: str) -> Callable[[Path, Iterable[tuple[str, Any]]
     return of_rows
 
 
-def _check_columns(path: Path, columns: Iterable[str]) -> None:
+def _by_columns(dataset: HubDataset, named: dict[str, str], split_name: str) -> Iterator[Question]:
+    _check_columns(dataset)
+    columns = {field: field for field in Question.model_fields if field in dataset.columns} | named
+    for number, (where, row) in enumerate(dataset.rows()):
+        values = without_nulls({field: _value(row, column, where) for field, column in columns.items()})
+        fixed = {"id": f"{dataset.split}_{number}", "dataset": Path(dataset.name).name, "split": split_name}
+        yield parse_row(fixed | {field: _fit(field, value, where) for field, value in values.items()}, Question, where=where)
+
+
+def _check_columns(dataset: HubDataset) -> None:
     """Raise RecordError for nested columns that only a reader can use. It suggests the reader that knows most of them."""
-    known = {name: plugins.find_installed(READERS, name).hub_columns for name in READERS.names()}
-    fitting = {name: held for name, held in known.items() if held and set(held) <= set(columns)}
+    fitting = {name: held for name, reader in _installed().items() if (held := reader.hub_columns) and set(held) <= set(dataset.columns)}
     if fitting:
         reader = max(fitting, key=lambda name: len(fitting[name]))
-        raise RecordError(f"{path}: column '{fitting[reader][0]}' would not be read. Add reader={reader} after the question mark.")
-
-
-def _load(path: Path, name: str, config: str | None, split: str) -> Any:
-    from datasets import load_dataset
-
-    try:
-        return load_dataset(name, config, split=split)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: cannot be loaded from the hub ({str(error).splitlines()[0]}).") from None
+        raise RecordError(
+            f"{dataset.address}: column '{fitting[reader][0]}' would not be read. Add reader={reader} after the question mark."
+        )
 
 
 def _value(row: Any, column: str, where: str) -> Any:

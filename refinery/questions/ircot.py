@@ -1,9 +1,7 @@
 """IRCoT's layout (`dev.jsonl`, `test_subsampled.jsonl`), in which RQ-RAG and others read HotpotQA, 2WikiMultihopQA and MuSiQue."""
 
-from pathlib import Path
-
 from refinery.contract.records import Passage, Question
-from refinery.questions.base import DatasetRow, distinct, read_dataset
+from refinery.questions.base import DatasetRow, distinct, reader_of
 
 
 class _Paragraph(DatasetRow):
@@ -25,12 +23,8 @@ class _Row(DatasetRow):
     type: str | None = None
 
 
-def read(path: Path) -> list[Question]:
-    """Read a processed file. Every span is an answer, and passage ids are `<id>:<position>`, counted from 0."""
-    return read_dataset(path, _Row, _to_question)
-
-
 def _to_question(row: _Row) -> Question:
+    """Every span is an answer, and passage ids are `<id>:<position>`, counted from 0."""
     ids = [f"{row.question_id}:{position}" for position in range(len(row.contexts))]
     paragraphs = list(zip(ids, row.contexts, strict=True))
     return Question(
@@ -42,3 +36,6 @@ def _to_question(row: _Row) -> Question:
         type=row.type,
         dataset=row.dataset,
     )
+
+
+READER = reader_of(_Row, _to_question)

@@ -3,10 +3,8 @@
 A row without choices keeps its answer as text. `kqapro_open` reads every row this way, as the re-thinking paper evaluates.
 """
 
-from pathlib import Path
-
 from refinery.contract.records import Question
-from refinery.questions.base import DatasetRow, read_dataset, right_letter
+from refinery.questions.base import DatasetRow, reader_of, right_letter
 
 
 class KqaProRow(DatasetRow):
@@ -15,11 +13,6 @@ class KqaProRow(DatasetRow):
     question: str
     choices: list[str] | None = None
     answer: str | None = None
-
-
-def read(path: Path) -> list[Question]:
-    """Read a release file."""
-    return read_dataset(path, KqaProRow, _to_question)
 
 
 def open_question(row: KqaProRow) -> Question:
@@ -32,3 +25,6 @@ def _to_question(row: KqaProRow) -> Question:
         return open_question(row)
     answers = [] if row.answer is None else right_letter(row.choices, row.answer, field="answer")
     return open_question(row).model_copy(update={"choices": row.choices, "answers": answers})
+
+
+READER = reader_of(KqaProRow, _to_question, repositories=("drt/kqa_pro",))

@@ -1,22 +1,28 @@
-"""MultiArith as released (`MultiArith.json`): word problems with one number as the answer."""
+"""MultiArith as released (`MultiArith.json`): word problems with one number as the answer.
 
-from pathlib import Path
+The hub's copy has the number as text (`final_ans`), and no ids.
+"""
+
+from typing import Annotated
+
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from refinery.contract.records import Question
-from refinery.questions.base import DatasetRow, read_dataset
+from refinery.questions.base import DatasetRow, reader_of
 
 
 class _Row(DatasetRow, coerce_numbers_to_str=True):
-    iIndex: str
-    sQuestion: str
-    lSolutions: list[float]
-
-
-def read(path: Path) -> list[Question]:
-    """Read the release file, which is a test set. Whole numbers lose their `.0`."""
-    return read_dataset(path, _Row, _to_question, split="test")
+    id: str = Field(default="", validation_alias="iIndex")
+    question: str = Field(validation_alias=AliasChoices("sQuestion", "question"))
+    solutions: Annotated[list[float], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = Field(
+        validation_alias=AliasChoices("lSolutions", "final_ans")
+    )
 
 
 def _to_question(row: _Row) -> Question:
-    answers = [str(int(number)) if number.is_integer() else str(number) for number in row.lSolutions]
-    return Question(id=row.iIndex, text=row.sQuestion.strip(), answers=answers, dataset="multiarith")
+    """Whole numbers lose their `.0`."""
+    answers = [str(int(number)) if number.is_integer() else str(number) for number in row.solutions]
+    return Question(id=row.id, text=row.question.strip(), answers=answers, dataset="multiarith")
+
+
+READER = reader_of(_Row, _to_question, split="test", repositories=("ChilleD/MultiArith",))

@@ -1,9 +1,7 @@
 """NQ-open as released (`NQ-open.*.jsonl`): a question and its short answers, without ids."""
 
-from pathlib import Path
-
 from refinery.contract.records import Question
-from refinery.questions.base import DatasetRow, read_dataset
+from refinery.questions.base import DatasetRow, reader_of
 
 
 class _Row(DatasetRow):
@@ -11,6 +9,8 @@ class _Row(DatasetRow):
     answer: list[str]
 
 
-def read(path: Path) -> list[Question]:
-    """Read a release file."""
-    return read_dataset(path, _Row, lambda row: Question(id="", text=row.question.strip(), answers=row.answer, dataset="nq_open"))
+def _to_question(row: _Row) -> Question:
+    return Question(id="", text=row.question.strip(), answers=row.answer, dataset="nq_open")
+
+
+READER = reader_of(_Row, _to_question, repositories=("google-research-datasets/nq_open",))

@@ -4,22 +4,18 @@ The fact that a question was written from becomes its only passage. It is not ma
 knowledge.
 """
 
-from pathlib import Path
-
 from refinery.contract.records import Passage, Question
 from refinery.questions import arc
-from refinery.questions.base import read_dataset
+from refinery.questions.base import reader_of
 
 
 class _Row(arc.ChoiceRow):
     fact1: str | None = None
 
 
-def read(path: Path) -> list[Question]:
-    """Read a release file."""
-    return read_dataset(path, _Row, _to_question)
-
-
 def _to_question(row: _Row) -> Question:
     facts = [Passage(id=f"{row.id}:fact1", text=row.fact1)] if row.fact1 else None
     return arc.to_question(row, "openbookqa").model_copy(update={"passages": facts})
+
+
+READER = reader_of(_Row, _to_question, repositories=("allenai/openbookqa",))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from refinery.contract.records import Question
 from refinery.errors import RecordError
-from refinery.questions.base import parse_row, without_nulls
+from refinery.questions.base import parse_row
+from refinery.runtime.hub_dataset import without_nulls
 
 _ROWS_PER_BATCH = 2_000
 

@@ -53,4 +53,4 @@ def _to_question(row: _Row) -> Question:
     )
 
 
-READER = Reader(read, of_rows)
+READER = Reader(read, of_rows, repositories=("akariasai/PopQA",))

@@ -5,12 +5,10 @@ its only reading (`disambiguations`). SCAI's file lacks the user's words and the
 is no history.
 """
 
-from pathlib import Path
-
 from pydantic import AliasChoices, Field
 
 from refinery.contract.records import Disambiguation, Question
-from refinery.questions.base import DatasetRow, read_dataset
+from refinery.questions.base import DatasetRow, reader_of
 
 
 class _Row(DatasetRow):
@@ -22,12 +20,8 @@ class _Row(DatasetRow):
     answer: str = Field(default="", validation_alias=AliasChoices("Answer", "Truth_answer"))
 
 
-def read(path: Path) -> list[Question]:
-    """Read a release file. Ids are SCAI's, `<conversation>_<turn>`. Some turns have no answer."""
-    return read_dataset(path, _Row, _to_question, split="test")
-
-
 def _to_question(row: _Row) -> Question:
+    """Ids are SCAI's, `<conversation>_<turn>`. Some turns have no answer."""
     return Question(
         id=f"{row.Conversation_no}_{row.Turn_no}",
         text=(row.Question or row.rewrite).strip(),
@@ -36,3 +30,6 @@ def _to_question(row: _Row) -> Question:
         disambiguations=[Disambiguation(text=row.rewrite.strip())] if row.Question else None,
         dataset="qrecc",
     )
+
+
+READER = reader_of(_Row, _to_question, split="test", repositories=("svakulenk0/qrecc",))

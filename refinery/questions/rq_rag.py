@@ -4,27 +4,41 @@
 multiple-choice question stay in its text, as in the release.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from refinery.contract.records import Question, Turn, iter_records
 from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row
-from refinery.questions.base import split_of
+from refinery.questions.base import Reader, parse_row, split_of
 
 
 def read(path: Path) -> Iterator[Question]:
     """Read a release file. Raises RecordError for a row whose messages are not a dialogue that ends in a trajectory."""
-    for number, row in enumerate(iter_records(path, ReleaseRow), 1):
-        trajectory = parse_release_row(row, where=f"{path}: row {number}")
+    rows = ((f"{path}: row {number}", row) for number, row in enumerate(iter_records(path, ReleaseRow), 1))
+    return _questions(rows, split_of(path))
+
+
+def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
+    """The questions of (where, values) pairs in the release's columns."""
+    return _questions(((where, parse_row(values, ReleaseRow, where=where)) for where, values in rows), split_of(path))
+
+
+def _questions(rows: Iterable[tuple[str, ReleaseRow]], split: str) -> Iterator[Question]:
+    for where, row in rows:
+        trajectory = parse_release_row(row, where=where)
         yield Question(
             id=row.id,
             text=trajectory.question.strip(),
             answers=[trajectory.answer] if trajectory.answer else [],
             history=[text for turn in trajectory.history or [] for text in (turn.question, _reply(turn))] or None,
             dataset=row.dataset,
-            split=split_of(path),
+            split=split,
         )
 
 
 def _reply(turn: Turn) -> str:
     return turn.reply if isinstance(turn.reply, str) else turn.reply[-1].text
+
+
+READER = Reader(read, of_rows, ("messages",), ("zorowin123/rq_rag",))

@@ -6,13 +6,13 @@ The paragraphs are in a separate file (`*_paragraphs.json`), which is read when 
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import StrictBool, TypeAdapter, ValidationError
 
 from refinery.contract.records import Passage, Question, SubQuestion, read_text
 from refinery.errors import RecordError
-from refinery.questions.base import DatasetRow, Reader, distinct, first_fault, iter_dataset, read_dataset
+from refinery.questions.base import DatasetRow, Reader, Rows, distinct, first_fault, iter_dataset, read_dataset
 
 # One annotator's evidence for one step: lists of paragraph ids, and the words `operation` and `no_evidence`.
 _Evidence = list[list[str] | str]
@@ -22,8 +22,8 @@ class _Row(DatasetRow):
     qid: str
     question: str
     answer: StrictBool
-    decomposition: list[str]
-    evidence: list[list[_Evidence]]
+    decomposition: list[str] = []  # many copies on the hub lack it, and the evidence
+    evidence: Annotated[list[list[_Evidence]], Rows] = []
 
 
 class _Paragraph(DatasetRow):
@@ -81,4 +81,4 @@ def _paragraph_ids(evidence: _Evidence) -> list[str]:
     return [passage_id for item in evidence if isinstance(item, list) for passage_id in item]
 
 
-READER = Reader(read, of_rows)
+READER = Reader(read, of_rows, repositories=("ChilleD/StrategyQA", "tasksource/strategy-qa", "wics/strategy-qa", "voidful/StrategyQA"))

