@@ -1,4 +1,4 @@
-"""What the labels of one question are worth, as counts whose ratios over all questions are precision, recall and the like.
+"""How a label task's labels are compared with annotations, question by question.
 
 A label task declares a Grader. With one of your own, `refinery evaluate-labels` measures your task too:
 
@@ -15,23 +15,10 @@ from typing import Any
 
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import KnowledgeLabel, Passage, Question, Record
+from refinery.metrics.graded import Graded
 from refinery.retrievers.base import Retriever
 
-PER_ROW = frozenset({"searches"})  # measures that are counts; all others are shares
 _SEARCHED = 3  # passages that a reader is shown, as in RQ-RAG Sec. 3.3
-
-
-@dataclass(frozen=True, slots=True)
-class Graded:
-    """One question's part of every measure, as a numerator and a denominator; the measure is the ratio of their sums over questions.
-
-    `correct` counts the labels that are right; a label that is right in part counts as that part. `scored` holds, where a label has a
-    probability, that of the positive label and whether the annotations say it.
-    """
-
-    counts: Mapping[str, tuple[float, float]]
-    correct: float
-    scored: Sequence[tuple[float, bool]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +62,3 @@ def labels_of(outcome: Outcome) -> Sequence[Any]:
 def is_rejected(outcome: Outcome) -> bool:
     """Whether the question got no label."""
     return isinstance(outcome, RejectedRow)
-
-
-def graded_labels(pairs: Sequence[tuple[bool, bool]], *, missed: int = 0, scored: Sequence[tuple[float, bool]] = ()) -> Graded:
-    """Labels as (labeled positive, annotated as positive), and positives that got no label because the row was rejected."""
-    hits = sum(said and gold for said, gold in pairs)
-    right = sum(said == gold for said, gold in pairs)
-    found = overlap(hits, sum(said for said, _ in pairs), sum(gold for _, gold in pairs) + missed)
-    return Graded(found | {"accuracy": (right, len(pairs))}, right, scored)
-
-
-def overlap(hits: float, given: float, wanted: float) -> dict[str, tuple[float, float]]:
-    """Precision, recall and F1 of `given` labels, of which `hits` are among the `wanted` ones."""
-    return {"precision": (hits, given), "recall": (hits, wanted), "F1": (2 * hits, given + wanted)}

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from distill.repeated_numbers import num_repetitions
-from distill.steps.relation_notation import is_notation
 from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
 from refinery.contract.records import Decomposition, JudgeLabel, Preference, Question, Record, RelevanceLabel, Trajectory
+from refinery.contract.relation_notation import is_notation
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from distill.graded import Graded, Grader, GradingContext, Outcome, graded_labels, is_rejected, labels_of
+from distill.graded import Grader, GradingContext, Outcome, is_rejected, labels_of
 from distill.steps.closed_book import right_share
 from distill.steps.gold import sufficient_passages, supporting_passages
 from refinery.contract.records import KnowledgeLabel, Question, RelevanceLabel, SelectionLabel
 from refinery.errors import RecordError
+from refinery.metrics.graded import Graded, graded_labels
 
 # What a passage is compared with. The prompts of RA-ISF App. D ask for the first, and a retriever is measured by the second.
 SUFFICIENT, SUPPORTING = "passages that suffice", "supporting passages"

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from distill.graded import Graded, Grader, GradingContext, Outcome, labels_of
+from distill.graded import Grader, GradingContext, Outcome, labels_of
 from refinery.contract.formats import SEARCH_ACTIONS
 from refinery.contract.records import Question, Trajectory
+from refinery.metrics.graded import Graded
 
 
 async def _grade(question: Question, outcome: Outcome, context: GradingContext) -> Mapping[str, Graded]:

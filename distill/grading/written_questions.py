@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from distill.graded import Graded, Grader, GradingContext, Outcome, labels_of
+from distill.graded import Grader, GradingContext, Outcome, labels_of
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Question
+from refinery.metrics.graded import Graded
 
 _REPEATED = frozenset({"duplicate", "near_duplicate", "repeats_held_out"})
 _FOUND_WITHIN = 10

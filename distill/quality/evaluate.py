@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from distill.graded import Graded, GradingContext, is_rejected, labels_of
+from distill.graded import GradingContext, is_rejected, labels_of
 from distill.quality.labeled_run import LabeledRun
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.errors import RecordError, RunDirError
-from refinery.metrics.bootstrap import Interval, interval_of, ratio
-from refinery.metrics.classification import auc
+from refinery.metrics.bootstrap import Interval
+from refinery.metrics.graded import Graded, measures
 from refinery.questions.base import check_ids
 from refinery.retrievers.base import Retriever, RetrieverConfig
 from refinery.retrievers.search.build import build_retriever
@@ -126,23 +124,9 @@ def _quality(run: LabeledRun, against: str, graded: Sequence[Graded], rejected: 
         against,
         len(graded),
         rejected,
-        _measures(graded),
+        measures(graded),
         tokens / rows,
         None if dollars is None else dollars / rows,
         None if per_correct is None else tokens * per_correct,
         None if per_correct is None or dollars is None else dollars * per_correct,
     )
-
-
-def _measures(graded: Sequence[Graded]) -> dict[str, Interval]:
-    """Every measure that is defined, with its interval over questions."""
-    names = dict.fromkeys(name for one in graded for name in one.counts)
-    counts = {name: np.array([one.counts.get(name, (0, 0)) for one in graded], dtype=float) for name in names}
-    found = {name: ratio(pairs[:, 0], pairs[:, 1]) for name, pairs in counts.items()}
-    if any(one.scored for one in graded):
-        found["AUC"] = interval_of(lambda drawn: _auc([pair for position in drawn for pair in graded[position].scored]), len(graded))
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _auc(scored: Sequence[tuple[float, bool]]) -> float | None:
-    return auc([score for score, _ in scored], [positive for _, positive in scored])

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from distill.graded import PER_ROW
 from distill.quality.evaluate import Quality
 from distill.quality.labeled_run import LabeledRun
 from refinery.metrics.bootstrap import Interval
+from refinery.metrics.graded import PER_ROW
 from refinery.reporting.markdown import without_secrets
 from refinery.reporting.tables import TableFormat, render_table
 from refinery.text import printable

@@ -1,13 +1,10 @@
 """Annotations of a dataset for tasks without a teacher: sub-questions that can be searched, and the search."""
 
-import re
-from collections.abc import Sequence
-
 from distill.label_context import LabelContext
 from distill.steps.relation_notation import worded
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question, SubQuestion
-from refinery.contract.sub_questions import fill_references
+from refinery.contract.sub_questions import resolved_step
 from refinery.errors import RecordError
 
 
@@ -19,15 +16,6 @@ def searchable_steps(question: Question, relations: str) -> list[SubQuestion]:
     steps = worded(question.decomposition or [], relations)
     resolved = [resolved_step(steps, number) for number in range(len(steps))]
     return [step for step in resolved if step and step.supporting != []]
-
-
-def resolved_step(steps: Sequence[SubQuestion], number: int) -> SubQuestion | None:
-    """Step `number` (from 0), with references replaced by earlier answers; None if it refers to an answer without annotation."""
-    answers, step = [step.answer for step in steps[:number]], steps[number]
-    referred = [int(reference) for reference in re.findall(r"#(\d+)", step.text)]
-    if not all(0 < reference <= number and answers[reference - 1] for reference in referred):
-        return None
-    return step.model_copy(update={"text": fill_references(step.text, [answer or "" for answer in answers])})
 
 
 def sufficient_passages(question: Question, relations: str) -> dict[str, set[str]]:

@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 from distill.grading.decompositions import DECOMPOSITION
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, json_reply
-from distill.steps.gold import resolved_step
 from distill.steps.relation_notation import Relations, worded
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, Question
+from refinery.contract.sub_questions import resolved_step
 from refinery.prompts.render import Prompt, render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer

@@ -4,6 +4,8 @@ import json
 import re
 from collections.abc import Sequence
 
+from refinery.contract.records import SubQuestion
+
 
 def render_sub_questions(sub_questions: Sequence[str]) -> str:
     """A numbered list with one sub-question per line."""
@@ -22,6 +24,15 @@ def parse_sub_questions(text: str) -> list[str]:
 def fill_references(sub_question: str, answers: Sequence[str]) -> str:
     """Replace references in a sub-question by earlier answers: `#1` is the first (MuSiQue's notation)."""
     return re.sub(r"#(\d+)", lambda m: answers[int(m[1]) - 1] if 0 < int(m[1]) <= len(answers) else m[0], sub_question)
+
+
+def resolved_step(steps: Sequence[SubQuestion], number: int) -> SubQuestion | None:
+    """Step `number` (from 0), with references replaced by earlier answers; None if it refers to an answer without annotation."""
+    answers, step = [step.answer for step in steps[:number]], steps[number]
+    referred = [int(reference) for reference in re.findall(r"#(\d+)", step.text)]
+    if not all(0 < reference <= number and answers[reference - 1] for reference in referred):
+        return None
+    return step.model_copy(update={"text": fill_references(step.text, [answer or "" for answer in answers])})
 
 
 def _on_lines(text: str) -> str:

@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distill.graded import GradingContext, graded_labels
-from distill.grading.decompositions import DECOMPOSITION, best_match
+from distill.graded import GradingContext
+from distill.grading.decompositions import DECOMPOSITION
 from distill.grading.judgements import SELECTION
 from distill.grading.trajectories import TRAJECTORIES
 from distill.tasks.selection import Options
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Decomposition, Passage, Question, SelectionLabel, Step, SubQuestion, Trajectory
 from refinery.metrics.classification import accuracy, label_f1
+from refinery.metrics.graded import graded_labels
 from refinery.metrics.squad import token_f1
+from refinery.metrics.sub_questions import best_match
 from refinery.retrievers.candidates import Candidates
 
 ASKED = {"question_id": "q", "question": "Where was Dune's director born?"}

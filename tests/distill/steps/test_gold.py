@@ -1,7 +1,8 @@
 import pytest
 
-from distill.steps.gold import resolved_step, searchable_steps
+from distill.steps.gold import searchable_steps
 from refinery.contract.records import Question, SubQuestion
+from refinery.contract.sub_questions import resolved_step
 
 STEPS = [
     SubQuestion(text="Who directed Dune?", answer="Maria Torvel", supporting=["dune"]),

@@ -6,8 +6,8 @@ import pytest
 
 from distill.recipe import DistillRecipe
 from distill.run import run
-from distill.steps.relation_notation import QUESTIONS, as_question, is_notation
 from refinery.contract.records import Passage, Question, SubQuestion, write_records
+from refinery.contract.relation_notation import QUESTIONS, as_question, is_notation
 from refinery.runtime.recipe import build_recipe
 
 PASSAGES = [

@@ -1,0 +1,54 @@
+"""What the labels of a question, or the replies of a module, are worth.
+
+They are counts whose ratios over all questions are precision, recall and the like.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from refinery.metrics.bootstrap import Interval, interval_of, ratio
+from refinery.metrics.classification import auc
+
+PER_ROW = frozenset({"searches", "queries"})  # measures that are counts; all others are shares
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """One question's part of every measure, as a numerator and a denominator; the measure is the ratio of their sums over questions.
+
+    `correct` counts the labels that are right; a label that is right in part counts as that part. `scored` holds, where a label has a
+    probability, that of the positive label and whether the annotations say it.
+    """
+
+    counts: Mapping[str, tuple[float, float]]
+    correct: float
+    scored: Sequence[tuple[float, bool]] = ()
+
+
+def graded_labels(pairs: Sequence[tuple[bool, bool]], *, missed: int = 0, scored: Sequence[tuple[float, bool]] = ()) -> Graded:
+    """Labels as (labeled positive, annotated as positive), and positives that got no label because the row was rejected."""
+    hits = sum(said and gold for said, gold in pairs)
+    right = sum(said == gold for said, gold in pairs)
+    found = overlap(hits, sum(said for said, _ in pairs), sum(gold for _, gold in pairs) + missed)
+    return Graded(found | {"accuracy": (right, len(pairs))}, right, scored)
+
+
+def overlap(hits: float, given: float, wanted: float) -> dict[str, tuple[float, float]]:
+    """Precision, recall and F1 of `given` labels, of which `hits` are among the `wanted` ones."""
+    return {"precision": (hits, given), "recall": (hits, wanted), "F1": (2 * hits, given + wanted)}
+
+
+def measures(graded: Sequence[Graded]) -> dict[str, Interval]:
+    """Every measure that is defined, with its interval over questions."""
+    names = dict.fromkeys(name for one in graded for name in one.counts)
+    counts = {name: np.array([one.counts.get(name, (0, 0)) for one in graded], dtype=float) for name in names}
+    found = {name: ratio(pairs[:, 0], pairs[:, 1]) for name, pairs in counts.items()}
+    if any(one.scored for one in graded):
+        found["AUC"] = interval_of(lambda drawn: _auc([pair for position in drawn for pair in graded[position].scored]), len(graded))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _auc(scored: Sequence[tuple[float, bool]]) -> float | None:
+    return auc([score for score, _ in scored], [positive for _, positive in scored])
