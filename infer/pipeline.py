@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from infer.decoders.base import find_decoder
 from infer.fitting import valid_text
 from infer.known_model import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
@@ -32,8 +31,7 @@ class Pipeline:
 
     def __init__(self, recipe: PipelineRecipe) -> None:
         self.recipe = recipe
-        with recipe.at("decoder"):
-            self.decoder = find_decoder(recipe.decoder)
+        self.decoder = recipe.found_decoder()
         self.options = recipe.decoder_options(recipe.where)
         self.roles = self.decoder.roles(self.options)
         self.prompts = recipe.own_prompts()

@@ -6,13 +6,14 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from infer.decoders.base import find_decoder
+from infer.decoders.base import Decoder, find_decoder
 from infer.session import AnswerStyle
+from refinery.contract.records import Question
 from refinery.llms.build import ModelConfig, Role
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.protocols.base import check_protocol
 from refinery.prompts.own import OwnPrompts, own_prompts
-from refinery.questions.base import find_reader
+from refinery.questions.base import find_reader, read_questions
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime.recipe import Recipe, build_recipe, read_values
 
@@ -81,11 +82,14 @@ class PipelineRecipe(Recipe):
         """The recipe's own prompts. Raises RecipeError for a text that cannot be used."""
         return own_prompts(self.prompts) if self.prompts else None
 
+    def found_decoder(self) -> Decoder[Any]:
+        """The decoder. Raises RecipeError, or PluginError for an unknown name."""
+        with self.at("decoder"):
+            return find_decoder(self.decoder)
+
     def decoder_options(self, where: str) -> Any:
         """The decoder's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown decoder."""
-        with self.at("decoder"):
-            decoder = find_decoder(self.decoder)
-        return build_recipe(self.options, decoder.options, where=where, part="options")
+        return build_recipe(self.options, self.found_decoder().options, where=where, part="options")
 
 
 class InferRecipe(PipelineRecipe):
@@ -100,6 +104,10 @@ class InferRecipe(PipelineRecipe):
     def own_prompts(self) -> OwnPrompts | None:
         """Like `PipelineRecipe.own_prompts`, or the run's copy if their folder has gone."""
         return own_prompts(self.prompts, self.output_dir) if self.prompts else None
+
+    def read(self) -> list[Question]:
+        """The questions. Raises RecordError for rows that cannot be read."""
+        return read_questions(self.questions, reader=self.reader, limit=self.limit)
 
     def check(self, where: str) -> None:
         """Check the decoder's options, the reader and the metrics."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,16 @@ from infer.shards import (
     wall_seconds,
 )
 from refinery.contract.records import Question, write_records
-from refinery.contract.trace import PREDICTIONS_FILE
+from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import LLMError
 from refinery.prompts.render import use_prompts
-from refinery.questions.base import read_questions
 from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
 from refinery.runtime.together import together
 from refinery.supporting import check_supporting
+
+# Says for `metrics.json` what predictions, in the order of their questions, are worth; the last argument is the wall time in seconds.
+Finish = Callable[[Any, Pipeline, Sequence[Question], Sequence[Prediction], float], dict[str, Any]]
 
 
 def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
@@ -39,14 +41,19 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
 
     A question that fails has a row that says why. `resume` asks it again, even if the run has finished.
     """
+    return run_recipe(recipe, stage="infer", finish=_scored, resume=resume)
+
+
+def run_recipe(recipe: InferRecipe, *, stage: str, finish: Finish, resume: bool) -> dict[str, Any]:
+    """Decode the recipe's questions and write the predictions; `finish` adds to `metrics.json`, all of which is returned."""
     pipeline = Pipeline(recipe)
     with use_prompts(pipeline.prompts):
-        return _run(recipe, pipeline, resume=resume)
+        return _run(recipe, pipeline, stage, finish, resume=resume)
 
 
-def _run(recipe: InferRecipe, pipeline: Pipeline, *, resume: bool) -> dict[str, Any]:
+def _run(recipe: InferRecipe, pipeline: Pipeline, stage: str, finish: Finish, *, resume: bool) -> dict[str, Any]:
     processes = Processes.launched()
-    questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    questions = recipe.read()
     known = fingerprints(recipe, questions, pipeline.options) if processes.is_main else {}
     finished = check_run(recipe, recipe.output_dir, resume=resume, fingerprints=known)
     if finished is not None and not finished.get("failed"):
@@ -60,7 +67,7 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, *, resume: bool) -> dict[str, 
         if processes.is_main:
             revision = pipeline.retriever and pipeline.retriever.revision
             known = {**fingerprints(recipe, questions, pipeline.options), "retriever": revision}
-            output = open_run(recipe, recipe.output_dir, stage="infer", resume=resume, fingerprints=known)
+            output = open_run(recipe, recipe.output_dir, stage=stage, resume=resume, fingerprints=known)
             if pipeline.prompts:
                 pipeline.prompts.keep(output.path)
             if not output.begun:
@@ -74,11 +81,24 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, *, resume: bool) -> dict[str, 
             asyncio.run(_answer_all(pipeline, share, ledger, output.path))
         processes.wait()
         processes.part()
-        return _finish(recipe, pipeline, questions, output) if processes.is_main else {}
+        return _merge(recipe, pipeline, questions, output, finish) if processes.is_main else {}
 
 
-def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Question], output: RunDir) -> dict[str, Any]:
-    """Merge the answers of all processes in question order and score them. The ledgers remain until every question has an answer."""
+def _scored(
+    recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Question], predictions: Sequence[Prediction], seconds: float
+) -> dict[str, Any]:
+    """Score the answers, question by question and together."""
+    rows = score(recipe.name or recipe.decoder, questions, predictions, metrics=recipe.metrics)
+    write_records(recipe.output_dir / SCORES_FILE, rows)
+    tokenizer = pipeline.llm.tokenizer if recipe.tokenizer else None
+    return {
+        "results": evaluate(rows, predictions, seconds=seconds, tokenizer=tokenizer),
+        "questions_without_gold_answers": sum(not has_gold(question) for question in questions),
+    }
+
+
+def _merge(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Question], output: RunDir, finish: Finish) -> dict[str, Any]:
+    """Merge the answers of all processes in question order and finish. The ledgers remain until every question has an answer."""
     ledger = read_ledgers(output)
     seconds, by_id = wall_seconds(ledger), last_outcomes(ledger)
     predictions = [by_id[question.id] for question in questions]
@@ -88,14 +108,11 @@ def _finish(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Questio
         reasons, first = ", ".join(f"{reason} {count}" for reason, count in failed.most_common()), predictions[0]
         raise LLMError(f"all {len(questions)} questions failed ({reasons}). The first, '{first.question_id}': {first.failed}")
     write_records(output / PREDICTIONS_FILE, predictions)
-    rows = score(recipe.name or recipe.decoder, questions, predictions, metrics=recipe.metrics)
-    write_records(output / SCORES_FILE, rows)
     keep_questions(output.path, questions, predictions)
     keep_token_texts(output.path, predictions, pipeline.tokenizer_of)
     metrics = {
-        "results": evaluate(rows, predictions, seconds=seconds, tokenizer=pipeline.llm.tokenizer if recipe.tokenizer else None),
+        **finish(recipe, pipeline, questions, predictions, seconds),
         "questions": len(questions),
-        "questions_without_gold_answers": sum(not has_gold(question) for question in questions),
         "failed": failed.total(),
         "failed_by_reason": dict(failed.most_common()),
         "cost": total_cost(predictions, seconds=seconds),

@@ -1,6 +1,5 @@
 """A finished distill run, as it is compared with annotations: what went in, and the labels or the rejection of each question."""
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from distill.recipe import DistillRecipe
 from refinery.contract.records import Record, iter_records
 from refinery.contract.split_name import INPUTS_FILE, is_split
 from refinery.errors import RunDirError
-from refinery.runtime.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe, flat_values
 from refinery.runtime.run_dir import read_metrics, read_run
 
 
@@ -72,10 +71,4 @@ class LabeledRun:
     @cached_property
     def settings(self) -> dict[str, str]:
         """Every key of the recipe that has a value, nested ones with dots."""
-        return dict(_flat("", self.recipe.model_dump(mode="json")))
-
-
-def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [pair for key, item in value.items() for pair in _flat(f"{prefix}.{key}" if prefix else key, item)]
-    return [] if value is None or value == [] else [(prefix, value if isinstance(value, str) else json.dumps(value, default=str))]
+        return flat_values(self.recipe)

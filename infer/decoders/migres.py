@@ -24,7 +24,7 @@ from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.llms.served.json_reply import reads_as_refusal
 from refinery.prompts.render import render_prompt
-from refinery.prompts.replies import LeafReply, MainReply, QueriesReply, student_prompt
+from refinery.prompts.replies import Information, LeafReply, MainReply, QueriesReply, student_prompt
 from refinery.retrievers.base import Hit
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
 from refinery.runtime.recipe import Recipe
@@ -149,13 +149,13 @@ class Modules:
     async def main(self, *, last: bool = False) -> MainReply | None:
         """Main Module: the answer from the information alone, or what is missing; in the last iteration always an answer."""
         known = {"information": self.memory.information, "last": last, "yes_no": self.options.yes_no}
-        return await self._ask("main", MainReply, self.question, **known)
+        return await self.ask("main", MainReply, self.question, **known)
 
     async def query_generator(self, missing: str) -> list[str]:
         """Retrieval Module: at most three new queries for what is missing; if there are none, the question again."""
         memory = self.memory
         known = {"asked": memory.queries, "information": memory.information, "missing": missing}
-        reply = await self._ask("queries", QueriesReply, self.question, **known)
+        reply = await self.ask("queries", QueriesReply, self.question, **known)
         asked = {normalize_answer(query) for query in memory.queries}
         new = {normalize_answer(query): query.strip() for query in (reply.queries if reply else []) if query.strip()}
         queries = [query for key, query in new.items() if key not in asked][:MOST_QUERIES]
@@ -181,7 +181,7 @@ class Modules:
         shortened = count_shortened(passages, whole)
         self.session.record("filter", " ".join(queries), depth=self.iteration, passages=read, shortened=shortened or None)
         if not hits:
-            return list(queries), await self._own_knowledge(queries)
+            return list(queries), await self.own_knowledge(queries)
         chosen = {hit.passage.id for hit in hits}
         self.memory.uses.update(chosen)
         answered = [query for query, of_query in zip(queries, found, strict=True) if any(hit.passage.id in chosen for hit in of_query)]
@@ -202,29 +202,30 @@ class Modules:
         if not passages:
             return
         question = " ".join(queries)
-        reply = await self._ask("leaf", LeafReply, question, passages=passages)
+        reply = await self.ask("leaf", LeafReply, question, passages=passages)
         for item in reply.useful_information if reply else []:
-            cited = [passages[number - 1] for number in item.support_passages if 0 < number <= len(passages)]
+            cited = cited_by(item, passages)
             if not cited:
                 record_fault(self.session, question, "uncited", f"leaf: {item.info!r} cites {item.support_passages}", depth=self.iteration)
-            elif item.info not in self.memory.information and await self._entailed(item.info, cited):
+            elif item.info not in self.memory.information and await self.entailed(item.info, cited):
                 self.memory.information.append(item.info)
 
     async def _search(self, query: str) -> list[Hit]:
         """The filtered results of one query, without the passages that were already read `uses_per_passage` times."""
         options = self.options
-        knowledge_filter = KnowledgeFilter(self._reranker(), options.relevance_threshold, sentence_level=options.compression == "sentences")
+        knowledge_filter = KnowledgeFilter(self.reranker(), options.relevance_threshold, sentence_level=options.compression == "sentences")
         hits = await knowledge_filter.keep(query, await self.session.search(query, depth=self.iteration, whole=True))
         return [hit for hit in hits if self.memory.uses[hit.passage.id] < options.uses_per_passage]
 
-    def _reranker(self) -> Scorer | None:
+    def reranker(self) -> Scorer | None:
+        """What scores passages, if the options name it."""
         if self.options.reranker == "cross_encoder":
             return CrossEncoderScorer(load_cross_encoder(self.options.cross_encoder))
         if self.options.reranker == "judge":
             return relevance_judge(_RERANKER, self.session, depth=self.iteration)
         return LexicalScorer() if self.options.reranker == "lexical" else None
 
-    async def _own_knowledge(self, queries: Sequence[str]) -> list[Passage]:
+    async def own_knowledge(self, queries: Sequence[str]) -> list[Passage]:
         """LLM knowledge prompting (Sec. 3.2): what the model knows, as a single passage; no passage if it knows nothing."""
         if self.options.no_knowledge_prompting:
             return []
@@ -235,7 +236,7 @@ class Modules:
         says_nothing = normalize_answer(reply.text) in ("", "none") or reads_as_refusal(reply.text)
         return [] if says_nothing else [Passage(id="own knowledge", text=reply.text)]
 
-    async def _entailed(self, information: str, cited: Sequence[Passage]) -> bool:
+    async def entailed(self, information: str, cited: Sequence[Passage]) -> bool:
         """Whether one of the cited passages entails the information (Sec. 3.2)."""
         judge = self._entailment_judge()
         if judge is None:
@@ -254,7 +255,7 @@ class Modules:
             return PromptedEntailment(self.session, depth=self.iteration, max_new_tokens=self.options.max_reply_tokens)
         return None
 
-    async def _ask(self, module: Module, schema: type[T], question: str, **values: Any) -> T | None:
+    async def ask(self, module: Module, schema: type[T], question: str, **values: Any) -> T | None:
         """A module's reply: a student reads a short prompt and replies in plain lines, a prompted LLM replies in JSON."""
         options = self.options
         values = {"question": question, "examples": options.examples} | values
@@ -262,6 +263,11 @@ class Modules:
         if module in options.students:
             return await ask_student(module, student_prompt(f"migres_{module}", **values), schema, question, self.session, **limits)
         return await ask_json(module, render_prompt(f"migres_{module}", **values), schema, question, self.session, **limits)
+
+
+def cited_by(item: Information, passages: Sequence[Passage]) -> list[Passage]:
+    """The passages that a statement cites; numbers of none are left out."""
+    return [passages[number - 1] for number in item.support_passages if 0 < number <= len(passages)]
 
 
 DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles, load=load)

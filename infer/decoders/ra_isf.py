@@ -115,12 +115,12 @@ async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Sol
     if depth > options.max_depth:
         return _unknow(question, depth, session)
     if not options.no_self_knowledge and await solver.once(_knows, question, depth):
-        return await _write("answer_direct", depth, session, question=question)
+        return await answer_closed_book(question, depth, session)
 
     relevant = [] if options.no_passage_relevance else await solver.once(_relevant, question, depth)
     if relevant:
         read = relevant if options.answer_from == "relevant" else await solver.once(_search, question, depth)
-        return await _answer_from(read, question, depth, session)
+        return await answer_from_passages(read, question, depth, session)
 
     if options.no_decomposition or (depth == options.max_depth and options.unresolved != "synthesise"):
         return await _unresolved(question, depth, solver)
@@ -136,12 +136,15 @@ async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Sol
 
 
 async def _knows(solver: _Solver, question: str, depth: int) -> bool:
+    return await know_probability(question, depth, solver.session) >= solver.options.know_threshold
+
+
+async def know_probability(question: str, depth: int, session: Session) -> float:
     """M_know(q)."""
-    session = solver.session
     context = session.context_for("self_knowledge", knowledge_prompt(question))
     probs = await read_label("self_knowledge", context, (KNOW, UNKNOW), question, session, depth=depth)
     session.record("self_knowledge", question, depth=depth, probabilities=probs)
-    return probs[KNOW] >= solver.options.know_threshold
+    return probs[KNOW]
 
 
 async def _search(solver: _Solver, question: str, depth: int) -> list[Passage]:
@@ -153,20 +156,20 @@ async def _relevant(solver: _Solver, question: str, depth: int) -> list[Passage]
     """P_rel: the passages that M_rel finds relevant and sufficient (lines 9-12, App. D)."""
     passages = await solver.once(_search, question, depth)
     if solver.options.relevance == "listwise":
-        return await _relevant_of_list(question, passages, depth, solver.session)
-    session = solver.session
-
-    async def judge(passage: Passage) -> bool:
-        context = session.context_for("relevance", session.fit_prompt("relevance", relevance_prompt(question, passage), to_write=1))
-        probs = await read_label("relevance", context, (RELEVANT, IRRELEVANT), question, session, depth=depth)
-        session.record("relevance", question, depth=depth, text=passage.title, probabilities=probs)
-        return probs[RELEVANT] >= solver.options.relevance_threshold
-
-    judged = await asyncio.gather(*(judge(passage) for passage in passages))
-    return [passage for passage, is_relevant in zip(passages, judged, strict=True) if is_relevant]
+        return await relevant_of_list(question, passages, depth, solver.session)
+    probs = await asyncio.gather(*(relevance_probability(question, passage, depth, solver.session) for passage in passages))
+    return [passage for passage, prob in zip(passages, probs, strict=True) if prob >= solver.options.relevance_threshold]
 
 
-async def _relevant_of_list(question: str, passages: list[Passage], depth: int, session: Session) -> list[Passage]:
+async def relevance_probability(question: str, passage: Passage, depth: int, session: Session) -> float:
+    """M_rel(q, p)."""
+    context = session.context_for("relevance", session.fit_prompt("relevance", relevance_prompt(question, passage), to_write=1))
+    probs = await read_label("relevance", context, (RELEVANT, IRRELEVANT), question, session, depth=depth)
+    session.record("relevance", question, depth=depth, text=passage.title, probabilities=probs)
+    return probs[RELEVANT]
+
+
+async def relevant_of_list(question: str, passages: list[Passage], depth: int, session: Session) -> list[Passage]:
     """P_rel as in App. D: one prompt shows all passages; the reply names the relevant ones by their numbers, or says No."""
     if not passages:
         return []
@@ -181,11 +184,14 @@ async def _relevant_of_list(question: str, passages: list[Passage], depth: int, 
 
 
 async def _decompose(solver: _Solver, question: str, depth: int) -> list[str]:
+    return await decomposed(question, depth, solver.session, max_new_tokens=solver.options.max_sub_question_tokens)
+
+
+async def decomposed(question: str, depth: int, session: Session, *, max_new_tokens: int) -> list[str]:
     """Q_sub = M_decom(q) (line 16)."""
-    session = solver.session
-    prompt, most = decomposition_prompt(question), solver.options.max_sub_question_tokens
+    prompt = decomposition_prompt(question)
     context = session.context_for("decomposition", prompt)
-    reply, cut = await reply_to(prompt, context, max_new_tokens=most, adapter=session.adapter("decomposition"))
+    reply, cut = await reply_to(prompt, context, max_new_tokens=max_new_tokens, adapter=session.adapter("decomposition"))
     session.record_reply("decompose", question, reply, cut, depth=depth, role="decomposition")
     return parse_sub_questions(reply.text)
 
@@ -211,7 +217,12 @@ async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...
     return solved
 
 
-async def _answer_from(passages: list[Passage], question: str, depth: int, session: Session) -> str:
+async def answer_closed_book(question: str, depth: int, session: Session) -> str:
+    """M(q) (line 5)."""
+    return await _write("answer_direct", depth, session, question=question)
+
+
+async def answer_from_passages(passages: list[Passage], question: str, depth: int, session: Session) -> str:
     """M(q, P_rel) (Eq. 3)."""
     return await _write("answer_with_passages", depth, session, question=question, passages=passages)
 
@@ -234,7 +245,7 @@ async def _unresolved(question: str, depth: int, solver: _Solver) -> str:
     passages = await solver.once(_search, question, depth) if wants_passages else []
     if not passages:
         return _unknow(question, depth, solver.session)
-    return await _answer_from(passages, question, depth, solver.session)
+    return await answer_from_passages(passages, question, depth, solver.session)
 
 
 def _unknow(question: str, depth: int, session: Session) -> str:

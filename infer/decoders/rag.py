@@ -1,9 +1,11 @@
 """Retrieve once with the question and answer from all passages: the vanilla RAG baseline of both papers."""
 
+from collections.abc import Sequence
+
 from infer.decoders.base import Decoder, one_call
 from infer.session import Session
 from infer.steps.reasoning import answered
-from refinery.contract.records import Question
+from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
@@ -16,8 +18,13 @@ class Options(Recipe):
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Make one search and one call."""
     passages = await session.search(question.text)
-    prompt = render_prompt("answer_with_passages", question=question.text, passages=passages)
-    return session.prediction(await answered("answer_with_passages", prompt, question.text, session))
+    return session.prediction(await answer_from(passages, question.text, session))
+
+
+async def answer_from(passages: Sequence[Passage], question: str, session: Session) -> str:
+    """The answer from all passages, in one call."""
+    prompt = render_prompt("answer_with_passages", question=question, passages=passages)
+    return await answered("answer_with_passages", prompt, question, session)
 
 
 DECODER = Decoder(decode, Options, needs_retriever=True, calls=one_call)

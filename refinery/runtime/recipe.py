@@ -239,3 +239,14 @@ def _known_keys(recipe: type[BaseModel], location: list[str]) -> list[str]:
         nested = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
         recipe = nested[0] if nested else recipe
     return list(recipe.model_fields)
+
+
+def flat_values(recipe: Recipe) -> dict[str, str]:
+    """Every key of a recipe that has a value, nested ones with dots, as text."""
+    return dict(_flat("", recipe.model_dump(mode="json")))
+
+
+def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [pair for key, item in value.items() for pair in _flat(f"{prefix}.{key}" if prefix else key, item)]
+    return [] if value is None or value == [] else [(prefix, value if isinstance(value, str) else json.dumps(value, default=str))]

@@ -1,0 +1,62 @@
+"""`refinery evaluate-modules RECIPE [key=value ...]` and `refinery evaluate-modules RUN...`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+GROUP = "Results"
+HELP = "run one module of a decoder alone on annotated questions, and measure it: precision, recall, found passages and cost"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("recipe", metavar="RECIPE|RUN", help="an infer recipe, with module=NAME; or the output_dir of a finished run")
+    parser.add_argument("more", nargs="*", default=[], metavar="key=value|RUN", help="overrides of the recipe; or more finished runs")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the annotated questions, then stop")
+    parser.add_argument("--resume", action="store_true", help="continue the run in output_dir, and ask failed questions again")
+    parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex", "json"])
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the module if a recipe is named, and print the tables."""
+    runs = [Path(name) for name in (arguments.recipe, *arguments.more)]
+    if Path(arguments.recipe).suffix in (".yaml", ".yml"):
+        if (folder := _run_recipe(arguments)) is None:
+            return
+        runs = [folder]
+    print(_text(runs, arguments.format), end="")
+
+
+def _run_recipe(arguments: argparse.Namespace) -> Path | None:
+    """The run's folder; None after a dry run. Raises LLMError if questions failed."""
+    from infer.module_recipe import ModuleRecipe
+    from infer.module_run import run as run_module
+    from refinery.runtime.project_values import enter_project
+    from refinery.runtime.recipe import load_recipe
+
+    path = enter_project(arguments.recipe)
+    recipe = load_recipe(path, ModuleRecipe, arguments.more)
+    recipe.check(path)
+    if arguments.dry_run:
+        _preview(recipe.trimmed())
+        return None
+    run_module(recipe, resume=arguments.resume)
+    return recipe.output_dir
+
+
+def _preview(recipe: Any) -> None:
+    import yaml
+
+    from refinery.text import printable
+
+    print(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
+    kind, questions = recipe.found_module().kind, recipe.read()
+    print(printable(f"--- module '{recipe.module}' ({kind.name}) on {len(questions)} questions that have {kind.needs}"))
+
+
+def _text(runs: list[Path], table_format: Any) -> str:
+    from infer.evaluation.module_quality import module_quality
+    from infer.evaluation.module_table import module_json, module_text
+
+    found = module_quality(runs)
+    return module_json(found) if table_format == "json" else module_text(found, table_format)

@@ -1,0 +1,66 @@
+"""The keys of a recipe for `refinery evaluate-modules`: those of an inference recipe, and the module that runs in place of its decoder."""
+
+import dataclasses
+import logging
+from functools import partial
+from typing import Any
+
+from pydantic import Field
+
+from infer.decoders.base import Decoder, SubModelRole
+from infer.modules.base import Module, find_module, run_alone
+from infer.modules.kinds.judge import ROLE as JUDGE
+from infer.recipe import InferRecipe
+from refinery.contract.records import Question
+from refinery.errors import RecordError
+
+logger = logging.getLogger(__name__)
+
+
+class ModuleRecipe(InferRecipe):
+    """One module of the decoder, alone, on annotated questions. `sub_models.judge` judges what cannot be compared word by word."""
+
+    module: str = Field(description="a module of the decoder, such as main: infer/modules has a file for each decoder")
+
+    def check(self, where: str) -> None:
+        """Check also that the decoder has the module."""
+        super().check(where)
+        self.found_module()
+
+    def found_module(self) -> Module:
+        """The module. Raises RecipeError, or PluginError for an unknown name."""
+        with self.at("module"):
+            return find_module(self.decoder, self.module)
+
+    def read(self) -> list[Question]:
+        """The questions that are annotated for the module. Raises RecordError if there are none."""
+        kind, questions = self.found_module().kind, super().read()
+        annotated = [question for question in questions if kind.annotated(question)]
+        if not annotated:
+            raise RecordError(
+                f"{self.questions[0]}: none of {len(questions)} questions has {kind.needs}, which module '{self.module}' is measured by. "
+                "Name rows that have them, such as MuSiQue's or 2WikiMultihopQA's."
+            )
+        if left := len(questions) - len(annotated):
+            logger.info("%d of %d questions have no %s and are left out.", left, len(questions), kind.needs)
+        return annotated
+
+    def found_decoder(self) -> Decoder[Any]:
+        """The decoder with its module in its place, which needs only the roles that the module has."""
+        decoder, module = super().found_decoder(), self.found_module()
+
+        def roles(options: Any) -> dict[str, SubModelRole]:
+            found = {name: role if name in module.roles else SubModelRole() for name, role in decoder.roles(options).items()}
+            return found | {JUDGE: SubModelRole(played_by_model=False)}
+
+        alone = dataclasses.replace(decoder, decode=partial(run_alone, module), roles=roles)
+        return alone if module.loads else dataclasses.replace(alone, load=_load_nothing)
+
+    def trimmed(self) -> "ModuleRecipe":
+        """The recipe with only those sub-models that the module uses."""
+        used = {*self.found_module().roles, JUDGE}
+        return self.model_copy(update={"sub_models": {role: model for role, model in self.sub_models.items() if role in used}})
+
+
+def _load_nothing(options: Any) -> None:
+    return

@@ -1,0 +1,70 @@
+"""Decomposers: are a question's sub-questions the annotated ones, and does searching with them find the passages that it needs?"""
+
+from collections.abc import Mapping, Sequence
+
+from infer.modules.kinds.base import Case, ModuleKind
+from infer.modules.kinds.gold import SUB_QUESTIONS, found_ids, gold_steps
+from infer.modules.kinds.judge import judged_consistent
+from infer.session import Session
+from refinery.contract.records import Question
+from refinery.contract.sub_questions import fill_references
+from refinery.contract.trace import ModuleOutput, TraceStep
+from refinery.metrics.graded import Graded, overlap
+from refinery.metrics.sub_questions import best_match
+
+# What a line of the table searched with.
+ITS_OWN, ANNOTATED, QUESTION = "search: its sub-questions", "search: annotated sub-questions", "search: the question"
+
+
+async def _cases(question: Question, session: Session) -> list[Case]:
+    return [Case(question.text)]
+
+
+async def _observe(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
+    """Add what each sub-question finds, with the annotated answers filled in for its references, and what the references find."""
+    output = await judged_consistent(case, output, question, session)
+    if session.retriever is None or not question.supporting:
+        return output
+    k, steps = session.passages_per_query, [step for step in gold_steps(question) if step and step.supporting]
+    filled = _filled(output.texts, question)
+    found = {
+        ITS_OWN: [await found_ids(text, k, question, session) for text in filled],
+        ANNOTATED: [await found_ids(step.text, k, question, session) for step in steps],
+        # As many passages as all annotated sub-questions together may find.
+        QUESTION: [await found_ids(question.text, k * max(len(steps), 1), question, session)],
+    }
+    return output.model_copy(update={"found": found})
+
+
+def _filled(sub_questions: Sequence[str], question: Question) -> list[str]:
+    """The sub-questions with references replaced by the answers of the annotated steps that they are matched with."""
+    steps = question.decomposition or []
+    matched = best_match(sub_questions, steps)
+    answers = [(steps[matched[number][0]].answer or "") if number in matched else "" for number in range(len(sub_questions))]
+    return [fill_references(text, answers) for text in sub_questions]
+
+
+def _grade(question: Question, steps: Sequence[TraceStep]) -> Mapping[str, Graded]:
+    lines: dict[str, Graded] = {}
+    for output in (step.output for step in steps if step.output):
+        lines[SUB_QUESTIONS] = _aligned(question, output)
+        for searched_with, found in output.found.items():
+            ids = {name for of_query in found for name in of_query}
+            hits, wanted = len(ids.intersection(question.supporting or [])), len(set(question.supporting or []))
+            counts = {"coverage": (hits, wanted), "whole": (hits == wanted, 1), "searches": (len(found), 1)}
+            lines[searched_with] = Graded(counts, hits)
+    return lines
+
+
+def _aligned(question: Question, output: ModuleOutput) -> Graded:
+    """Precision and recall by token F1, as `evaluate-labels` measures them; a reply without sub-questions has recall 0."""
+    annotated = question.decomposition or []
+    hits = sum(score for _, score in best_match(output.texts, annotated).values())
+    counts = overlap(hits, len(output.texts), len(annotated))
+    counts |= {"same count": (len(output.texts) == len(annotated), 1)}
+    if output.judged:
+        counts["judged consistent"] = (all(output.judged), 1)  # RA-ISF Sec. 5.5: each sub-question
+    return Graded(counts | {"unparsed": (output.unread, 1)}, hits)
+
+
+DECOMPOSITION = ModuleKind("decomposition", "sub-questions", lambda question: bool(question.decomposition), _cases, _grade, _observe)

@@ -1,0 +1,66 @@
+"""What a judge says of a module's texts, if the recipe names one as `sub_models.judge`: yes, no, or a reply that cannot be read (None).
+
+Its tokens are not part of the module's cost.
+"""
+
+import asyncio
+import re
+
+from infer.modules.kinds.base import Case
+from infer.modules.kinds.gold import answers_of, gold_steps
+from infer.session import Session
+from infer.steps.ask import reply_to
+from refinery.contract.records import Question
+from refinery.contract.trace import ModuleOutput
+from refinery.llms.base import Usage
+from refinery.prompts.render import render_prompt
+
+ROLE = "judge"
+_WORD, _LIST = 8, 200  # tokens of a yes or no, and of a list of numbers with its explanation (MIGRES Table 14)
+_INDEX = re.compile(r"\bindex(?:es)?\W*\[([\d, ]*)\]", re.IGNORECASE)
+
+
+async def judged_answers(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
+    """Whether the answer implies the gold one (MIGRES Table 15)."""
+    answers = " / ".join(answers_of(question, case.step))
+    return await _of_texts("judge", output, session, question=case.question, answer=answers, shown_as="prediction")
+
+
+async def judged_useful(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
+    """Whether each piece of information is useful for the question (MIGRES Table 13)."""
+    return await _of_texts("module_useful", output, session, question=question.text, shown_as="statement")
+
+
+async def judged_consistent(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
+    """Whether each sub-question is consistent in meaning with the question (RA-ISF Sec. 5.5)."""
+    return await _of_texts("module_consistent", output, session, question=question.text, shown_as="sub_question")
+
+
+async def judged_aligned(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
+    """Whether the missing information is that of one of the sub-questions that are not answered yet (MIGRES Table 14)."""
+    left = [step.text for number, step in enumerate(gold_steps(question)) if step and number not in case.given]
+    if ROLE not in session.sub_models or not output.texts or not left:
+        return output
+    reply = await _reply("module_aligned", session, _LIST, missing=output.texts[0], candidates=left)
+    found = _INDEX.search(reply)
+    listed = None if found is None else any(0 < int(number) <= len(left) for number in re.findall(r"\d+", found[1]))
+    return output.model_copy(update={"judged": [listed]})
+
+
+async def _of_texts(prompt: str, output: ModuleOutput, session: Session, *, shown_as: str, **values: str) -> ModuleOutput:
+    if ROLE not in session.sub_models:
+        return output
+    replies = await asyncio.gather(*(_reply(prompt, session, _WORD, **values, **{shown_as: text}) for text in output.texts))
+    return output.model_copy(update={"judged": [yes_or_no(reply) for reply in replies]})
+
+
+def yes_or_no(reply: str) -> bool | None:
+    """Whether a reply says yes; None if it says neither yes nor no."""
+    word = reply.strip().lstrip("*\"'").lower()
+    return True if word.startswith("yes") else False if re.match(r"no\b", word) else None
+
+
+async def _reply(name: str, session: Session, max_new_tokens: int, **values: object) -> str:
+    prompt = session.fit_prompt(ROLE, render_prompt(name, **values), to_write=max_new_tokens)
+    context = session.sub_models[ROLE].context(prompt, usage=Usage())
+    return (await reply_to(prompt, context, max_new_tokens=max_new_tokens))[0].text

@@ -1,0 +1,30 @@
+"""Judges of self-knowledge: does the judge say of a question or sub-question that the model knows it, and does the model answer it?
+
+The model's own closed-book answers are the gold (RA-ISF App. A.1), so no annotation of what a model knows is needed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from infer.modules.kinds.answers import asked_with_answers, by_line
+from infer.modules.kinds.base import ModuleKind
+from infer.modules.kinds.gold import answers_of
+from refinery.contract.records import Question
+from refinery.contract.trace import TraceStep
+from refinery.metrics.graded import Graded, graded_labels
+from refinery.metrics.squad import exact_match
+
+
+def _grade(question: Question, steps: Sequence[TraceStep]) -> Mapping[str, Graded]:
+    return {line: _graded(question, some) for line, some in by_line(steps).items()}
+
+
+def _graded(question: Question, steps: Sequence[TraceStep]) -> Graded:
+    outputs = [step.output for step in steps if step.output]
+    known = [bool(exact_match(output.texts[0].strip().partition("\n")[0], answers_of(question, output.step))) for output in outputs]
+    scored = [(share, gold) for output, gold in zip(outputs, known, strict=True) for share in output.probabilities]
+    found = graded_labels([(output.labels[0], gold) for output, gold in zip(outputs, known, strict=True)], scored=scored)
+    unread = sum(output.unread for output in outputs)
+    return Graded(dict(found.counts) | {"unparsed": (unread, len(outputs))}, found.correct, scored)
+
+
+SELF_KNOWLEDGE = ModuleKind("self_knowledge", "answers", lambda question: bool(question.answers), asked_with_answers, _grade)

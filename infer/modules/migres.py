@@ -1,0 +1,60 @@
+"""MIGRES' modules (Sec. 3.2): the Leaf and Main Modules, the Query Generator, knowledge prompting and the reranker."""
+
+from infer.decoders.migres import Memory, Modules, Options, cited_by
+from infer.modules.base import DecoderModules, Module
+from infer.modules.kinds.answers import OWN_KNOWLEDGE
+from infer.modules.kinds.base import Case
+from infer.modules.kinds.extraction import EXTRACTION
+from infer.modules.kinds.missing_information import MISSING_INFORMATION
+from infer.modules.kinds.queries import QUERIES
+from infer.modules.kinds.relevance import RELEVANCE
+from infer.session import Session
+from refinery.contract.trace import ModuleOutput
+from refinery.prompts.replies import LeafReply
+
+
+def _modules(case: Case, session: Session, options: Options) -> Modules:
+    return Modules(session.question.text, session, options, Memory(list(case.asked), information=list(case.information)))
+
+
+async def _leaf(case: Case, session: Session, options: Options) -> ModuleOutput:
+    """Statements without a citation are left out, as in the decoder; the labels say which of the others are entailed."""
+    modules, passages = _modules(case, session, options), case.passages
+    reply = await modules.ask("leaf", LeafReply, case.question, passages=passages)
+    said = [(item.info, cited) for item in (reply.useful_information if reply else []) if (cited := cited_by(item, passages))]
+    entailed = [await modules.entailed(info, cited) for info, cited in said] if options.entailment != "none" else []
+    return ModuleOutput(texts=[info for info, _ in said], cited=[[passage.id for passage in cited] for _, cited in said], labels=entailed)
+
+
+async def _main(case: Case, session: Session, options: Options) -> ModuleOutput:
+    reply = await _modules(case, session, options).main()
+    if reply is None:
+        return ModuleOutput()
+    return ModuleOutput(texts=[reply.answer if reply.solved else reply.missing_information or ""], labels=[reply.solved])
+
+
+async def _queries(case: Case, session: Session, options: Options) -> ModuleOutput:
+    return ModuleOutput(texts=await _modules(case, session, options).query_generator(case.missing))
+
+
+async def _own_knowledge(case: Case, session: Session, options: Options) -> ModuleOutput:
+    """What the model says it knows; nothing counts as wrong (Table 7)."""
+    return ModuleOutput(texts=[passage.text for passage in await _modules(case, session, options).own_knowledge([case.question])] or [""])
+
+
+async def _reranker(case: Case, session: Session, options: Options) -> ModuleOutput:
+    """Scores on the reranker's own scale."""
+    reranker = _modules(case, session, options).reranker()
+    scores = await reranker.score(case.question, case.passages) if reranker and case.hits else [1.0] * len(case.hits)
+    return ModuleOutput(labels=[score >= options.relevance_threshold for score in scores], probabilities=list(scores))
+
+
+MODULES = DecoderModules(
+    {
+        "leaf": Module(EXTRACTION, _leaf, ("leaf", "entailment")),
+        "main": Module(MISSING_INFORMATION, _main, ("main",)),
+        "queries": Module(QUERIES, _queries, ("queries",)),
+        "own_knowledge": Module(OWN_KNOWLEDGE, _own_knowledge),
+        "reranker": Module(RELEVANCE, _reranker, ("reranker",), loads=True),
+    }
+)
