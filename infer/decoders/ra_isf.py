@@ -218,7 +218,7 @@ async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...
 
 
 async def answer_closed_book(question: str, depth: int, session: Session) -> str:
-    """M(q) (line 5)."""
+    """M(q) (line 6)."""
     return await _write("answer_direct", depth, session, question=question)
 
 
