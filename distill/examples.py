@@ -5,6 +5,7 @@ that another place of the prompt would not allow too. The same rows always give 
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,54 +13,58 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from distill.label_task import LabeledRows, Pair
 from distill.recipe import DistillRecipe
 from refinery.contract.records import Passage, read_records, write_records
 from refinery.questions.base import iter_questions
 from refinery.similar_texts import SimilarTexts
 from refinery.text import normalize_answer
 
-Pair = tuple[str, str]
+Turns = Callable[[Sequence[Sequence[Pair]]], Iterable[Pair]]
 _COPY = Path("examples") / "rows.jsonl"  # the copy's place in a run
 _CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Labeled:
-    """A question with its rows, and the prompts and replies that show them."""
+    """What rows are about, which is their question by default, with the rows, and the prompts and replies that show them."""
 
-    text: str
+    texts: Sequence[str]
     ids: frozenset[str]
     rows: list[Any]
     pairs: list[Pair]
 
 
 class Examples:
-    """The questions that can be shown, and which of them are: `count`, `similar` to a row's question or the `first`."""
+    """The labeled rows that can be shown, and which of them are: `count`, `similar` to a row or the `first`."""
 
-    def __init__(self, labeled: Sequence[_Labeled], count: int, choose: str) -> None:
-        self._labeled, self._count, self._choose = labeled, count, choose
+    def __init__(self, labeled: Sequence[_Labeled], count: int, choose: str, turns: Turns) -> None:
+        self._labeled, self._count, self._turns = labeled, count, turns
         self._near: SimilarTexts[int] = SimilarTexts()
         self._same: dict[str, set[int]] = {}
         for number, one in enumerate(labeled):
-            self._near.add(_words(one.text), number)
-            for key in (normalize_answer(one.text), *map(_id_key, one.ids)):
+            for text in one.texts:
+                self._near.add(_words(text), number)
+            for key in (*map(normalize_answer, one.texts), *map(_id_key, one.ids)):
                 self._same.setdefault(key, set()).add(number)
-        self._search = _bm25([one.text for one in labeled]) if choose == "similar" else None
+        self._search = _bm25(["\n".join(one.texts) for one in labeled]) if choose == "similar" else None
         self._pairs = lru_cache(maxsize=1024)(self._chosen)
 
-    def __call__(self, question_id: str, text: str) -> tuple[Pair, ...]:
-        """The turns to show before a prompt about this question: never itself, and nothing with its id or nearly its words.
+    def __call__(self, row_id: str, *texts: str) -> tuple[Pair, ...]:
+        """The turns to show before a prompt about a question or passages: never those, and nothing with their id or nearly their words.
 
         The most similar example comes last, next to the prompt; the first ones come in the order of their file.
         """
-        return self._pairs(question_id, text)
+        return self._pairs(row_id, *texts)
 
-    def _chosen(self, question_id: str, text: str) -> tuple[Pair, ...]:
-        barred = self._same.get(_id_key(question_id), set()) | self._same.get(normalize_answer(text), set())
-        barred |= set(self._near.similar(_words(text)))
-        chosen = list(islice((number for number in self._ranked(text, self._count + len(barred)) if number not in barred), self._count))
+    def _chosen(self, row_id: str, *texts: str) -> tuple[Pair, ...]:
+        barred = set[int]().union(*(self._same.get(key, ()) for key in (_id_key(row_id), *map(normalize_answer, texts))))
+        barred.update(number for text in texts for number in self._near.similar(_words(text)))
+        chosen = list(
+            islice((number for number in self._ranked("\n".join(texts), self._count + len(barred)) if number not in barred), self._count)
+        )
         shown = reversed(chosen) if self._search else chosen
-        return tuple(pair for number in shown for pair in self._labeled[number].pairs)
+        return tuple(self._turns([self._labeled[number].pairs for number in shown]))
 
     def _ranked(self, text: str, most: int) -> Iterable[int]:
         """The numbers of at least `most` questions, if there are so many: the most similar first, and then in order."""
@@ -69,7 +74,7 @@ class Examples:
     @property
     def tokens(self) -> tuple[float, float]:
         """About the fewest and the most tokens that the examples of one prompt take."""
-        sizes = [sum(len(prompt) + len(reply) for prompt, reply in one.pairs) / _CHARACTERS_PER_TOKEN for one in self._labeled]
+        sizes = [size for one in self._labeled for size in _sizes(self._turns([one.pairs]))]
         shown = min(self._count, len(self._labeled))
         return shown * min(sizes), shown * max(sizes)
 
@@ -83,6 +88,14 @@ class Examples:
         shutil.rmtree((run / _COPY).parent, ignore_errors=True)
 
 
+def _sizes(pairs: Iterable[Pair]) -> Iterable[float]:
+    """About how many tokens each prompt's pairs have."""
+    sizes: Counter[str] = Counter()
+    for prompt, reply in pairs:
+        sizes[prompt.name] += len(prompt) + len(reply)
+    return [size / _CHARACTERS_PER_TOKEN for size in sizes.values()]
+
+
 def examples_of(recipe: DistillRecipe) -> Examples | None:
     """The examples of a recipe, or those that its run has kept if their file has gone.
 
@@ -91,12 +104,12 @@ def examples_of(recipe: DistillRecipe) -> Examples | None:
     if recipe.examples is None:
         return None
     kept = kept_examples(recipe, recipe.output_dir) if not recipe.examples.rows.exists() else None
-    return kept or _of_rows(recipe, recipe.examples.rows, _held_out(recipe))
+    return kept or _of_rows(recipe, recipe.examples.rows)
 
 
 def kept_examples(recipe: DistillRecipe, run: Path) -> Examples | None:
     """The examples that the run in `run` has kept."""
-    return _of_rows(recipe, run / _COPY, SimilarTexts()) if recipe.examples and (run / _COPY).exists() else None
+    return _of_rows(recipe, run / _COPY, is_kept=True) if recipe.examples and (run / _COPY).exists() else None
 
 
 def copy_examples(run: Path, to: Path) -> None:
@@ -105,7 +118,8 @@ def copy_examples(run: Path, to: Path) -> None:
         shutil.copytree((run / _COPY).parent, (to / _COPY).parent)
 
 
-def _of_rows(recipe: DistillRecipe, path: Path, held_out: SimilarTexts[None]) -> Examples:
+def _of_rows(recipe: DistillRecipe, path: Path, *, is_kept: bool = False) -> Examples:
+    """The examples of a file; of a run's copy, everything is shown, because only what may be shown was kept."""
     config, task, options = recipe.examples, recipe.label_task, recipe.task_options()
     assert config is not None
     if task.examples is None or "teacher" not in task.needs(options):
@@ -114,21 +128,29 @@ def _of_rows(recipe: DistillRecipe, path: Path, held_out: SimilarTexts[None]) ->
         raise recipe.fault("examples", "options.examples shows others. Set that to zero, or leave this out.")
     if getattr(options, "rationale", False):
         raise recipe.fault("examples", "their replies have no rationale. Set options.rationale to false, or leave this out.")
-    by_text: dict[str, list[Any]] = {}
-    rows: Sequence[Any] = read_records(path, task.examples.record)
-    for row in rows:
-        by_text.setdefault(normalize_answer(row.question), []).append(row)
-    usable = [rows for text, rows in by_text.items() if text and not any(True for _ in held_out.similar(_words(text)))]
-    labeled = list(_labeled(usable, task.examples.pairs, options))
+    rows: Sequence[Any] = task.examples.read(path) if task.examples.read else read_records(path, task.examples.record)
+    labeled = list(_labeled(rows if is_kept else _usable(rows, recipe, task.examples), task.examples, options))
     if not labeled:
         raise recipe.fault("examples.rows", f"{path} has no row to show that is not in evaluation_sets. Name another file.")
-    return Examples(labeled, config.count, config.choose)
+    return Examples(labeled, config.count, config.choose, task.examples.turns)
 
 
-def _labeled(questions: Iterable[list[Any]], pairs: Callable[[list[Any], Any], list[Pair]], options: Any) -> Iterator[_Labeled]:
-    for rows in questions:
-        if shown := pairs(rows, options):
-            yield _Labeled(rows[0].question, frozenset(row.question_id for row in rows), rows, shown)
+def _usable(rows: Sequence[Any], recipe: DistillRecipe, shown_as: LabeledRows) -> Iterator[Any]:
+    """The rows that may be shown, whose questions are in no evaluation set."""
+    held_out = _held_out(recipe)
+    for row in shown_as.usable(rows, recipe):
+        if not any(True for _ in held_out.similar(_words(shown_as.key(row)[1]))):
+            yield row
+
+
+def _labeled(rows: Iterable[Any], shown_as: LabeledRows, options: Any) -> Iterator[_Labeled]:
+    by_text: dict[str, list[Any]] = {}
+    for row in rows:
+        if text := normalize_answer("\n".join(shown_as.about(row))):
+            by_text.setdefault(text, []).append(row)
+    for alike in by_text.values():
+        if shown := shown_as.pairs(alike, options):
+            yield _Labeled(shown_as.about(alike[0]), frozenset(shown_as.key(row)[0] for row in alike), alike, shown)
 
 
 def _held_out(recipe: DistillRecipe) -> SimilarTexts[None]:

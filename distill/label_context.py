@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from distill.label_task import Pair
 from distill.predictions import Predictions
 from distill.recipe import DistillRecipe
 from distill.stores.base import ReplyStore
@@ -34,7 +35,7 @@ class LabelContext:
     retriever: Retriever | None
     store: ReplyStore | None = None
     options: Any = None
-    examples: Callable[[str, str], tuple[tuple[str, str], ...]] | None = None
+    examples: Callable[..., tuple[Pair, ...]] | None = None
     strong: Teacher | None = None
     judge: Teacher | None = None
     tally: Tally = field(default_factory=Tally)
@@ -50,7 +51,7 @@ class LabelContext:
         target: LLM | Teacher | None,
         retriever: Retriever | None,
         store: ReplyStore | None,
-        examples: Callable[[str, str], tuple[tuple[str, str], ...]] | None = None,
+        examples: Callable[..., tuple[Pair, ...]] | None = None,
     ) -> "LabelContext":
         """The context of a run whose endpoints are `teachers`, by role; `target` is a local model."""
         chain = [teacher for role, teacher in teachers.items() if role == "teacher" or role.startswith("fallback_")]
@@ -99,9 +100,10 @@ class LabelContext:
             self._files["knowledge"] = {label.question_id: label.label for label in labels}
         return self._files["knowledge"]
 
-    def with_examples(self, prompt: Prompt, question: Question) -> Prompt:
-        """The prompt after the recipe's examples for this question, if it has any."""
-        return prompt.after(self.examples(question.id, question.text)) if self.examples else prompt
+    def with_examples(self, prompt: Prompt, id: str, *texts: str) -> Prompt:
+        """The prompt after the recipe's examples of it, if there are any, for the row of this id that is about these texts."""
+        shown = self.examples(id, *texts) if self.examples else ()
+        return prompt.after(tuple(pair for pair in shown if pair[0].name == prompt.name))
 
     def take_quota(self, group: str) -> bool:
         """Whether a group of rows may have one more, by the option `most_per_group`; it also counts the row."""

@@ -13,8 +13,9 @@ A task is one file that declares `LABEL_TASK`. With `task: my_lab.difficulty`, a
 """
 
 import json
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -23,12 +24,14 @@ from pydantic import BaseModel
 from distill.graded import Grader
 from refinery.contract.records import Question, Record
 from refinery.errors import PluginError
+from refinery.prompts.render import Prompt
 from refinery.questions.base import split_of
 from refinery.runtime.forecast import Range, RowsOf
 from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.base import Task
 
+Pair = tuple[Prompt, str]
 OptionsT = TypeVar("OptionsT", bound=Recipe)
 
 
@@ -69,13 +72,39 @@ class Review(Protocol):
         ...
 
 
+def _all_in_order(shown: Sequence[Sequence[Pair]]) -> Iterable[Pair]:
+    return chain.from_iterable(shown)
+
+
+def _id_and_question(row: Any) -> tuple[str, str]:
+    return row.question_id, row.question
+
+
+def _question(row: Any) -> Sequence[str]:
+    return (row.question,)
+
+
+def _all_usable(rows: Sequence[Any], recipe: Any) -> Sequence[Any]:
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class LabeledRows:
     """How rows that are labeled already are shown to a teacher: `pairs(rows, options)` gives prompts as the task renders them, for the
-    rows of one question, each with the reply that the label stands for. `record` is the class of the rows, which have a `question`."""
+    rows of one question, each with the reply that the label stands for. A prompt is shown the pairs of the prompts with its own name.
+
+    `record` is the class of the rows, which `read(path)` reads if they need more than their file; `usable(rows, recipe)` leaves out those
+    that the recipe must not show. `about(row)` has the texts by which rows are alike and chosen, `key(row)` the row's id and question, and
+    `turns(shown)` chooses among the pairs of the examples of one prompt, the most similar of which comes last.
+    """
 
     record: type[Record]
-    pairs: Callable[[list[Any], Any], list[tuple[str, str]]]
+    pairs: Callable[[list[Any], Any], list[Pair]]
+    read: Callable[[Path], Sequence[Any]] | None = None
+    usable: Callable[[Sequence[Any], Any], Sequence[Any]] = _all_usable
+    about: Callable[[Any], Sequence[str]] = _question
+    key: Callable[[Any], tuple[str, str]] = _id_and_question
+    turns: Callable[[Sequence[Sequence[Pair]]], Iterable[Pair]] = _all_in_order
 
 
 def json_reply(reply: BaseModel) -> str:

@@ -24,9 +24,9 @@ class ExamplesConfig(Recipe):
     """Which labeled rows are shown before each prompt."""
 
     rows: Path = Field(description="labels of the same task, such as the train.jsonl of another run")
-    count: int = Field(default=3, description="how many of its questions are shown", ge=1)
+    count: int = Field(default=3, description="how many of its questions, or for task questions of its passages, are shown", ge=1)
     choose: Literal["similar", "first"] = Field(
-        default="similar", description="similar: those whose question is most like the row's (BM25); first: always the same"
+        default="similar", description="similar: those whose question, or passage, is most like the row's (BM25); first: always the same"
     )
 
 

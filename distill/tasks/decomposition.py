@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from distill.grading.decompositions import DECOMPOSITION
 from distill.label_context import LabelContext
-from distill.label_task import LabeledRows, LabelTask, json_reply
+from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.steps.relation_notation import Relations, worded
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, Question
@@ -53,7 +53,7 @@ async def label(question: Question, context: LabelContext) -> list[Decomposition
     else:
         assert context.teacher is not None
         asked = RequestLog()
-        prompt = context.with_examples(_prompt(question.text, context.options), question)
+        prompt = context.with_examples(_prompt(question.text, context.options), question.id, question.text)
         sub_questions = (await context.teacher.ask(prompt, Reply, asked)).sub_questions
         provenance = context.provenance("teacher_decomposition", asked=asked)
     sub_questions = [_one_line(text, number) for number, text in enumerate(sub_questions, 1)]
@@ -65,7 +65,7 @@ def _prompt(question: str, options: Options) -> Prompt:
     return render_prompt("teacher_decomposition", question=question, examples=options.examples)
 
 
-def _pairs(rows: list[Decomposition], options: Options) -> list[tuple[str, str]]:
+def _pairs(rows: list[Decomposition], options: Options) -> list[Pair]:
     """How a labeled question is shown to the teacher."""
     return [(_prompt(rows[0].question, options), json_reply(Reply(sub_questions=rows[0].sub_questions)))]
 

@@ -8,27 +8,28 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from distill.grading.written_questions import QUESTIONS
 from distill.label_context import LabelContext
-from distill.label_task import LabelTask
+from distill.label_task import LabeledRows, LabelTask, Pair
 from distill.recipe import DistillRecipe
 from distill.steps.even_sample import even_sample
 from distill.steps.held_out import HELD_OUT, TRAIN, Shares, joint_split, splits_of_documents
 from distill.steps.linked_passages import linked_passages
+from distill.steps.question_examples import example_pairs, example_turns, read_examples, repeated_example, text_of, usable_examples
+from distill.steps.question_prompts import Answer, Written, WrittenQuestions, checking_prompt, writing_prompt
 from distill.steps.repeats import Repeats
 from distill.steps.stands_alone import reference_fault
-from distill.teacher.teacher import AnyTeacher, RejectedRow, RequestLog
+from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Question, Record, write_records
 from refinery.metrics.squad import token_f1
 from refinery.passages.corpus import corpus_hash
 from refinery.passages.document import document_of
 from refinery.passages.settings import SplitSettings
 from refinery.passages.sources import estimate_count
-from refinery.prompts.render import render_prompt
 from refinery.retrievers.base import read_passages
 from refinery.runtime.forecast import Range, RowsOf
 from refinery.runtime.recipe import Recipe
@@ -60,25 +61,6 @@ class Options(Recipe):
 def needs(options: Options) -> tuple[str, ...]:
     """The recipe keys that this task requires."""
     return ("teacher",) if options.documents and options.found_within is None else ("teacher", "retriever")
-
-
-class Written(BaseModel):
-    """One question and its answer."""
-
-    question: Annotated[str, Field(min_length=1)]
-    answer: Annotated[str, Field(min_length=1)]
-
-
-class WrittenQuestions(BaseModel):
-    """The questions that a passage or pair gave."""
-
-    questions: list[Written]
-
-
-class Answer(BaseModel):
-    """An answer, empty where there is none."""
-
-    answer: str
 
 
 class Row(Record):
@@ -167,14 +149,15 @@ async def label(row: Row, context: LabelContext) -> list[Question]:
     """The row's question. Raises RejectedRow, with the reason, if it is not kept."""
     assert context.teacher is not None
     asked, options = RequestLog(), context.options
-    prompt = "teacher_question" if len(row.passages) == 1 else "teacher_question_multi_hop"
     count = options.questions_per_passage
-    rendered = render_prompt(prompt, passages=row.passages, link=row.link, count=count)
-    reply = await context.teacher.ask(rendered, WrittenQuestions, asked)
+    prompt = context.with_examples(writing_prompt(row.passages, row.link, count), row.id, *map(text_of, row.passages))
+    reply = await context.teacher.ask(prompt, WrittenQuestions, asked)
     if len(reply.questions) < row.number:
         raise RejectedRow("too_few_questions", f"{len(reply.questions)} of {count} questions were written about {row.id}")
     written = reply.questions[row.number - 1]
     _check_wording(written)
+    if example := repeated_example(written.question, prompt):
+        raise RejectedRow("repeats_example", f"{written.question!r} asks what the example {example!r} asks")
     question = Question(
         id=row.id,
         text=written.question.strip(),
@@ -185,7 +168,7 @@ async def label(row: Row, context: LabelContext) -> list[Question]:
         split=row.split,
     )
     await _check_found(question, row, context)
-    await _check_need(written, row, _Reader(context.teacher, written, options.min_f1, asked))
+    await _check_need(written, row, _Reader(context, row, written, asked))
     return [question]
 
 
@@ -235,21 +218,19 @@ async def _check_need(written: Written, row: Row, reader: "_Reader") -> None:
 class _Reader:
     """The teacher as it answers a written question; `last` is its last reply."""
 
-    teacher: AnyTeacher
+    context: LabelContext
+    row: Row
     written: Written
-    min_f1: float
     asked: RequestLog
     last: str = ""
 
     async def finds_answer(self, passages: Sequence[Passage]) -> bool:
         """Whether the teacher gives the written answer from these passages, or from its own knowledge if there are none."""
-        if passages:
-            prompt = render_prompt("teacher_question_answer", question=self.written.question, passages=passages)
-        else:
-            prompt = render_prompt("teacher_question_closed_book", question=self.written.question)
-        self.last = (await self.teacher.ask(prompt, Answer, self.asked)).answer
+        assert self.context.teacher is not None
+        prompt = self.context.with_examples(checking_prompt(self.written.question, passages), self.row.id, *map(text_of, self.row.passages))
+        self.last = (await self.context.teacher.ask(prompt, Answer, self.asked)).answer
         said, answer = (f" {normalize_answer(text)} " for text in (self.last, self.written.answer))
-        return answer in said or token_f1(said, [answer]) >= self.min_f1
+        return answer in said or token_f1(said, [answer]) >= self.context.options.min_f1
 
 
 def calls(recipe: DistillRecipe, options: Options) -> Range:
@@ -269,6 +250,42 @@ def num_rows(recipe: DistillRecipe, rows_of: RowsOf) -> int | None:
     return None if passages is None else passages * per_passage
 
 
+def _pairs(rows: list[Question], options: Options) -> list[Pair]:
+    return example_pairs(rows, options.questions_per_passage)
+
+
+def _usable_examples(rows: Sequence[Question], recipe: DistillRecipe) -> list[Question]:
+    """The rows about as many passages as the recipe asks about at a time, and about none that it holds out."""
+    options: Options = recipe.task_options()
+    held_out: list[Passage] = []
+    if options.split != Shares():
+        splits = splits_of_documents(map(document_of, passages := _passages(recipe, options)), options.split)
+        held_out = [passage for passage in passages if splits[document_of(passage)] != TRAIN]
+    if usable := usable_examples(rows, hops=options.hops, held_out=held_out):
+        return usable
+    needed = "one passage" if options.hops == 1 else "two passages"
+    raise recipe.fault("examples.rows", f"no question is about {needed} (options.hops) of which none is held out. Name another file.")
+
+
 LABEL_TASK = LabelTask(
-    label, Options, needs, rows, write_inputs, Repeats, calls=calls, num_rows=num_rows, row_type=Row, splits=splits, grader=QUESTIONS
+    label,
+    Options,
+    needs,
+    rows,
+    write_inputs,
+    Repeats,
+    calls=calls,
+    num_rows=num_rows,
+    row_type=Row,
+    splits=splits,
+    examples=LabeledRows(
+        Question,
+        _pairs,
+        read=read_examples,
+        usable=_usable_examples,
+        about=lambda row: list(map(text_of, row.passages)),
+        key=lambda row: (row.id, row.text),
+        turns=example_turns,
+    ),
+    grader=QUESTIONS,
 )

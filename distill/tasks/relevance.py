@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from distill.grading.judgements import RELEVANCE
 from distill.label_context import LabelContext
-from distill.label_task import LabeledRows, LabelTask, json_reply
+from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.recipe import DistillRecipe
 from distill.steps.gold import search_own, sufficient_passages
 from distill.steps.rationale import rationale_of, reasoned
@@ -126,7 +126,7 @@ async def _judge_list(question: Question, passages: Sequence[Passage], context: 
 async def _ask(prompt: str, schema: type[T], question: Question, context: LabelContext, asked: RequestLog, **shown: Any) -> T:
     assert context.teacher is not None
     options: Options = context.options
-    rendered = context.with_examples(_prompt(prompt, question.text, options, **shown), question)
+    rendered = context.with_examples(_prompt(prompt, question.text, options, **shown), question.id, question.text)
     return await context.teacher.ask(rendered, reasoned(schema) if options.rationale else schema, asked)
 
 
@@ -134,7 +134,7 @@ def _prompt(name: str, question: str, options: Options, **shown: Any) -> Prompt:
     return render_prompt(name, question=question, examples=options.examples, rationale=options.rationale, **shown)
 
 
-def _pairs(rows: list[RelevanceLabel], options: Options) -> list[tuple[str, str]]:
+def _pairs(rows: list[RelevanceLabel], options: Options) -> list[Pair]:
     """How a question's labeled passages are shown to the teacher: all in one list, or the first one of each label."""
     question = rows[0].question
     if options.judge == "list":

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from distill.grading.judgements import SELF_KNOWLEDGE
 from distill.label_context import LabelContext
-from distill.label_task import LabeledRows, LabelTask, json_reply
+from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.steps.closed_book import right_share
 from distill.steps.rationale import rationale_of, reasoned
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
@@ -61,7 +61,7 @@ async def _by_teacher(question: Question, context: LabelContext) -> KnowledgeLab
     assert context.teacher is not None
     asked = RequestLog()
     options: Options = context.options
-    prompt = context.with_examples(_teacher_prompt(question.text, options), question)
+    prompt = context.with_examples(_teacher_prompt(question.text, options), question.id, question.text)
     reply = await context.teacher.ask(prompt, reasoned(Reply) if options.rationale else Reply, asked)
     return KnowledgeLabel(
         question_id=question.id,
@@ -76,7 +76,7 @@ def _teacher_prompt(question: str, options: Options) -> Prompt:
     return render_prompt("teacher_self_knowledge", question=question, examples=options.examples, rationale=options.rationale)
 
 
-def _pairs(rows: list[KnowledgeLabel], options: Options) -> list[tuple[str, str]]:
+def _pairs(rows: list[KnowledgeLabel], options: Options) -> list[Pair]:
     """How a labeled question is shown to the teacher."""
     return [(_teacher_prompt(rows[0].question, options), json_reply(Reply(answer="yes" if rows[0].label == "know" else "no")))]
 

@@ -26,7 +26,7 @@ class Prompt(str):
     name: str
     values: dict[str, Any]
     pair_of: Callable[[dict[str, Any]], tuple[str, str]] | None = None
-    examples: tuple[tuple[str, str], ...] = ()
+    examples: "tuple[tuple[Prompt, str], ...]" = ()
 
     @property
     def pair(self) -> tuple[str, str] | None:
@@ -38,7 +38,7 @@ class Prompt(str):
         self.pair_of = pair_of
         return self
 
-    def after(self, examples: tuple[tuple[str, str], ...]) -> Self:
+    def after(self, examples: "tuple[tuple[Prompt, str], ...]") -> Self:
         """This prompt, which is asked after these prompts and replies from now on."""
         self.examples = examples
         return self
