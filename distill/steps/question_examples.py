@@ -37,10 +37,10 @@ def _with_passages(row: Question, known: dict[str, Passage], path: Path) -> Ques
         )
     here = known if row.passages is None else {passage.id: passage for passage in row.passages}
     ids = list(here if row.supporting is None and row.passages else row.supporting or ())
-    if not ids or (missing := [id for id in ids if id not in here]):
-        what = f"passage '{missing[0]}'" if ids else "passages"
+    missing = next((f"passage '{id}'" for id in ids if id not in here), None if ids else "passages")
+    if missing:
         raise RecordError(
-            f"{path}: question '{row.id}' is without its {what}. Add `passages` to the row, or a passages.jsonl beside the file with"
+            f"{path}: question '{row.id}' is without its {missing}. Add `passages` to the row, or a passages.jsonl beside the file with"
             " the ids in `supporting`."
         )
     return row.model_copy(update={"passages": [here[id] for id in ids], "supporting": ids})

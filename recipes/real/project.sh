@@ -18,6 +18,9 @@ if [ ! -e $PROJECT ]; then
     # Small enough for two cores: short replies, two at a time; half of the documents for tests; few and short steps of training.
     sed -i 's/max_tokens: 1000.*/max_tokens: 128\n    calls_in_flight: 2\n    timeout_seconds: 600\n    deadline_seconds: 3600/' $PROJECT/refinery.yaml
     sed -i 's/split: .*/split: {validation: 0.2, test: 0.4}/' $PROJECT/recipes/questions.yaml
+    # The model keeps to the form of a reply after examples of it: eight questions about paragraphs of training rows.
+    cp recipes/real/data/question_examples.jsonl $PROJECT/
+    sed -i 's/max_failure_share: 0.98/examples: {rows: question_examples.jsonl, count: 2}\n&/' $PROJECT/recipes/questions.yaml
     sed -i 's/max_steps: 4/max_steps: 2/' $PROJECT/recipes/labels/refinement.yaml
     sed -i 's/epochs: 3/epochs: 1/; s/max_length: 4096/max_length: 1024/; s/lora_rank: 64/lora_rank: 16/' $PROJECT/recipes/train/refinement.yaml
 fi

@@ -6,11 +6,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 from helpers.real_study import ROOT, STUDY, questions
 
 from distill.guards import Guards
-from distill.recipe import DistillRecipe
+from distill.recipe import DistillRecipe, ExamplesConfig
 from distill.row_source import load_task
+from distill.steps.question_examples import read_examples
+from distill.steps.stands_alone import reference_fault
 from infer.pipeline import Pipeline
 from infer.recipe import InferRecipe
 from refinery.cli import build_parser
@@ -200,3 +203,20 @@ def test_what_the_projects_script_changes_is_in_a_new_project(tmp_path):
     patterns = [(file, re.match(r"s/(.*?)/", edit)[1]) for program, file in edits for edit in program.split("; ")]
     assert len(patterns) >= 6
     assert [(file, pattern) for file, pattern in patterns if not re.search(pattern, texts[file])] == []
+
+
+def test_the_questions_shown_to_the_teacher_are_about_paragraphs_that_only_training_rows_have():
+    examples = read_examples(STUDY / "data" / "question_examples.jsonl")
+    paragraphs = {part: {passage.text for question in questions(part) for passage in question.passages} for part in PARTS}
+    for example in examples:
+        (passage,) = example.passages
+        assert passage.text in paragraphs["train"]
+        assert passage.text not in paragraphs["test"] | paragraphs["validation"]
+        assert example.answers[0] in passage.text
+        assert not reference_fault(example.text)
+
+
+def test_the_new_projects_recipe_with_the_scripts_examples_is_read():
+    (text,) = re.findall(r"s/max_failure_share: 0.98/(.*)\\n&/", (STUDY / "project.sh").read_text())
+    config = ExamplesConfig.model_validate(yaml.safe_load(text)["examples"])
+    assert (STUDY / "data" / config.rows).exists()
