@@ -1,12 +1,17 @@
-"""One step as a process, whose output goes to a log. It ends when this process ends, however that happens."""
+"""One step as a process, whose output goes to a log. It ends when this process ends, however that happens.
+
+A step has a process group of its own: Ctrl-C in a terminal reaches it only through this process, and what it started ends with it.
+"""
 
 import asyncio
 import ctypes
 import os
+import re
 import signal
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from refinery.errors import RunDirError
@@ -15,6 +20,7 @@ from refinery.project.jobs import Job
 LOGS = "logs"
 _SECONDS_TO_STOP = 60.0  # in which a step that is told to stop may save its work
 _PR_SET_PDEATHSIG = 1
+_WARNING = re.compile(r"warning: ((?:refinery|distill|train|infer)\b\S*: .*)")
 _NO_MESSAGES = {"TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -34,7 +40,13 @@ async def run_process(job: Job, folder: Path) -> None:
     with log.open("w", encoding="utf-8") as file:
         environment = {**os.environ, **_NO_MESSAGES, **job.environment}
         process = await asyncio.create_subprocess_exec(
-            *job.arguments, stdout=file, stderr=file, stdin=asyncio.subprocess.DEVNULL, env=environment, preexec_fn=_end_with(os.getpid())
+            *job.arguments,
+            stdout=file,
+            stderr=file,
+            stdin=asyncio.subprocess.DEVNULL,
+            env=environment,
+            preexec_fn=_end_with(os.getpid()),
+            process_group=0,
         )
         try:
             code = await process.wait()
@@ -59,14 +71,23 @@ def _end_with(parent: int) -> Callable[[], None]:
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
+    """Tell the step to end, and kill what is left of its group when it has ended or its time is up."""
+    with suppress(ProcessLookupError):
+        process.terminate()
     try:
         await asyncio.wait_for(process.wait(), _SECONDS_TO_STOP)
     except TimeoutError:
-        process.kill()
-        await process.wait()
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def warnings_in(log: Path) -> list[str]:
+    """The warnings of the project's own modules in a step's log, each once and without `warning:`."""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return list(dict.fromkeys(found[1] for line in lines if (found := _WARNING.match(line))))
 
 
 def _last_line(log: Path) -> str:

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from refinery.project.jobs import Job
-from refinery.project.process import run_process
+from refinery.project.process import log_of, run_process, warnings_in
 from refinery.project.state import STATE_FOLDER, changes, is_done, sources_of, write_state
 from refinery.prompts.own import prompts_of
 from refinery.runtime.run_dir import locked_run
+from refinery.runtime.stoppable import stoppable
 from refinery.runtime.together import together
 from refinery.text import printable
 
+_MOST_WARNINGS = 5
 PREVIOUS = "previous"  # where the outputs go that were made from something that has changed
 
 
@@ -27,10 +29,10 @@ async def arun_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int) -> d
     """Bring every job up to date. Returns the seconds of each job that was run.
 
     Its files are in `folder`: `.refinery` has what each step was made from, `logs` what it printed. Raises RunDirError when another
-    process works in the folder, and StepFailed for a step that fails, after the others were stopped.
+    process works in the folder, StepFailed for a step that fails, after the others were stopped, and Stopped after a SIGTERM, also then.
     """
     with locked_run(folder / STATE_FOLDER):
-        return await _run_all(jobs, folder, at_once)
+        return await stoppable(_run_all(jobs, folder, at_once), "Run the same command again to continue.")
 
 
 async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int) -> dict[str, float]:
@@ -63,7 +65,10 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path) -> 
     _say(f"{job.name}: started" + (f" again, because of {', '.join(changed)}" if changed else ""))
     write_state(job, sources, folder)
     started = time.perf_counter()
-    await run_process(job, folder)
+    try:
+        await run_process(job, folder)
+    finally:
+        _say_warnings(job, folder)
     seconds = round(time.perf_counter() - started, 1)
     write_state(job, sources, folder, seconds=seconds)
     _say(f"{job.name}: done in {seconds:,.0f} s")
@@ -85,6 +90,16 @@ def _forget_prompts(job: Job, changed: Sequence[str]) -> None:
     """Let labels be made with the user's changed prompts; alone, a run refuses to go on with others than those that it keeps."""
     if job.stage == "distill" and job.output and (prompts := job.values.get("prompts")) in changed and Path(prompts).is_dir():
         shutil.rmtree(prompts_of(job.output), ignore_errors=True)
+
+
+def _say_warnings(job: Job, folder: Path) -> None:
+    """Print the first warnings of a step, and how many more its log has."""
+    log = log_of(job, folder)
+    warnings = warnings_in(log) if log.exists() else []
+    for warning in warnings[:_MOST_WARNINGS]:
+        _say(f"{job.name}: warning: {warning}")
+    if more := len(warnings) - _MOST_WARNINGS if len(warnings) > _MOST_WARNINGS else 0:
+        _say(f"{job.name}: {more} more warning{'s' if more > 1 else ''} in {log}")
 
 
 def _say(line: str) -> None:

@@ -109,12 +109,21 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
     return 0
 
 
+class _LevelFormatter(PrintableFormatter):
+    """Begins the line of a warning with `warning:`, by which `refinery run` finds it in a step's log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        text = super().format(record)
+        return f"{record.levelname.lower()}: {text}" if record.levelno >= logging.WARNING else text
+
+
 def configure_logging(*, tracebacks: bool = False) -> None:
     """Log to stderr, from the first process only, libraries only from warnings up. With `tracebacks`, also for errors kept as data."""
     level = logging.INFO if is_main_process() else logging.ERROR
     level = logging.DEBUG if tracebacks else level
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PrintableFormatter("%(name)s: %(message)s"))
+    handler.setFormatter(_LevelFormatter("%(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     if not tracebacks:
         quiet_libraries()

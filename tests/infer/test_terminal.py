@@ -85,7 +85,7 @@ def test_a_log_line_is_plain_text(monkeypatch):
     monkeypatch.setattr(logging.root, "handlers", [])
     configure_logging()
     logging.getLogger("infer.serving.service").warning("%s: failed", EVIL)
-    assert written.getvalue() == f"infer.serving.service: {SHOWN}: failed\n"
+    assert written.getvalue() == f"warning: infer.serving.service: {SHOWN}: failed\n"
 
 
 class Terminal(io.StringIO):

@@ -142,6 +142,65 @@ def test_a_killed_run_leaves_no_step_behind(tmp_path: Path) -> None:
     assert _ends(pid)
 
 
+_SAVES_ITS_WORK = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+
+def save(*_):
+    Path("saved").write_text("1")
+    sys.exit(1)
+
+signal.signal(signal.SIGTERM, save)
+child = subprocess.Popen(["sh", "-c", "trap '' TERM INT; while :; do sleep 0.1; done"])
+Path("child").write_text(str(child.pid))
+Path("pid").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_that_is_told_to_end_lets_its_step_save_and_ends_with_all_that_it_started(tmp_path: Path, signum: int, code: int) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom refinery.project.jobs import Job\nfrom refinery.project.run import run_jobs\n"
+        "from refinery.runtime.stage import guarded\n"
+        f"step = Job('a', '', (), (sys.executable, '-c', {_SAVES_ITS_WORK!r}), {{}}, None, frozenset(), {{}})\n"
+        "sys.exit(guarded(lambda: run_jobs({'a': step}, Path(), at_once=1), traceback=False))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    runner = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+    pid, child = _written(tmp_path / "pid"), _written(tmp_path / "child")
+    runner.send_signal(signum)
+    _, said = runner.communicate()
+
+    assert (runner.returncode, (tmp_path / "saved").exists()) == (code, True)
+    assert _ends(pid)
+    assert _ends(child)
+    assert said.splitlines()[-1].startswith("stopped")
+
+
+def test_the_warnings_of_a_step_are_on_the_screen_and_of_many_the_first_and_how_many_more(
+    run: Callable[[Mapping[str, Job]], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "from refinery.runtime.stage import configure_logging; import logging; configure_logging()\n"
+    one = _python(
+        "one",
+        code + "logging.getLogger('distill.run').warning('few'); logging.getLogger('distill.run').info('fine')",
+    )
+    many = _python(
+        "many",
+        code + "[logging.getLogger('train.run').warning('row %d', n // 2) for n in range(16)]; logging.getLogger('x').warning('theirs')",
+    )
+    run({"one": one, "many": many})
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+
+    assert [line for line in said if line.startswith("one")] == ["one: warning: distill.run: few"]
+    assert [line for line in said if line.startswith("many")] == [
+        *(f"many: warning: train.run: row {number}" for number in range(5)),
+        "many: 3 more warnings in logs/many.log",
+    ]
+
+
 def _written(path: Path) -> int:
     while not (path.exists() and path.read_text()):
         time.sleep(0.05)

@@ -1,0 +1,35 @@
+"""End a coroutine in good order when the process is told to terminate."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from refinery.errors import Stopped
+
+T = TypeVar("T")
+
+
+async def stoppable(coroutine: Coroutine[Any, Any, T], remedy: str) -> T:
+    """The coroutine's result. A SIGTERM cancels it; when it has cleaned up, raises Stopped with the `remedy`.
+
+    Only the main thread can handle signals; on another one, the process's own handling remains.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return await coroutine
+    task, told, loop = asyncio.ensure_future(coroutine), asyncio.Event(), asyncio.get_running_loop()
+
+    def stop() -> None:
+        told.set()
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, stop)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if told.is_set():
+            raise Stopped(f"stopped by SIGTERM. {remedy}") from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
