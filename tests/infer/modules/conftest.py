@@ -1,6 +1,7 @@
 """Runs of `refinery evaluate-modules` on the sample's real rows, with a scripted model behind a chat server."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,14 @@ def gold():
 def evaluated(tmp_path, capsys, gold):
     """Run a module; a dictionary for each line of the table by what it is measured on, or the error."""
 
-    def run(decoder: str, module: str, reply=None, *arguments: str, **values) -> dict[str, dict] | str:
-        with serving(reply or gold) as server:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]  # the same in every run, because a resumed run has the same recipe
+
+    def run(decoder: str, module: str, reply=None, *arguments: str, judged: bool = False, **values) -> dict[str, dict] | str:
+        with serving(reply or gold, port=port) as server:
             model = {"base_url": server.base_url, "model": "scripted", "price": {"prompt": 2.0, "completion": 8.0}}
+            values |= {"sub_models": {"judge": model}} if judged else {}
             shared = {"questions": list(map(str, FILES)), "reader": "by_folder", "retriever": {"name": "candidates"}, "endpoint": model}
             recipe = {"decoder": decoder, "module": module, "output_dir": str(tmp_path / "run")} | shared | values
             (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
@@ -37,6 +43,12 @@ def evaluated(tmp_path, capsys, gold):
         return printed.err if code else {line["measured_on"]: line for line in json.loads(printed.out)}
 
     return run
+
+
+@pytest.fixture
+def sample() -> Path:
+    """The folder of the sample's datasets."""
+    return DATA
 
 
 @pytest.fixture
