@@ -16,6 +16,7 @@ from refinery.metrics.bootstrap import Interval
 from refinery.metrics.graded import Graded, measures
 from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run_dir import read_metrics, read_run
+from refinery.text import with_article
 
 STAGE = "modules"
 
@@ -68,7 +69,7 @@ def open_module_run(path: Path) -> ModuleRun:
     """A finished run. Raises RunDirError for anything else."""
     record = read_run(path)
     if record["stage"] != STAGE:
-        raise RunDirError(f"{path}: is a {record['stage']} run. Name the output_dir of a run of `refinery evaluate-modules`.")
+        raise RunDirError(f"{path}: is {with_article(record['stage'])} run. Name the output_dir of a run of `refinery evaluate-modules`.")
     return ModuleRun(path, build_recipe(record["recipe"], ModuleRecipe, where=str(path / "run.json")), read_metrics(path))
 
 

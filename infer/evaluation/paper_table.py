@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from infer.evaluation.finished_runs import open_stored
+from infer.evaluation.module_quality import open_module_run
 from refinery.errors import RunDirError
 from refinery.metrics.registry import find_metric
 from refinery.reporting.tables import TableFormat, render_table
@@ -19,7 +20,7 @@ _NOT_RUN = "-"
 
 
 class Column(Recipe):
-    """What is compared: a metric in percent, a cost per question, or the mean of other columns."""
+    """What is compared: a metric or a module's measure in percent, a cost per question, or the mean of other columns."""
 
     name: str
     slug: str | None = Field(default=None, description="the value of {column} in a run's folder; by default the name in lower case")
@@ -30,12 +31,16 @@ class Column(Recipe):
         description="a cost per question: calls, retrievals, prefill_tokens, decode_tokens, seconds, iterations, passages_per_iteration,"
         " passages_per_call, knowledge_tokens",
     )
+    measure: str | None = Field(default=None, description="what `refinery evaluate-modules` measured, such as precision")
+    line: str | None = Field(default=None, description="the line of its table that `measure` is read from, such as questions")
     mean_of: list[str] = Field(default=[], description="columns to average; shown once all of them have a value")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if sum(map(bool, (self.metric, self.cost, self.mean_of))) != 1:
-            raise ValueError(f"column '{self.name}' needs one of metric, cost and mean_of")
+        if sum(map(bool, (self.metric, self.cost, self.measure, self.mean_of))) != 1:
+            raise ValueError(f"column '{self.name}' needs one of metric, cost, measure and mean_of")
+        if bool(self.measure) != bool(self.line):
+            raise ValueError(f"column '{self.name}': measure and line need each other")
         if self.metric:
             find_metric(self.metric)
         return self
@@ -98,6 +103,8 @@ def _cells(row: Row, table: PaperTable, runs: Path, missing: list[Path]) -> list
 
 def _measured(folder: Path, row: Row, column: Column) -> tuple[float, str]:
     """Our number, and the text that shows it."""
+    if column.measure:
+        return _of_module(folder, column)
     results = open_stored(folder).metrics["results"]
     scores = results[_system(folder, row, results)]
     if column.cost:
@@ -107,6 +114,15 @@ def _measured(folder: Path, row: Row, column: Column) -> tuple[float, str]:
     if found is None:
         raise RunDirError(f"{folder}: has no metric '{column.metric}' for group '{column.group}', which column '{column.name}' shows.")
     return found["mean"], f"{found['mean']:.1f} [{found['low']:.1f}, {found['high']:.1f}]"
+
+
+def _of_module(folder: Path, column: Column) -> tuple[float, str]:
+    lines = open_module_run(folder).metrics["lines"]
+    found = lines.get(column.line or "", {}).get("measures", {}).get(column.measure)
+    if found is None:
+        raise RunDirError(f"{folder}: has no measure '{column.measure}' on '{column.line}', which column '{column.name}' shows.")
+    mean, low, high = (100 * found[bound] for bound in ("mean", "low", "high"))
+    return mean, f"{mean:.1f} [{low:.1f}, {high:.1f}]"
 
 
 def _system(folder: Path, row: Row, results: dict[str, Any]) -> str:

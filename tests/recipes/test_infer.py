@@ -13,6 +13,7 @@ import pytest
 
 from distill.recipe import DistillRecipe
 from infer.evaluation.paper_table import PaperTable
+from infer.module_recipe import ModuleRecipe
 from infer.recipe import InferRecipe
 from refinery.cli import build_parser
 from refinery.retrievers.search.build import retriever_options
@@ -25,6 +26,7 @@ SYSTEMS = ["migres", "ra_isf", "re_thinking", "rq_rag"]
 RECIPES = sorted(path for system in SYSTEMS for path in ROOT.glob(f"recipes/{system}/infer/*.yaml"))
 TABLES = sorted(ROOT.glob("recipes/*/tables/*.yaml"))
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
+MODULES = "evaluate-modules"  # a command that runs a recipe, as a stage does
 _NOTED = "\x1e"
 _FUNCTIONS = "".join(
     f"{name}() {{ printf '%s\\0' {name} \"$@\"; printf '{_NOTED}'; }}\n" for name in ("refinery", "accelerate", "pip", "vllm")
@@ -52,8 +54,13 @@ def stage_recipes(system: str, stage: str) -> list[tuple[str, object]]:
         if command[:2] == ["refinery", stage] or (command[0] == "accelerate" and command[command.index("-m") + 1] == stage):
             arguments = command[2:] if command[0] == "refinery" else command[command.index("-m") + 2 :]
             known = stage_parser(stage, "", shows_rows=True, plans=True).parse_intermixed_args(arguments)
-            parsed.append((" ".join(command), load_recipe(ROOT / known.recipe, STAGES[stage], known.overrides)))
+            parsed.append((" ".join(command), load_recipe(ROOT / known.recipe, STAGES.get(stage, ModuleRecipe), known.overrides)))
     return parsed
+
+
+def made_runs(system: str) -> list[Path]:
+    """The folders of the runs that the README's commands make, of whole decoders and of modules."""
+    return [recipe.output_dir for stage in ("infer", MODULES) for _, recipe in stage_recipes(system, stage)]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
@@ -83,8 +90,17 @@ def test_every_infer_command_of_a_readme_fits_its_recipe_and_decoder(system):
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_no_two_commands_of_a_readme_write_the_same_run(system):
-    folders = [recipe.output_dir for _, recipe in stage_recipes(system, "infer")]
+    folders = made_runs(system)
     assert len(folders) == len(set(folders))
+
+
+@pytest.mark.parametrize("system", ["migres", "ra_isf"])
+def test_every_module_that_a_readme_measures_fits_its_recipe(system):
+    recipes = stage_recipes(system, MODULES)
+    assert recipes
+    for command, recipe in recipes:
+        recipe.check(command)
+        assert "judge" in recipe.trimmed().sub_models or recipe.module == "own_knowledge"
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -110,7 +126,7 @@ def runs_of(path: Path) -> set[Path]:
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
 def test_a_command_of_the_readme_makes_every_run_that_a_table_shows(path):
-    made = {recipe.output_dir for _, recipe in stage_recipes(path.parts[-3], "infer")}
+    made = set(made_runs(path.parts[-3]))
     assert runs_of(path) <= made
     assert f"refinery report {path.relative_to(ROOT)}" in {" ".join(command) for command in commands(path.parts[-3])}
 
@@ -118,11 +134,13 @@ def test_a_command_of_the_readme_makes_every_run_that_a_table_shows(path):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_run_that_a_readme_files_under_a_table_is_shown_there(system):
     shown = {run for path in TABLES if path.parts[-3] == system for run in runs_of(path)}
-    made = {recipe.output_dir for _, recipe in stage_recipes(system, "infer")}
+    made = made_runs(system)
     assert {run for run in made if re.search(r"runs/\w+/table_\d+/", str(run))} <= shown
 
 
-@pytest.mark.parametrize("path", [path for path in TABLES if "judge" in path.read_text()], ids=lambda path: f"{path.parts[-3]}/{path.stem}")
+@pytest.mark.parametrize(
+    "path", [path for path in TABLES if "metric: judge" in path.read_text()], ids=lambda path: f"{path.parts[-3]}/{path.stem}"
+)
 def test_every_run_of_a_judged_table_is_judged(path):
     judged = {Path(command[2]) for command in commands(path.parts[-3]) if command[:2] == ["refinery", "judge"]}
     assert runs_of(path) <= judged

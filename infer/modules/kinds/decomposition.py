@@ -13,6 +13,7 @@ from refinery.metrics.graded import Graded, overlap
 from refinery.metrics.sub_questions import best_match
 
 # What a line of the table searched with.
+MEANING = "meaning of the question"  # RA-ISF Sec. 5.5
 ITS_OWN, ANNOTATED, QUESTION = "search: its sub-questions", "search: annotated sub-questions", "search: the question"
 
 
@@ -29,7 +30,7 @@ async def _observe(case: Case, output: ModuleOutput, question: Question, session
     filled = _filled(output.texts, question)
     found = {
         ITS_OWN: [await found_ids(text, k, question, session) for text in filled],
-        ANNOTATED: [await found_ids(step.text, k, question, session) for step in steps],
+        **({ANNOTATED: [await found_ids(step.text, k, question, session) for step in steps]} if steps else {}),
         # As many passages as all annotated sub-questions together may find.
         QUESTION: [await found_ids(question.text, k * max(len(steps), 1), question, session)],
     }
@@ -47,7 +48,10 @@ def _filled(sub_questions: Sequence[str], question: Question) -> list[str]:
 def _grade(question: Question, steps: Sequence[TraceStep]) -> Mapping[str, Graded]:
     lines: dict[str, Graded] = {}
     for output in (step.output for step in steps if step.output):
-        lines[SUB_QUESTIONS] = _aligned(question, output)
+        if question.decomposition:
+            lines[SUB_QUESTIONS] = _aligned(question, output)
+        if output.judged:  # effective if each sub-question is consistent in meaning
+            lines[MEANING] = Graded({"judged consistent": (all(output.judged), 1)}, all(output.judged))
         for searched_with, found in output.found.items():
             ids = {name for of_query in found for name in of_query}
             hits, wanted = len(ids.intersection(question.supporting or [])), len(set(question.supporting or []))
@@ -62,9 +66,11 @@ def _aligned(question: Question, output: ModuleOutput) -> Graded:
     hits = sum(score for _, score in best_match(output.texts, annotated).values())
     counts = overlap(hits, len(output.texts), len(annotated))
     counts |= {"same count": (len(output.texts) == len(annotated), 1)}
-    if output.judged:
-        counts["judged consistent"] = (all(output.judged), 1)  # RA-ISF Sec. 5.5: each sub-question
     return Graded(counts | {"unparsed": (output.unread, 1)}, hits)
 
 
-DECOMPOSITION = ModuleKind("decomposition", "sub-questions", lambda question: bool(question.decomposition), _cases, _grade, _observe)
+def _annotated(question: Question) -> bool:
+    return bool(question.decomposition or question.supporting)
+
+
+DECOMPOSITION = ModuleKind("decomposition", "sub-questions or supporting passages", _annotated, _cases, _grade, _observe)

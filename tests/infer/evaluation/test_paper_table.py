@@ -54,7 +54,7 @@ def test_a_run_that_is_not_there_is_a_dash_and_is_named(report):
 @pytest.mark.parametrize(
     ("columns", "row", "message"),
     [
-        ([{"name": "NQ"}], {"name": "RAG"}, "column 'NQ' needs one of metric, cost and mean_of"),
+        ([{"name": "NQ"}], {"name": "RAG"}, "column 'NQ' needs one of metric, cost, measure and mean_of"),
         ([{"name": "NQ", "metric": "em.squat"}], {"name": "RAG"}, "no metric 'em.squat'. Did you mean 'em.squad'?"),
         ([{"name": "NQ", "metric": "em.squad"}], {"name": "RAG", "paper": {"NW": 1}}, "'NW' is not a column"),
         ([{"name": "NQ", "metric": "em.squad"}], {"name": "RAG", "run": "rag/run", "system": "rog"}, "has no system 'rog'"),
