@@ -21,10 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Draw the panels that the runs have data for."""
     from refinery.reporting.figures import save_figure
-    from refinery.runtime.run_dir import stage_of_runs
-    from refinery.runtime.stages import stages
+    from refinery.runtime.run_dir import stage_of
     from refinery.text import printable
 
-    stage = stages()[stage_of_runs(arguments.folders)]
+    stage = stage_of(arguments.folders)
     drawn = save_figure(stage.panels(arguments.folders), arguments.output, only=arguments.panel)
     print(printable(f"{arguments.output}: {', '.join(drawn)}"))

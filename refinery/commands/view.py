@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the run, or write the page."""
     from refinery.reporting.runs import print_run
-    from refinery.runtime.run_dir import stage_of_runs
-    from refinery.runtime.stages import stages
+    from refinery.runtime.run_dir import stage_of
 
     if _is_project(arguments.folders):
         _write_project(arguments.folders[0], arguments.output)
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
             raise RunDirError(f"{len(arguments.folders)} runs can be compared only in a page. Pass --output FILE.html, or name one run.")
         print_run(arguments.folders[0], question=arguments.question, limit=arguments.limit or 3)
         return
-    stage = stages()[stage_of_runs(arguments.folders)]
+    stage = stage_of(arguments.folders)
     count = stage.write_page(arguments.folders, arguments.output, limit=arguments.limit or _MOST_QUESTIONS)
     print(f"{arguments.output}: {count:,} {stage.page_rows}, {arguments.output.stat().st_size / 1e6:.1f} MB. Open it in a browser.")
 

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from refinery.errors import RunDirError
 from refinery.runtime.recipe import Recipe
+from refinery.runtime.stages import Stage, stages
 from refinery.text import with_article
 from refinery.version import __version__
 
@@ -227,6 +228,14 @@ def stage_of_runs(folders: Sequence[Path]) -> str:
         listed = ", ".join(f"{folder} is {with_article(stage)} run" for folder, stage in stages.items())
         raise RunDirError(f"{listed}. Name runs of one stage.")
     return shown.pop()
+
+
+def stage_of(folders: Sequence[Path]) -> Stage:
+    """The one stage of the runs, as it is declared. Raises RunDirError also for runs of no stage, such as those of a module alone."""
+    name = stage_of_runs(folders)
+    if name not in stages():
+        raise RunDirError(f"{folders[0]}: is a run of '{name}', which this command cannot show. Name runs of {', '.join(stages())}.")
+    return stages()[name]
 
 
 def environment() -> dict[str, Any]:

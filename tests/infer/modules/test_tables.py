@@ -46,6 +46,11 @@ def test_a_run_of_another_stage_is_refused(runs, capsys):
     assert "is an infer run. Name the output_dir of a run of `refinery evaluate-modules`." in capsys.readouterr().err
 
 
+def test_a_page_of_module_runs_is_refused_in_one_line(runs, capsys):
+    assert main(["view", str(runs[0]), "--output", str(runs[0] / "page.html")]) == 2
+    assert "is a run of 'modules', which this command cannot show." in capsys.readouterr().err
+
+
 def test_a_decomposition_is_judged_and_searched_without_annotated_sub_questions(evaluated, sample):
     def reply(prompt: str) -> str:
         return "Yes." if "semantically consistent" in prompt else "1. Where is it?\n2. Who is it?"
