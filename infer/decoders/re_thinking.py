@@ -68,9 +68,9 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     found = await session.search(query)
     knowledge = Knowledge(list(enumerate(found, 1)))
     if not options.no_filtering:
-        knowledge = await _filter(query, knowledge, session, options)
+        knowledge = await filtered(query, knowledge, session, options)
     thinking = "" if options.no_rethinking else await _rethink(query, knowledge, session, options)
-    sub_query = "" if options.no_reinforcing else await _missing_query(query, knowledge, thinking, session, options)
+    sub_query = "" if options.no_reinforcing else await missing_query(query, knowledge, thinking, session, options)
     more = await _reinforce(sub_query, knowledge, len(found) + 1, session, options) if sub_query else Knowledge([])
     answer = await _write(
         "answer",
@@ -88,7 +88,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(answer or UNKNOWN)
 
 
-async def _filter(query: str, knowledge: Knowledge, session: Session, options: Options) -> Knowledge:
+async def filtered(query: str, knowledge: Knowledge, session: Session, options: Options) -> Knowledge:
     """Incorrect knowledge filtering: O_relevance = M(x, K, prompt_1) (Eq. 1)."""
     relevance = await _think("relevance", query, session, options, knowledge=knowledge.passages)
     removed = {int(number) for number in _REMOVED.findall(relevance)} if options.relevance == "filter" else set[int]()
@@ -102,7 +102,7 @@ async def _rethink(query: str, knowledge: Knowledge, session: Session, options: 
     return await _think("thinking", query, session, options, knowledge=knowledge.passages, relevance=knowledge.relevance)
 
 
-async def _missing_query(query: str, knowledge: Knowledge, thinking: str, session: Session, options: Options) -> str:
+async def missing_query(query: str, knowledge: Knowledge, thinking: str, session: Session, options: Options) -> str:
     """The most critical sub-query: O_query = M(O_thinking, prompt_3) (Eq. 3). Empty if nothing is missing.
 
     O_thinking already contains O_relevance, so the prompt shows O_relevance only if there is no O_thinking.
@@ -124,7 +124,7 @@ async def _reinforce(sub_query: str, knowledge: Knowledge, first_number: int, se
     at_hand = {passage.id for _, passage in knowledge.passages}
     found = [passage for passage in await session.search(sub_query, depth=1) if passage.id not in at_hand]
     more = Knowledge(list(enumerate(found, first_number)))
-    return await _filter(sub_query, more, session, options) if found and options.judge_second_retrieval else more
+    return await filtered(sub_query, more, session, options) if found and options.judge_second_retrieval else more
 
 
 async def _think(stage: Stage, query: str, session: Session, options: Options, **values: Any) -> str:

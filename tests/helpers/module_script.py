@@ -62,6 +62,17 @@ class Gold:
         shown = [row for row in prompt.splitlines() if row.startswith("[")]
         return " ".join(row.partition(" ")[0] for row in shown if any(row.endswith(f": {text}") for text in wanted)) or "No."
 
+    def _kept(self, prompt: str) -> str:
+        wanted = self.supporting[line(prompt, "Query")]
+        shown = [row for row in prompt.splitlines() if row.startswith("Knowledge ")]
+        said = ["keep" if any(row.endswith(text) for text in wanted) else "remove" for row in shown]
+        return "\n".join(f"Knowledge {number}: {word}" for number, word in enumerate(said, 1))
+
+    def _sub_query(self, prompt: str) -> str:
+        steps = gold_steps(question := self.questions[line(prompt, "Query")])
+        known = [count for count in range(len(steps)) if "; ".join(told(question, count) or []) in prompt]
+        return steps[known[-1]].text
+
     def _answer(self, prompt: str) -> str:
         return self.answers[line(prompt, "Question")]
 
@@ -74,6 +85,8 @@ class Gold:
         "distil useful information": _leaf,
         "Does the premise entail": lambda self, prompt: '{"entails": true}',
         "Generate relevant information": _knowledge,
+        "Sub-query:": _sub_query,
+        "each piece of knowledge": _kept,
         "Sub-questions:": _decomposition,
         "Simpler questions:": _decomposition,
         "Answer relevant or irrelevant": _relevance,

@@ -9,6 +9,7 @@ CASES = [
     ("ra_isf", "self_knowledge", {}, {SUB: ["precision", "recall", "accuracy"], WHOLE: ["precision", "recall", "accuracy"]}),
     ("ra_isf", "decomposition", {}, {SUB: ["precision", "recall", "F1", "same count"]}),
     ("ra_isf", "answer", {}, {SUB: ["EM", "F1", "contains"], WHOLE: ["EM", "F1"]}),
+    ("re_thinking", "relevance", {}, {SUB: ["precision", "recall"], WHOLE: ["precision", "recall"]}),
     ("rag", "answer", {}, {SUB: ["EM", "F1", "contains"], WHOLE: ["EM", "F1"]}),
     ("least_to_most", "decomposition", {}, {SUB: ["precision", "recall", "F1"]}),
     ("migres", "leaf", {"entailment": "llm"}, {"cited passages": ["precision", "recall"], "cited passages that entail it": ["recall"]}),
@@ -26,9 +27,9 @@ def test_gold_replies_are_all_right(evaluated, measure, decoder, module, options
     assert all(line["failed"] == 0 for line in lines.values())
 
 
-@pytest.mark.parametrize("module", ["main", "queries"])
-def test_the_next_sub_question_finds_more_than_the_question(evaluated, measure, module):
-    lines = evaluated("migres", module)
+@pytest.mark.parametrize(("decoder", "module"), [("migres", "main"), ("migres", "queries"), ("re_thinking", "query")])
+def test_the_next_sub_question_finds_more_than_the_question(evaluated, measure, decoder, module):
+    lines = evaluated(decoder, module)
     of_module, annotated, question = (measure(lines[f"search: {name}"], "found@1", "found@5") for name in WRITTEN)
     assert of_module == annotated
     assert all(more > less for more, less in zip(annotated, question, strict=True))

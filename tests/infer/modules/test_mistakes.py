@@ -72,6 +72,18 @@ def test_a_judge_says_what_words_cannot_and_costs_the_module_nothing(evaluated, 
     assert judged["all information"]["cost_per_question"] == alone["all information"]["cost_per_question"]
 
 
+def test_a_student_is_asked_with_its_own_prompt(evaluated, measure):
+    seen: list[str] = []
+
+    def reply(prompt: str) -> str:
+        seen.append(prompt)
+        return "unanswerable. Missing: the year"
+
+    lines = evaluated("migres", "main", reply, limit=4, options={"students": ["main"]})
+    assert not any("JSON" in prompt for prompt in seen)
+    assert measure(lines["part of the information"], "unanswerable", "unparsed") == [1.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("decoder", "module", "files", "said"),
     [
