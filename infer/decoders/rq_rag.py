@@ -14,6 +14,7 @@ from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.path_judge import judged
+from infer.steps.released_reading import NOTHING_FOUND, last_answer, last_query, warn_of_other_prefixes
 from infer.steps.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.formats import END, FormatName, SearchAction, action_segment, evidence_segments, prompt_segments
@@ -26,7 +27,6 @@ from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 
 SELECTOR = "selection"
-NO_QUERY = "dummy"  # what the authors' inference.py searches for if no query has ended yet
 
 
 class Options(Recipe):
@@ -50,8 +50,8 @@ class Options(Recipe):
     )
     fidelity: Fidelity = Field(
         default="paper",
-        description="whose definition of the selection values is used; 'official' also treats an unfinished query as the authors' code"
-        " does (see infer/steps/selection.py)",
+        description="whose definition of the selection values is used (see infer/steps/selection.py); 'official' also grows the tree as"
+        " format: official does",
     )
     generator_weight: float = Field(
         default=1.0,
@@ -59,7 +59,11 @@ class Options(Recipe):
         " it on validation questions: the better the selector, the closer to 0",
         ge=0,
     )
-    format: FormatName = Field(default="consistent", description="use 'official' for the authors' released checkpoint")
+    format: FormatName = Field(
+        default="consistent",
+        description="use 'official' for the authors' released checkpoint: it writes their sequences, and treats a query that is unfinished"
+        " or empty, and a search without results, as their inference.py does",
+    )
     system_prompt: str = Field(default="rq_rag_short_answer", description="the name of a file in refinery/prompts")
     max_query_tokens: int = Field(default=100, description="maximum tokens of a query; RQ-RAG's scripts use 100", ge=1)
     query_temperature: float = Field(
@@ -105,6 +109,8 @@ class _Node:
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Grow the whole tree, then select; the prediction holds the answer that each strategy selects."""
+    if options.format == "official":
+        warn_of_other_prefixes(session.llm.tokenizer)
     prompt = prompt_segments(question.text, render_prompt(options.system_prompt), session.llm.tokenizer, format=options.format)
     read = await _score_prompt(prompt, session) if options.fidelity == "official" else ()
     paths = await _expand(_Node(session.context(prompt), read=tuple(read)), question, session, options)
@@ -145,7 +151,8 @@ async def _answer(node: _Node, question: Question, session: Session, options: Op
     step, reading = _written_step("answer", generation, opened_with=opened_with), None
     if options.fidelity == "official":
         closed = [*node.closed, _closed(generation, session)]
-        step = step if closed[-1] else step.model_copy(update={"text": NO_ANSWER})
+        answer = last_answer(generation.context.token_ids, session.llm.tokenizer)
+        step = step.model_copy(update={"text": NO_ANSWER if answer is None else answer})
         blank = _blank_tokens(generation, session)
         reading = Reading(num_tokens=len(node.read), logprob=sum(node.read), closed=closed, blank_tokens=blank)
     return [Trajectory(question_id=question.id, question=question.text, steps=[*node.steps, step], reading=reading)]
@@ -158,19 +165,25 @@ async def _search(action: Action, node: _Node, question: Question, session: Sess
     )
     depth, closed = len(node.steps), _closed(written, session)
     _record_written(action, written, question, session, depth=depth)
-    query, closing = written.text, [END] if written.stopped_by == "length" else []
-    if options.fidelity == "official" and not closed:
-        # inference.py searches for the last query that has ended, and leaves this one open.
-        ended = [step.text for step, ends in zip(node.steps, node.closed, strict=True) if ends]
-        query, closing = ended[-1] if ended else NO_QUERY, []
-    # An empty query cannot be searched, so the question itself is searched instead.
+    query, closing, otherwise = _read_query(written, question, session, options)
     token_budget = _token_budget(written.context, depth, session, options)
-    passages = await session.search(query or question.text, depth=depth, token_budget=token_budget)
+    passages = await session.search(query, depth=depth, token_budget=token_budget) or session.fitted(otherwise, token_budget)
     inserted = [*closing, *evidence_segments(passages, format=options.format)]
     read = await written.context.score(inserted) if options.fidelity == "official" else []
     step = _written_step(action, written, opened_with=opened_with, passages=passages)
     found = _Node(written.context.extend(inserted), (*node.steps, step), (*node.read, *read), (*node.closed, closed))
     return await _expand(found, question, session, options)
+
+
+def _read_query(written: Generation, question: Question, session: Session, options: Options) -> tuple[str, list[Segment], list[Passage]]:
+    """What to search for, what closes the query, and the passages to show if none is found.
+
+    An `official` tree searches as the authors' inference.py does, and leaves an unfinished query open.
+    """
+    if "official" in (options.format, options.fidelity):
+        return last_query(written.context.token_ids, session.llm.tokenizer), [], [NOTHING_FOUND]
+    # An empty query cannot be searched, so the question itself is searched instead.
+    return written.text or question.text, [END] if written.stopped_by == "length" else [], []
 
 
 def _token_budget(context: Context, depth: int, session: Session, options: Options) -> int | None:

@@ -38,7 +38,7 @@ def _fitting_prompt(path: Trajectory, session: Session) -> str:
     if excess <= 0:
         return prompt
     found = [passage for step in path.steps for passage in step.passages]
-    token_budget = len(encode_text(evidence_text(found), tokenizer)) - excess
+    token_budget = len(encode_text(evidence_text(found, format="consistent"), tokenizer)) - excess
     short = iter(fit_passages(found, token_budget, tokenizer))
     steps = [step.model_copy(update={"passages": [next(short) for _ in step.passages]}) for step in path.steps]
     return selection_prompt(path.model_copy(update={"steps": steps}))

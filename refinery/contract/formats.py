@@ -50,14 +50,22 @@ def action_segment(action: str) -> Segment:
     return Segment(token_for(action).token, "control_token", trained=True)
 
 
-def evidence_text(passages: Sequence[Passage]) -> str:
-    """`Title:` and `Text:` lines. Line breaks in a passage become spaces, so that it cannot fake another passage."""
-    return "".join(f"Title: {one_line(p.title)}\nText: {one_line(p.text)}\n" for p in passages)
+def evidence_text(passages: Sequence[Passage], *, format: FormatName) -> str:
+    """`Title:` and `Text:` lines. Line breaks in a passage become spaces, so that it cannot fake another passage.
+
+    `consistent` also writes every other run of white space as one space; `official` keeps it, as the authors' scripts do.
+    """
+    line = one_line if format == "consistent" else _without_breaks
+    return "".join(f"Title: {line(p.title)}\nText: {line(p.text)}\n" for p in passages)
+
+
+def _without_breaks(text: str) -> str:
+    return re.sub(r"\r\n|[\r\n]", " ", text)
 
 
 def evidence_segments(passages: Sequence[Passage], *, format: FormatName) -> list[Segment]:
     """The segments that the environment inserts after a query at inference. None of them is trained."""
-    body = evidence_text(passages)
+    body = evidence_text(passages, format=format)
     return _evidence(body if format == "official" else f"\n{body}")
 
 
@@ -138,7 +146,8 @@ def _official_step(step: Step, spaced: bool) -> list[Segment]:
     gap = [Segment("\n", _kind(step), trained=True)] if spaced else []
     written = [action_segment(step.action), Segment(f"\n{step.text.strip()}\n", _kind(step), trained=True), END]
     if step.action in SEARCH_ACTIONS:
-        written += gap + _evidence(f"\n{evidence_text(step.passages).strip()}\n")
+        evidence = evidence_text(step.passages, format="official").strip()
+        written += gap + _evidence(f"\n{evidence}\n")
     return written + (gap if step.action != "answer" else [])
 
 

@@ -18,7 +18,7 @@ def selection_prompt(path: Trajectory) -> Prompt:
     Each query, passage and answer is one line, so that none of them can fake a search or another answer.
     """
     *searches, answer = path.steps
-    shown = [{"query": one_line(step.text), "evidence": evidence_text(step.passages)} for step in searches]
+    shown = [{"query": one_line(step.text), "evidence": evidence_text(step.passages, format="consistent")} for step in searches]
     return render_prompt("selection", question=one_line(path.question), searches=shown, answer=one_line(answer.text)).paired(_pair)
 
 

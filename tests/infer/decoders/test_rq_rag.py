@@ -161,7 +161,7 @@ def test_the_kept_logprobs_equal_a_full_forward_over_the_whole_path(real, tiny_m
     prediction, _, _ = grow(real, max_depth=2, max_query_tokens=5, format=format, passages=(FILM, HOSTILE))
     assert len(prediction.paths) == 13
     for path in prediction.paths:
-        ids, kept = full_sequence(path, control_tokenizer, format=format)
+        ids, kept = full_sequence(path, control_tokenizer, format=format, close=format == "consistent")
         with torch.inference_mode():
             logprobs = torch.log_softmax(tiny_model(input_ids=torch.tensor([ids])).logits[0], dim=-1)
         assert [logprob for _, logprob in kept] == pytest.approx([float(logprobs[i - 1, ids[i]]) for i, _ in kept], abs=1e-3)

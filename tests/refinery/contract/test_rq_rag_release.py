@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -38,17 +39,17 @@ TREE = Trajectory(
 
 
 def normalised(trajectory: Trajectory) -> Trajectory:
-    """What survives writing: stripped steps, one-line passages, positions as ids."""
+    """What survives writing: stripped steps, passages without line breaks, positions as ids."""
+
+    def line(text: str) -> str:
+        return re.sub("\r\n|[\r\n]", " ", text).strip()
 
     def steps_of(steps: list[Step]) -> list[Step]:
         return [
             Step(
                 action=step.action,
                 text=step.text.strip(),
-                passages=[
-                    Passage(id=str(i), title=" ".join(p.title.split()), text=" ".join(p.text.split()))
-                    for i, p in enumerate(step.passages, 1)
-                ],
+                passages=[Passage(id=str(i), title=line(p.title), text=line(p.text)) for i, p in enumerate(step.passages, 1)],
             )
             for step in steps
         ]
