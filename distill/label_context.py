@@ -8,7 +8,6 @@ from typing import Any
 from distill.label_task import Pair
 from distill.predictions import Predictions
 from distill.recipe import DistillRecipe
-from distill.stores.base import ReplyStore
 from distill.teacher.agreement import Tally
 from distill.teacher.fallback import Fallback
 from distill.teacher.teacher import AnyTeacher, RejectedRow, RequestLog, Teacher
@@ -20,6 +19,7 @@ from refinery.prompts.render import Prompt, prompt_hash
 from refinery.retrievers.base import Hit, Retriever
 from refinery.retrievers.search.cache import search_key
 from refinery.runtime.recipe import recipe_hash
+from refinery.stores.base import ReplyStore
 
 
 @dataclass

@@ -11,10 +11,10 @@ from distill.label_task import LabelTask
 from distill.output.label_text import example_texts
 from distill.output.rows import InOrder, LabelWriter, Outcome
 from distill.steps.repeats import REPEATED, EvaluationOverlap
-from distill.teacher.budget import BudgetExhausted
 from distill.teacher.teacher import RejectedRow, Teacher
 from refinery.contract.records import Question
 from refinery.errors import LLMError
+from refinery.llms.served.budget import BudgetExhausted
 from refinery.reporting.summary import counted
 from refinery.runtime.progress import Progress
 from refinery.runtime.together import together

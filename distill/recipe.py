@@ -7,7 +7,6 @@ from pydantic import Field, field_validator
 
 from distill.hub_config import LabelHubConfig
 from distill.label_task import TASKS, LabelTask
-from distill.stores.base import STORES, ReplyStore, StorePlugin, opened
 from distill.teacher.batch_config import BatchConfig
 from distill.teacher.escalation import Escalation
 from refinery.llms.build import ModelConfig
@@ -18,6 +17,7 @@ from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime import plugins
 from refinery.runtime.recipe import Recipe, build_recipe
+from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
 
 
 class ExamplesConfig(Recipe):
@@ -30,7 +30,7 @@ class ExamplesConfig(Recipe):
     )
 
 
-class DistillRecipe(Recipe):
+class DistillRecipe(StoresReplies, Recipe):
     """One labeling task over a set of questions."""
 
     task: str = Field(description="the name of a file in distill/tasks, or module:attribute")
@@ -64,9 +64,9 @@ class DistillRecipe(Recipe):
     )
     transport: Literal["live", "batch"] = Field(default="live", description="batch: OpenAI's Batch jobs, cheaper and within a day")
     batch: BatchConfig = BatchConfig()
-    store: str | None = Field(default=None, description="where replies and searches are stored; by default effects.sqlite in output_dir")
-    store_kind: str = Field(default="sqlite", description="the name of a file in distill/stores, an entry point, or your own module")
-    max_cost_usd: float | None = Field(default=None, description="hard limit; the run stops before a request that could exceed it", gt=0)
+    store: str | None = STORE
+    store_kind: str = STORE_KIND
+    max_cost_usd: float | None = MAX_COST_USD
     retriever: RetrieverConfig | None = None
     passages_per_query: int = Field(default=5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
     max_steps: int = Field(default=5, description="maximum searches in one trajectory", ge=1)
@@ -175,23 +175,6 @@ class DistillRecipe(Recipe):
     def has_several_teachers(self) -> bool:
         """Whether more endpoints than `teacher` and the target take part."""
         return bool(self.fallbacks or self.escalate or self.judge)
-
-    def store_place(self, folder: Path) -> str:
-        """Where the replies of the run in `folder` are stored. Raises RecipeError if the recipe must name it but does not."""
-        own = self.store_plugin.file_name
-        if self.store or own:
-            return self.store or f"{folder}/{own}"
-        raise self.fault("store", f"is missing, and store_kind '{self.store_kind}' needs it.")
-
-    def open_store(self, folder: Path) -> ReplyStore:
-        """Open the store of the run in `folder`. Raises RunDirError if it cannot be used."""
-        return opened(self.store_plugin, self.store_kind, self.store_place(folder))
-
-    @property
-    def store_plugin(self) -> StorePlugin:
-        """The store plugin that `store_kind` names. Raises PluginError."""
-        with self.at("store_kind"):
-            return plugins.find(STORES, self.store_kind)
 
     def task_options(self, where: str | None = None) -> Any:
         """The task's options, validated. Raises RecipeError for an unknown or wrong one, PluginError for an unknown task."""

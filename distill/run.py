@@ -22,17 +22,17 @@ from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.row_source import count_rows, evaluation_overlap, iter_rows, load_task, repeated_rows
 from distill.steps.repeats import EvaluationOverlap
-from distill.stores.base import ReplyStore
 from distill.teacher.batch import BatchTransport
-from distill.teacher.budget import Budget, Spending
-from distill.teacher.teacher import RejectedRow, Teacher, persist_in
+from distill.teacher.teacher import RejectedRow, Teacher
 from refinery.contract.records import Record
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
 from refinery.llms.base import LLM
+from refinery.llms.served.budget import Budget, Spending
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.paid import persist_in
 from refinery.prompts.own import OwnPrompts, prompts_of
 from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
@@ -50,6 +50,7 @@ from refinery.runtime.run_dir import (
     read_run,
     write_json,
 )
+from refinery.stores.base import ReplyStore
 
 if TYPE_CHECKING:
     from distill.output.hub_stream import HubStream
@@ -206,8 +207,7 @@ async def _label(
     overlap: EvaluationOverlap | None,
     examples: Examples | None,
 ) -> dict[str, Any]:
-    # A store inside a run's folder holds only that run's costs, even if it is moved; a shared store keys costs by the run's folder.
-    spending = Spending(store, str(recipe.output_dir.resolve()) if recipe.store else "")
+    spending = Spending(store, recipe.job_of(recipe.output_dir))
     teachers = {role: build_teacher(config, recipe, store, spending, role) for role, config in recipe.endpoints.items()}
     context = LabelContext.of(recipe, teachers, _build_target(recipe), retriever, store, examples)
     stopped, started, explains = _INTERRUPTED, time.perf_counter(), False

@@ -16,14 +16,15 @@ from refinery.errors import (
     RetrievalError,
     RunDirError,
 )
+from refinery.llms.served.budget import BudgetExhausted
 from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
 
 logger = logging.getLogger(__name__)
 
 # How many searches, or questions with an unexpected error, may fail in a row before the run stops.
 MOST_IN_A_ROW = 10
-# Errors that affect every question: a wrong key, an unreachable server, an incapable model, an unusable checkpoint or folder.
-_EVERYONES = (UnusableEndpoint, IncapableModelError, CheckpointError, RecipeError, PluginError, RunDirError)
+# Errors that affect every question: no money left, a wrong key, an unreachable server, an incapable model, an unusable folder.
+_EVERYONES = (BudgetExhausted, UnusableEndpoint, IncapableModelError, CheckpointError, RecipeError, PluginError, RunDirError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (RecordError, "unusable_question"),

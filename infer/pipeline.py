@@ -16,8 +16,9 @@ from refinery.contract.control_tokens import check_manifest
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, TraceStep
-from refinery.llms.base import LLM, Need, ServedLLM, Usage
+from refinery.llms.base import LLM, Need, Usage
 from refinery.llms.served.endpoint import ServedModelConfig
+from refinery.llms.served.served_llm import ServedLLM
 from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
 
@@ -148,6 +149,7 @@ class Pipeline:
             max_new_tokens=recipe.max_new_tokens,
             keep_prompts=recipe.keep_prompts,
             answer_style=recipe.answer_style,
+            usage=Usage(question_id=question.id),
             searches=self._searches,
         )
 
@@ -170,9 +172,8 @@ class Pipeline:
 
     def endpoints(self) -> dict[str, ServedLLM]:
         """The models behind endpoints, by role; the key of the one that answers is `model`."""
-        configs = {"model": self.recipe.model, **self.recipe.sub_models}
         llms = {"model": self.llm, **self.sub_models}
-        return {role: cast(ServedLLM, llm) for role, llm in llms.items() if isinstance(configs[role], ServedModelConfig)}
+        return {role: cast(ServedLLM, llms[role]) for role in self.recipe.served}
 
 
 def _as_read(question: Question) -> Question:
@@ -181,4 +182,8 @@ def _as_read(question: Question) -> Question:
 
 
 def _sum(usages: Sequence[Usage]) -> Usage:
-    return Usage(*(sum(getattr(usage, name) for usage in usages) for name in ("calls", "prefill_tokens", "decode_tokens")))
+    return Usage(
+        calls=sum(usage.calls for usage in usages),
+        prefill_tokens=sum(usage.prefill_tokens for usage in usages),
+        decode_tokens=sum(usage.decode_tokens for usage in usages),
+    )

@@ -10,12 +10,14 @@ from infer.decoders.base import Decoder, find_decoder
 from infer.session import AnswerStyle
 from refinery.contract.records import Question
 from refinery.llms.build import ModelConfig, Role
+from refinery.llms.served.budget import Budget
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.protocols.base import check_protocol
 from refinery.prompts.own import OwnPrompts, own_prompts
 from refinery.questions.base import find_reader, read_questions
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime.recipe import Recipe, build_recipe, read_values
+from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
 
 
 class PipelineRecipe(Recipe):
@@ -66,6 +68,12 @@ class PipelineRecipe(Recipe):
         return model
 
     @property
+    def served(self) -> dict[str, ServedModelConfig]:
+        """The models behind endpoints, by role; the key of the one that answers is `model`."""
+        configs = {"model": self.model, **self.sub_models}
+        return {role: config for role, config in configs.items() if isinstance(config, ServedModelConfig)}
+
+    @property
     def tokenizer(self) -> str | None:
         """The folder or hub name of the model's tokenizer; None for a chat endpoint without one."""
         return self.llm.base if self.llm else self.endpoint and self.endpoint.tokenizer
@@ -74,9 +82,8 @@ class PipelineRecipe(Recipe):
         """Check the decoder's options, the prompts and the endpoints' protocols."""
         self.decoder_options(where)
         self.own_prompts()
-        for model in (self.model, *self.sub_models.values()):
-            if isinstance(model, ServedModelConfig):
-                check_protocol(model)
+        for model in self.served.values():
+            check_protocol(model)
 
     def own_prompts(self) -> OwnPrompts | None:
         """The recipe's own prompts. Raises RecipeError for a text that cannot be used."""
@@ -92,13 +99,16 @@ class PipelineRecipe(Recipe):
         return build_recipe(self.options, self.found_decoder().options, where=where, part="options")
 
 
-class InferRecipe(PipelineRecipe):
+class InferRecipe(StoresReplies, PipelineRecipe):
     """A pipeline over a set of questions."""
 
     questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or files of another dataset together with `reader`")
     reader: str = Field(default="jsonl", description="the schema of the questions: the name of a file in refinery/questions")
     output_dir: Path
     limit: int | None = Field(default=None, description="answer only the first questions", ge=1)
+    store: str | None = STORE
+    store_kind: str = STORE_KIND
+    max_cost_usd: float | None = MAX_COST_USD
     metrics: list[str] = Field(default=[], description="your own metrics, such as my_lab.metrics:mine, in addition to the built-in ones")
 
     def own_prompts(self) -> OwnPrompts | None:
@@ -110,8 +120,14 @@ class InferRecipe(PipelineRecipe):
         return read_questions(self.questions, reader=self.reader, limit=self.limit)
 
     def check(self, where: str) -> None:
-        """Check the decoder's options, the reader and the metrics."""
+        """Check the decoder's options, the reader, the metrics and the store."""
         super().check(where)
+        self.store_place(self.output_dir)
+        if self.max_cost_usd and not self.served:
+            raise self.fault("max_cost_usd", "every model is on this machine, and none of them is paid for. Leave it out.")
+        if self.max_cost_usd:
+            for config in self.served.values():
+                Budget(config, self.max_cost_usd)  # raises RecipeError for an unknown price
         with self.at("reader"):
             find_reader(self.reader)
         if self.metrics:

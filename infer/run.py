@@ -10,6 +10,7 @@ from typing import Any
 from infer.evaluation.evaluate import evaluate, total_cost
 from infer.evaluation.run_inputs import keep_questions, keep_token_texts
 from infer.evaluation.scores import SCORES_FILE, has_gold, score
+from infer.payments import MAY_CHANGE, Payments
 from infer.pipeline import Pipeline
 from infer.provenance import fingerprints, prompts_now, provenance
 from infer.recipe import InferRecipe
@@ -55,7 +56,7 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, stage: str, finish: Finish, *,
     processes = Processes.launched()
     questions = recipe.read()
     known = fingerprints(recipe, questions, pipeline.options) if processes.is_main else {}
-    finished = check_run(recipe, recipe.output_dir, resume=resume, fingerprints=known)
+    finished = check_run(recipe, recipe.output_dir, resume=resume, may_change=MAY_CHANGE, fingerprints=known)
     if finished is not None and not finished.get("failed"):
         check_fingerprints(recipe.output_dir, finished["prompts"], prompts_now(finished["prompts"]))
         return finished
@@ -67,7 +68,7 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, stage: str, finish: Finish, *,
         if processes.is_main:
             revision = pipeline.retriever and pipeline.retriever.revision
             known = {**fingerprints(recipe, questions, pipeline.options), "retriever": revision}
-            output = open_run(recipe, recipe.output_dir, stage=stage, resume=resume, fingerprints=known)
+            output = open_run(recipe, recipe.output_dir, stage=stage, resume=resume, may_change=MAY_CHANGE, fingerprints=known)
             if pipeline.prompts:
                 pipeline.prompts.keep(output.path)
             if not output.begun:
@@ -77,11 +78,14 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, stage: str, finish: Finish, *,
         processes.wait()  # every process has read the answers so far; from here on each one adds to them
         answered = {row.prediction.question_id for row in earlier if row.prediction.failed is None}
         share = processes.share([question for question in questions if question.id not in answered])
-        with AnswerLedger(output, processes.rank, attempt=attempts(earlier) + 1) as ledger:
-            asyncio.run(_answer_all(pipeline, share, ledger, output.path))
+        with (
+            Payments(recipe, pipeline.endpoints(), num_processes=processes.count) as payments,
+            AnswerLedger(output, processes.rank, attempt=attempts(earlier) + 1) as ledger,
+        ):
+            asyncio.run(_answer_all(pipeline, share, ledger, output.path, payments))
         processes.wait()
         processes.part()
-        return _merge(recipe, pipeline, questions, output, finish) if processes.is_main else {}
+        return _merge(recipe, pipeline, questions, output, payments, finish) if processes.is_main else {}
 
 
 def _scored(
@@ -97,7 +101,9 @@ def _scored(
     }
 
 
-def _merge(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Question], output: RunDir, finish: Finish) -> dict[str, Any]:
+def _merge(
+    recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Question], output: RunDir, payments: Payments, finish: Finish
+) -> dict[str, Any]:
     """Merge the answers of all processes in question order and finish. The ledgers remain until every question has an answer."""
     ledger = read_ledgers(output)
     seconds, by_id = wall_seconds(ledger), last_outcomes(ledger)
@@ -117,7 +123,7 @@ def _merge(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Question
         "failed_by_reason": dict(failed.most_common()),
         "cost": total_cost(predictions, seconds=seconds),
         **provenance(recipe, questions, pipeline.retriever),
-        "endpoints": {role: llm.record() for role, llm in pipeline.endpoints().items()},
+        "endpoints": {role: llm.record() | payments.summary(role) for role, llm in pipeline.endpoints().items()},
         "prompts": prompts_used(ledger),
     }
     output.write_metrics(metrics)
@@ -126,7 +132,7 @@ def _merge(recipe: InferRecipe, pipeline: Pipeline, questions: Sequence[Question
     return metrics
 
 
-async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger: AnswerLedger, folder: Path) -> None:
+async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger: AnswerLedger, folder: Path, payments: Payments) -> None:
     """Decode `questions_in_flight` questions at once, and write each prediction to disk when it is done."""
     failed = 0
     title = f"infer {pipeline.recipe.name or pipeline.recipe.decoder}"
@@ -134,7 +140,8 @@ async def _answer_all(pipeline: Pipeline, questions: Sequence[Question], ledger:
     def below() -> str:
         usage = pipeline.usage()
         tokens = usage.prefill_tokens + usage.decode_tokens
-        return f"answering={pipeline.num_open} calls={usage.calls:,} tokens={tokens:,}" + (f" failed={failed}" if failed else "")
+        line = f"answering={pipeline.num_open} calls={usage.calls:,} tokens={tokens:,}{payments.spent}"
+        return line + (f" failed={failed}" if failed else "")
 
     with Progress(title, total=len(questions), below=below, folder=folder) as progress:
 

@@ -8,12 +8,12 @@ import pytest
 from helpers.documents import DOCUMENTS, PROJECT
 
 from distill.label_task import TASKS as LABEL_TASKS
-from distill.stores.base import STORES
 from infer.decoders.base import DECODERS
 from refinery.llms.served.protocols.base import PROTOCOLS
 from refinery.metrics.registry import METRIC_KIND
 from refinery.questions.base import READERS
 from refinery.retrievers.base import RETRIEVERS
+from refinery.stores.base import STORES
 from refinery.tasks.base import TASKS
 from train.method import METHODS
 

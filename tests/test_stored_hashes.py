@@ -1,7 +1,6 @@
 """Hashes that lie in stores, indexes and records. A changed one would have replies paid again, indexes rebuilt and runs not resumed."""
 
 from distill.steps.trajectory_checks import keeps_original
-from distill.stores.base import effect_key
 from distill.teacher.teacher import Teacher
 from refinery.contract.records import Passage
 from refinery.llms.served.chat import GenerationRequest, LabelRequest
@@ -11,6 +10,7 @@ from refinery.retrievers.index.manifest import sampled_checksum
 from refinery.retrievers.search.cache import search_key
 from refinery.runtime.fingerprint import checksum, file_fingerprint, id_number, text_fingerprint
 from refinery.runtime.recipe import Recipe, recipe_hash
+from refinery.stores.base import effect_key
 
 PASSAGES = [Passage(id="1", title="Lyon", text="É."), Passage(id="2", title="Oslo", text="A city.")]
 CHAT = (("user", "Who \ud800 é?"), ("assistant", "Me."))

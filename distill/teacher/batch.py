@@ -13,17 +13,17 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distill.stores.base import ReplyStore
 from distill.teacher.batch_config import BatchConfig
-from distill.teacher.teacher import persist_in
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.paid import persist_in
 from refinery.llms.served.protocols.openai_chat import openai_client
 from refinery.llms.served.refused_parameters import RefusedParameters
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
 from refinery.llms.served.wire import read_json
+from refinery.stores.base import ReplyStore
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
 _MADE_BY, _NAMED = "made_by", "named"  # keys of a job's metadata

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from distill.stores.base import effect_key
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import UnusableEndpoint
 from refinery.prompts.render import turns_of
+from refinery.stores.base import effect_key
 
 _log = logging.getLogger(__name__)
 

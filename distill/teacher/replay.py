@@ -7,12 +7,12 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 
-from distill.stores.base import ReplyStore
-from distill.teacher.budget import Budget
 from distill.teacher.teacher import RequestLog, Teacher
+from refinery.llms.served.budget import Budget
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, Reply
 from refinery.retrievers.base import Retriever
+from refinery.stores.base import ReplyStore
 
 T = TypeVar("T", bound=BaseModel)
 Messages = tuple[tuple[str, str], ...]

@@ -4,26 +4,25 @@ A reply is looked up under everything that can change it, and requested if it is
 punctuation is wrong, and otherwise requested once more with the error shown. If that fails too, the row is rejected with a reason.
 """
 
-import asyncio
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from distill.stores.base import ReplyStore
-from distill.teacher.budget import Budget
-from distill.teacher.request_key import frame_key, json_schema, label_field, provider_of, request_key
 from refinery.errors import LLMError
+from refinery.llms.served.budget import Budget
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.json_reply import ends_with_object, read_reply, reads_as_refusal
+from refinery.llms.served.request_key import frame_key, json_schema, label_field, provider_of, request_key
 from refinery.prompts.render import render_prompt, turns_of
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.single_flight import SingleFlight
+from refinery.stores.base import ReplyStore
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -78,17 +77,6 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Close the connections."""
         ...
-
-
-def persist_in(store: ReplyStore, enter: Callable[[bytes, Reply], None] | None = None) -> Callable[[ChatRequest, Reply], Awaitable[None]]:
-    """A callback that stores a reply, which a transport awaits before it returns the reply; `enter` records its cost with it."""
-
-    async def persist(request: ChatRequest, reply: Reply) -> None:
-        if enter is not None:
-            enter(request.key, reply)
-        await store.put(request.key, reply.stored())
-
-    return persist
 
 
 class Teacher:
@@ -224,21 +212,10 @@ class Teacher:
             raise UnusableEndpoint(str(self.unusable))
         reserved = await self.budget.reserve(request)
         self.calls += 1
-        reply, unseen = None, 0
         try:
-            reply = await self.transport.reply(request)
-            unseen = reply.unseen_tries
+            reply = await self.budget.settled(reserved, self.transport.reply(request))
         except RefusedRequest as error:
-            unseen = error.unseen_tries
             raise RejectedRow(error.reason, str(error)) from None
-        except UnusableEndpoint as error:
-            unseen = error.unseen_tries
-            raise
-        except asyncio.CancelledError:
-            unseen = self.budget.cut_off()
-            raise
-        finally:
-            self.budget.settle(reserved, reply, unseen)
         self.models[reply.model] += 1
         self.num_prompt_tokens += reply.num_prompt_tokens
         self.num_completion_tokens += reply.num_completion_tokens

@@ -15,7 +15,6 @@ from distill.label_task import LabelTask
 from distill.output.label_text import label_text
 from distill.recipe import DistillRecipe
 from distill.row_source import iter_rows, load_task
-from distill.stores.base import ReplyStore
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay, StoredSearches
 from distill.teacher.teacher import RejectedRow
 from distill.viewing.card import run_card
@@ -32,6 +31,7 @@ from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run_dir import RunDir, read_metrics, read_run
+from refinery.stores.base import ReplyStore
 
 _log = logging.getLogger(__name__)
 _WORDS = {"right": "labeled", "wrong": "rejected", "view": "view"}

@@ -14,9 +14,9 @@ from distill.label_row import row_labeler
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.row_source import count_rows, iter_rows, load_task
-from distill.teacher.budget import Budget
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow
+from refinery.llms.served.budget import Budget
 from refinery.prompts.render import turns_of, use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever

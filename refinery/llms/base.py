@@ -1,8 +1,9 @@
 """The protocol that decoders are written for. It does not mention batches, devices or caches, which belong to the engines."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from refinery.contract.segments import Segment
 from refinery.contract.tokenizer import Tokenizer
@@ -12,11 +13,21 @@ Need = Literal["token_ids", "control_tokens", "stop_token_ids", "logprobs", "lab
 
 @dataclass(slots=True)
 class Usage:
-    """The cost of one question so far. An engine adds to it as it serves the question's contexts."""
+    """The cost of one question so far. An engine adds to it as it serves the question's contexts.
+
+    `drawn` counts the samples of each request of the question `question_id`, so that a store can tell its samples apart.
+    """
 
     calls: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    question_id: str = ""
+    drawn: Counter[bytes] = field(default_factory=Counter[bytes])
+
+    def next_sample(self, key: bytes) -> bytes:
+        """The key of the next sample of a request with this key: no other sample of any question has it."""
+        self.drawn[key] += 1
+        return key + f"{self.drawn[key]}:{self.question_id}".encode("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +117,6 @@ class LLM(Protocol):
 
         Segments are used unchanged, after BOS unless a chat template begins them. Costs are added to `usage`.
         """
-        ...
-
-
-class ServedLLM(LLM, Protocol):
-    """A model served by an endpoint."""
-
-    def require(self, decoder: str, needs: frozenset[Need]) -> None:
-        """Raise IncapableModelError when the endpoint lacks what the decoder needs."""
-        ...
-
-    def record(self) -> dict[str, Any]:
-        """The endpoint's capabilities, for the run's record."""
-        ...
-
-    async def close(self) -> None:
-        """Close the connections."""
         ...
 
 

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -121,20 +121,29 @@ def _take_lock(output_dir: Path) -> int:
 
 
 def check_run(
-    recipe: Recipe, output_dir: Path, *, resume: bool, same_recipe: bool = True, fingerprints: Fingerprints | None = None
+    recipe: Recipe,
+    output_dir: Path,
+    *,
+    resume: bool,
+    same_recipe: bool = True,
+    may_change: Collection[str] = (),
+    fingerprints: Fingerprints | None = None,
 ) -> dict[str, Any] | None:
     """The metrics of a finished equal run, or None if there is work to do.
 
     Called before anything is loaded. Raises RunDirError when an earlier run is in the way: `resume` is off, or the run was started with
-    another recipe, or with other content for the same recipe, and the stage cannot reuse its results (`same_recipe`).
+    another recipe, or with other content for the same recipe, and the stage cannot reuse its results (`same_recipe`). Keys that
+    `may_change` do not make it another recipe.
     """
     run = RunDir(output_dir)
     if resume and not run.begun:
         logger.info("%s: there is no run to resume, so this one starts from the beginning.", output_dir)
-    return _earlier_run(recipe, run, resume=resume, same_recipe=same_recipe, fingerprints=fingerprints or {})
+    return _earlier_run(recipe, run, resume=resume, same_recipe=same_recipe, may_change=may_change, fingerprints=fingerprints or {})
 
 
-def _earlier_run(recipe: Recipe, run: RunDir, *, resume: bool, same_recipe: bool, fingerprints: Fingerprints) -> dict[str, Any] | None:
+def _earlier_run(
+    recipe: Recipe, run: RunDir, *, resume: bool, same_recipe: bool, may_change: Collection[str], fingerprints: Fingerprints
+) -> dict[str, Any] | None:
     """See `check_run`."""
     output_dir = run.path
     if not run.begun:
@@ -143,7 +152,7 @@ def _earlier_run(recipe: Recipe, run: RunDir, *, resume: bool, same_recipe: bool
         raise RunDirError(f"{output_dir}: already contains a run. Pass --resume to continue it, or output_dir=... to start another.")
     record, resolved = read_run(output_dir), recipe.model_dump(mode="json")
     earlier = _completed(record["recipe"], type(recipe))
-    changed = sorted(key for key in resolved if resolved[key] != earlier.get(key))
+    changed = sorted(key for key in resolved if resolved[key] != earlier.get(key) and key not in may_change)
     if changed and not same_recipe:
         return None
     if changed:
@@ -175,11 +184,18 @@ def changed_fingerprints(earlier: Fingerprints, now: Fingerprints) -> list[str]:
 
 
 def open_run(
-    recipe: Recipe, output_dir: Path, *, stage: str, resume: bool, same_recipe: bool = True, fingerprints: Fingerprints | None = None
+    recipe: Recipe,
+    output_dir: Path,
+    *,
+    stage: str,
+    resume: bool,
+    same_recipe: bool = True,
+    may_change: Collection[str] = (),
+    fingerprints: Fingerprints | None = None,
 ) -> RunDir:
     """Create the directory and record the run, after everything in the recipe has loaded. Raises the same errors as `check_run`."""
     run = RunDir(output_dir)
-    _earlier_run(recipe, run, resume=resume, same_recipe=same_recipe, fingerprints=fingerprints or {})
+    _earlier_run(recipe, run, resume=resume, same_recipe=same_recipe, may_change=may_change, fingerprints=fingerprints or {})
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:

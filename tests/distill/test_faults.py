@@ -16,12 +16,12 @@ import pytest
 from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
-from distill.stores.sqlite import SqliteStore
 from refinery.demo.teacher.server import ChatServer, serving
 from refinery.errors import RunDirError
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
+from refinery.stores.sqlite import SqliteStore
 
 PROJECT = Path(__file__).parents[2]
 GOOD = '{"sub_questions": ["Who directed it?", "Where was #1 born?"]}'
@@ -159,9 +159,9 @@ def test_an_endpoint_that_takes_no_schema_gets_it_in_the_prompt(mock_recipe, rea
 
 
 def test_a_full_disk_ends_the_run_in_one_line_and_loses_nothing_paid(mock_recipe, tmp_path, capsys, monkeypatch):
-    import distill.stores.sqlite
+    import refinery.stores.sqlite
 
-    opened = distill.stores.sqlite._open
+    opened = refinery.stores.sqlite._open
 
     def small(path):
         database = opened(path)
@@ -171,7 +171,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_loses_nothing_paid(mock_recipe
     with endpoint(Settings(latency_seconds=0.0)) as url:
         path = mock_recipe(url, count=200, rows_in_flight=32)
         with monkeypatch.context() as patch:
-            patch.setattr(distill.stores.sqlite, "_open", small)
+            patch.setattr(refinery.stores.sqlite, "_open", small)
             assert main([str(path)]) == 2
         assert "cannot be used as a store (database or disk is full)" in capsys.readouterr().err
         assert main([str(path), "--resume"]) == 0

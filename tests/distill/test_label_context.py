@@ -5,11 +5,11 @@ import pytest
 
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
-from distill.stores.sqlite import SqliteStore
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
 from refinery.retrievers.base import Hit, Retriever
+from refinery.stores.sqlite import SqliteStore
 
 QUESTION = Question(id="q", text="Where is Lyon?")
 

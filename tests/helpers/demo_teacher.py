@@ -8,17 +8,18 @@ from typing import Any, TypeVar
 
 import pytest
 
-from distill.stores.sqlite import SqliteStore
 from distill.tasks.decomposition import Reply as Decomposition
-from distill.teacher.budget import Budget
-from distill.teacher.teacher import RejectedRow, RequestLog, Teacher, persist_in
+from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import Question
 from refinery.demo.teacher.server import MODEL, ChatServer
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import QUESTION_TYPES, draw_questions
+from refinery.llms.served.budget import Budget
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.paid import persist_in
 from refinery.prompts.render import render_prompt
+from refinery.stores.sqlite import SqliteStore
 
 T = TypeVar("T")
 

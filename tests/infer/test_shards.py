@@ -120,3 +120,28 @@ def test_accelerate_launch_splits_the_questions_and_writes_what_one_process_writ
     assert split["results"]["rag"]["all"] == whole["results"]["rag"]["all"]
     assert split["cost"]["calls"] == whole["cost"]["calls"] == 9
     assert not list((tmp_path / "several").glob("*.ledger*"))
+
+
+FILLS_ITS_DISK = """
+import resource, sys
+from pathlib import Path
+from infer.shards import AnswerLedger
+from refinery.contract.trace import Cost, Prediction
+from refinery.errors import RunDirError
+from refinery.runtime.run_dir import RunDir
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+cost = Cost(calls=1, retrievals=0, prefill_tokens=1, decode_tokens=1)
+try:
+    with AnswerLedger(RunDir(Path(sys.argv[1])), 0, attempt=1) as ledger:
+        while True:
+            ledger.write(Prediction(question_id="q", question="Who?", answer="A", trace=[], cost=cost))
+except RunDirError as error:
+    print(error)
+"""
+
+
+def test_a_ledger_on_a_full_disk_is_one_line(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    done = subprocess.run([sys.executable, "-c", FILLS_ITS_DISK, tmp_path], capture_output=True, text=True, cwd=PROJECT)
+    assert done.stdout == f"{tmp_path}/predictions.jsonl.ledger.0: cannot be written (File too large). Free some space and pass --resume.\n"

@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from refinery.contract.segments import Segment
 from refinery.contract.tokenizer import Tokenizer
@@ -22,6 +22,7 @@ from refinery.llms.served.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.context_limit import ByteTokens
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.paid import PaidReplies
 from refinery.llms.served.protocols.base import Chat, protocol_of
 from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight
@@ -51,7 +52,7 @@ class ChatLLM:
         self.counters = Counters()
         # Unknown before the first label, if the protocol has them at all.
         self.label_logprobs: bool | None = None if protocol_of(config).first_logprobs else False
-        self._endpoint = EndpointClient(config)
+        self._endpoint: EndpointClient | PaidReplies = EndpointClient(config)
         self._in_flight: SingleFlight[bytes, Reply] = SingleFlight()
 
     @property
@@ -64,11 +65,14 @@ class ChatLLM:
         segments = [Segment(prompt, "prompt")] if isinstance(prompt, str) else prompt
         return RemoteContext(self, (), usage or Usage()).extend(segments)
 
-    async def reply(self, request: "GenerationRequest") -> Reply:
+    async def reply(self, request: "GenerationRequest", usage: Usage) -> Reply:
         """The endpoint's reply. A withheld reply has the finish_reason `refusal`. Raises UnusableEndpoint when there is no answer."""
-        if request.temperature or self.config.temperature:
-            return await self._send(request)  # samples are independent, so none is shared
+        if self._samples(request):
+            return await self._send(request.keyed(usage.next_sample(request.key)))  # samples are independent, so none is shared
         return await self._in_flight(request.key, lambda: self._send(request))
+
+    def _samples(self, request: "GenerationRequest") -> bool:
+        return bool(request.temperature or self.config.temperature)
 
     async def _send(self, request: "GenerationRequest") -> Reply:
         self.counters.forwards += 1
@@ -83,17 +87,17 @@ class ChatLLM:
         self.counters.decode_tokens += reply.num_completion_tokens
         return reply
 
-    async def label_reply(self, messages: Messages) -> LabelReply:
+    async def label_reply(self, messages: Messages, usage: Usage) -> LabelReply:
         """A reply to read a label from. An endpoint that refuses to give log-probabilities is not asked for them again."""
         if self.label_logprobs is not False:
-            reply = await self.reply(LabelRequest.of(messages, _LABEL_TOKENS, 0.0, ()))
+            reply = await self.reply(LabelRequest.of(messages, _LABEL_TOKENS, 0.0, ()), usage)
             if isinstance(reply, LabelReply):
                 self.label_logprobs = self.label_logprobs or reply.first_logprobs is not None
                 return reply
             if self.label_logprobs:
                 return LabelReply.of(reply, None)
             self.label_logprobs = False
-        return LabelReply.of(await self.reply(GenerationRequest.of(messages, _LABEL_TOKENS, 0.0, ())), None)
+        return LabelReply.of(await self.reply(GenerationRequest.of(messages, _LABEL_TOKENS, 0.0, ()), usage), None)
 
     def lacks(self, what: str, *, for_whom: str = "This decoder") -> IncapableModelError:
         """The error for something that a chat cannot give."""
@@ -110,6 +114,10 @@ class ChatLLM:
     def record(self) -> dict[str, Any]:
         """The endpoint's capabilities, for the run's record."""
         return dataclasses.asdict(_CHAT) | {"context_limit": self.served_limit, "label_logprobs": self.label_logprobs}
+
+    def pay_through(self, replies: PaidReplies) -> None:
+        """See `ServedLLM.pay_through`."""
+        self._endpoint = replies
 
     async def close(self) -> None:
         """Close the connections."""
@@ -162,7 +170,7 @@ class RemoteContext:
             raise self._llm.lacks("control tokens")
         assert adapter is None, "an endpoint serves no adapters by role"
         self._usage.calls += 1
-        reply = await self._llm.reply(GenerationRequest.of(self.messages, max_new_tokens, temperature, tuple(stop_texts)))
+        reply = await self._llm.reply(GenerationRequest.of(self.messages, max_new_tokens, temperature, tuple(stop_texts)), self._usage)
         self._usage.prefill_tokens += reply.num_prompt_tokens
         self._usage.decode_tokens += reply.num_completion_tokens
         text = _before(reply.text, stop_texts)
@@ -186,7 +194,7 @@ class RemoteContext:
 
     async def _label(self, labels: Sequence[str]) -> dict[str, float]:
         self._usage.calls += 1
-        reply = await self._llm.label_reply(self.messages)
+        reply = await self._llm.label_reply(self.messages, self._usage)
         self._usage.prefill_tokens += reply.num_prompt_tokens
         self._usage.decode_tokens += reply.num_completion_tokens
         return label_probs_of(reply, labels)
@@ -214,10 +222,21 @@ class GenerationRequest(ChatRequest):
         key = store_key(content.encode())
         return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
 
+    def most_tokens(self, config: EndpointConfig) -> int:
+        """See `ChatRequest.most_tokens`."""
+        return min(self.max_new_tokens, config.max_tokens) + config.reasoning_tokens
+
+    def keyed(self, key: bytes) -> Self:
+        """See `StoredRequest.keyed`."""
+        return dataclasses.replace(self, key=key)
+
+    def read_stored(self, values: list[Any]) -> Reply:
+        """See `StoredRequest.read_stored`."""
+        return Reply(*values)
+
     def chat(self, config: EndpointConfig) -> Chat:
         """See `ChatRequest.chat`."""
-        most_tokens = min(self.max_new_tokens, config.max_tokens) + config.reasoning_tokens
-        return Chat(self.messages, most_tokens, self.temperature or config.temperature, self.stop, seed=config.seed)
+        return Chat(self.messages, self.most_tokens(config), self.temperature or config.temperature, self.stop, seed=config.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +253,10 @@ class LabelRequest(GenerationRequest):
     def chat(self, config: EndpointConfig) -> Chat:
         """See `ChatRequest.chat`."""
         return dataclasses.replace(GenerationRequest.chat(self, config), first_logprobs=True)
+
+    def read_stored(self, values: list[Any]) -> LabelReply:
+        """See `StoredRequest.read_stored`."""
+        return LabelReply(*values)
 
     def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:
         """See `ChatRequest.parse`."""

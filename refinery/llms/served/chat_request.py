@@ -34,7 +34,7 @@ class ChatRequest:
         seed = None if config.seed is None else config.seed + self.rollout
         return Chat(
             self.messages,
-            config.most_tokens,
+            self.most_tokens(config),
             config.temperature,
             json_schema=self.json_schema,
             seed=seed,
@@ -57,6 +57,10 @@ class ChatRequest:
         """An upper bound of the prompt's tokens: a token is at least one byte, and each message adds a few."""
         schema = len(json.dumps(self.json_schema)) + 100 if self.json_schema else 0
         return sum(len(content.encode()) + 16 for _, content in self.messages) + schema
+
+    def most_tokens(self, config: EndpointConfig) -> int:
+        """The most tokens of a reply and of the reasoning before it."""
+        return config.most_tokens
 
     def likely_prompt_tokens(self) -> float:
         """An estimate of about four characters per token."""

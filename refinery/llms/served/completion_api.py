@@ -4,10 +4,11 @@ The latter two exist in several dialects (vLLM, SGLang, llama.cpp, OpenAI). All 
 tests exactly the requests that `completions.py` sends.
 """
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
@@ -15,6 +16,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.wire import token_count
+from refinery.runtime.fingerprint import store_key
 
 LabelReads = Literal["logprob_token_ids", "allowed_token_ids", "top_logprobs"]
 TextScores = Literal["prompt_logprobs", "echo"]
@@ -77,19 +79,42 @@ class CompletionReply(Reply):
     logprobs: list[float | None] | None = None
     first_top_logprobs: dict[str, float] | None = None
     echoed_logprobs: list[float | None] | None = None
-    prompt_logprobs: list[dict[str, _Logprob] | None] | None = None
+    prompt_logprobs: list[dict[str, float] | None] | None = None
     num_cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """A prompt, as token ids or as text, with the request's parameters in `values`."""
+    """A prompt, as token ids or as text, with the request's parameters in `values`. `own_key` stands for all of it in a store."""
 
     model: str
     prompt: list[int] | str
     max_tokens: int
     temperature: float
     values: dict[str, Any]
+    own_key: bytes = b""
+
+    @property
+    def key(self) -> bytes:
+        """See `StoredRequest`."""
+        content = [self.model, self.prompt, self.max_tokens, self.temperature, self.values]
+        return self.own_key or store_key(json.dumps(content, sort_keys=True).encode())
+
+    def keyed(self, key: bytes) -> Self:
+        """See `StoredRequest.keyed`."""
+        return replace(self, own_key=key)
+
+    def read_stored(self, values: list[Any]) -> CompletionReply:
+        """See `StoredRequest.read_stored`."""
+        return CompletionReply(*values)
+
+    def most_prompt_tokens(self) -> int:
+        """The number of token ids, or of the text's bytes, of which a token has at least one."""
+        return len(self.prompt.encode()) if isinstance(self.prompt, str) else len(self.prompt)
+
+    def most_tokens(self, config: EndpointConfig) -> int:
+        """The most tokens of the reply."""
+        return self.max_tokens
 
     @property
     def json_schema(self) -> None:
@@ -134,9 +159,15 @@ class CompletionRequest:
             logprobs=None if echo else found.token_logprobs,
             first_top_logprobs=found.top_logprobs[0] if found.top_logprobs and not echo else None,
             echoed_logprobs=found.token_logprobs if echo else None,
-            prompt_logprobs=choice.prompt_logprobs,
+            prompt_logprobs=_plain(choice.prompt_logprobs),
             num_cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0,
         )
+
+
+def _plain(prompt_logprobs: list[dict[str, _Logprob] | None] | None) -> list[dict[str, float] | None] | None:
+    if prompt_logprobs is None:
+        return None
+    return [{token: found.logprob for token, found in entry.items()} if entry else None for entry in prompt_logprobs]
 
 
 def label_requests(dialect: LabelReads, model: str, prompt: list[int] | str, labels: Sequence[int]) -> list[CompletionRequest]:
@@ -172,7 +203,7 @@ def prompt_scores(dialect: TextScores, reply: CompletionReply, token_ids: Sequen
         found = (reply.echoed_logprobs or [])[: len(token_ids)]
     else:
         entries = zip(reply.prompt_logprobs or [], token_ids, strict=False)
-        found = [entry[str(token)].logprob if entry and str(token) in entry else None for entry, token in entries]
+        found = [entry[str(token)] if entry and str(token) in entry else None for entry, token in entries]
     return whole(found[1:], len(token_ids) - 1, reply)
 
 

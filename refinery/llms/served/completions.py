@@ -28,6 +28,7 @@ from refinery.llms.served.completion_api import (
     whole,
 )
 from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
+from refinery.llms.served.paid import PaidReplies
 from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written, split_thinking
 
@@ -45,7 +46,7 @@ class CompletionsLLM:
         self.config, self.capabilities = config, capabilities
         self.tokenizer = self.token_counter = tokenizer
         self.counters = Counters()
-        self._endpoint = EndpointClient(config)
+        self._endpoint: EndpointClient | PaidReplies = EndpointClient(config)
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "CompletionsContext":
         """See `LLM.context`."""
@@ -73,11 +74,17 @@ class CompletionsLLM:
         """The endpoint's reply, with its cost counted. Raises RefusedRequest, or UnusableEndpoint when there is no answer."""
         usage.calls += 1
         self.counters.forwards += 1
+        if request.temperature:  # each sample has its own place in a store
+            request = request.keyed(usage.next_sample(request.key))
         reply = await self._endpoint.reply(request)
         for counted in (usage, self.counters):
             counted.prefill_tokens += reply.num_prompt_tokens - reply.num_cached_tokens
             counted.decode_tokens += reply.num_completion_tokens
         return reply
+
+    def pay_through(self, replies: PaidReplies) -> None:
+        """See `ServedLLM.pay_through`."""
+        self._endpoint = replies
 
     async def close(self) -> None:
         """Close the connections."""

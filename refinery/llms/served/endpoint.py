@@ -1,6 +1,7 @@
 """An endpoint's configuration, the interface of a request to it, and its reply. `protocols/` defines how a chat is sent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -178,7 +179,12 @@ class Reply:
 
     def stored(self) -> list[Any]:
         """The fields in order, for a store: `Reply(*stored)` equals this reply."""
-        return [getattr(self, name) for name in self.__slots__]
+        return [getattr(self, name) for name in _fields(type(self))]
+
+
+@cache
+def _fields(kind: type[Reply]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 class RefusedRequest(LLMError):

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from distill.stores.sqlite import SqliteStore
-from distill.teacher.budget import Budget
-from distill.teacher.teacher import RejectedRow, RequestLog, Teacher, persist_in
+from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
+from refinery.llms.served.budget import Budget
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.paid import persist_in
+from refinery.stores.sqlite import SqliteStore
 
 
 class Answer(BaseModel):

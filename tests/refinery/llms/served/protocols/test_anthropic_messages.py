@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from helpers.anthropic_server import KEY, anthropic, error, message
 
-from distill.teacher.budget import known_price
 from refinery.errors import LLMError
 from refinery.llms.build import build_llm
+from refinery.llms.served.budget import known_price
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint

@@ -18,10 +18,10 @@ from typing import Any, TextIO
 
 from pydantic_core import from_json
 
-from distill.stores.base import ReplyStore, StorePlugin
 from refinery.errors import RunDirError
 from refinery.runtime.fingerprint import checksum
 from refinery.runtime.sqlite_file import open_database
+from refinery.stores.base import ReplyStore, StorePlugin
 
 _Item = tuple[str, tuple[Any, ...], asyncio.Future[None]]
 _log = logging.getLogger(__name__)

@@ -13,12 +13,22 @@ receives the recipe's `store`:
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import Field
+
+from refinery.errors import RecipeError
 from refinery.runtime import plugins
 from refinery.runtime.fingerprint import store_key
 from refinery.runtime.plugins import PluginKind
+
+# The keys of every recipe whose replies are stored.
+STORE: Any = Field(default=None, description="where replies and searches are stored; by default effects.sqlite in output_dir")
+STORE_KIND: Any = Field(default="sqlite", description="the name of a file in refinery/stores, an entry point, or your own module")
+MAX_COST_USD: Any = Field(default=None, description="hard limit; the run stops before a request that could exceed it", gt=0)
 
 
 class ReplyStore(Protocol):
@@ -86,7 +96,7 @@ class StorePlugin:
     join: Callable[[Sequence[str], str], None] | None = None
 
 
-STORES = PluginKind("reply store", "distill.stores", StorePlugin, "STORE", "open_store", ("place",), StorePlugin)
+STORES = PluginKind("reply store", "refinery.stores", StorePlugin, "STORE", "open_store", ("place",), StorePlugin)
 
 
 def effect_key(*parts: Any) -> bytes:
@@ -94,6 +104,41 @@ def effect_key(*parts: Any) -> bytes:
     return store_key(json.dumps(parts, sort_keys=True).encode())
 
 
-def opened(plugin: StorePlugin, name: str, place: str) -> ReplyStore:
-    """Open the store of the kind `name`. Raises PluginError, which names what it lacks, and RunDirError if it cannot be used."""
-    return plugins.checked(plugin.open_store(place), ReplyStore, f"reply store '{name}'")
+class _NamesStore(Protocol):
+    """A recipe with the keys `store` and `store_kind`."""
+
+    @property
+    def store(self) -> str | None: ...
+    @property
+    def store_kind(self) -> str: ...
+    @property
+    def store_plugin(self) -> StorePlugin: ...
+    def store_place(self, folder: Path) -> str: ...
+    def at(self, name: str) -> AbstractContextManager[None]: ...
+    def fault(self, name: str, message: str) -> RecipeError: ...
+
+
+class StoresReplies:
+    """What a recipe with the keys `store` and `store_kind` says of its store."""
+
+    def store_place(self: _NamesStore, folder: Path) -> str:
+        """Where the replies of the run in `folder` are stored. Raises RecipeError if the recipe must name it but does not."""
+        own = self.store_plugin.file_name
+        if self.store or own:
+            return self.store or f"{folder}/{own}"
+        raise self.fault("store", f"is missing, and store_kind '{self.store_kind}' needs it.")
+
+    def open_store(self: _NamesStore, folder: Path) -> ReplyStore:
+        """Open the store of the run in `folder`. Raises RunDirError if it cannot be used."""
+        store = self.store_plugin.open_store(self.store_place(folder))
+        return plugins.checked(store, ReplyStore, f"reply store '{self.store_kind}'")
+
+    @property
+    def store_plugin(self: _NamesStore) -> StorePlugin:
+        """The store plugin that `store_kind` names. Raises PluginError."""
+        with self.at("store_kind"):
+            return plugins.find(STORES, self.store_kind)
+
+    def job_of(self: _NamesStore, folder: Path) -> str:
+        """The key of what the run in `folder` has spent. A store inside a run's folder holds only that run's, even if it is moved."""
+        return str(folder.resolve()) if self.store else ""

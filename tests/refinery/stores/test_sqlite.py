@@ -14,8 +14,8 @@ import pytest
 from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
-from distill.stores.sqlite import SqliteStore
 from refinery.errors import RunDirError
+from refinery.stores.sqlite import SqliteStore
 
 PROJECT = Path(__file__).parents[3]
 VALUES = {b"key %02d" % number: ["relevant" if number % 2 else "irrelevant", number] for number in range(40)}

@@ -12,7 +12,7 @@ from distill.viewing.page import write
 JSON_STORE = '''
 import asyncio, json
 from pathlib import Path
-from distill.stores.base import ReplyStore, StorePlugin
+from refinery.stores.base import ReplyStore, StorePlugin
 
 
 class JsonStore(ReplyStore):

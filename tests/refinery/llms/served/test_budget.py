@@ -11,8 +11,8 @@ import pytest
 from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
-from distill.teacher.budget import Budget, BudgetExhausted, Spending, known_price
 from refinery.demo.teacher.server import serving
+from refinery.llms.served.budget import Budget, BudgetExhausted, Spending, known_price
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, Reply
 

@@ -5,18 +5,37 @@ Amounts are whole billionths of a dollar, each rounded up, so that settled reser
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from distill.stores.base import ReplyStore
 from refinery.errors import LLMError, RecipeError
-from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.endpoint import EndpointConfig, Price, Reply
+from refinery.llms.served.endpoint import EndpointConfig, Price, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.prices import known_price
+from refinery.stores.base import ReplyStore
+
+R = TypeVar("R", bound=Reply)
 
 _NANO = 10**9  # per dollar
 _NANO_PER_TOKEN = 1000  # at a price of one dollar per million tokens
+
+
+class PricedRequest(Protocol):
+    """A request with a key in a reply store, and the most that it can cost."""
+
+    @property
+    def key(self) -> bytes:
+        """A hash of all that can change the reply."""
+        ...
+
+    def most_prompt_tokens(self) -> int:
+        """An upper bound of the prompt's tokens."""
+        ...
+
+    def most_tokens(self, config: EndpointConfig) -> int:
+        """The most tokens of the reply."""
+        ...
 
 
 class BudgetExhausted(LLMError):
@@ -122,21 +141,21 @@ class Budget:
         """The cost of all attempts in US dollars; None if a part of it is unknown."""
         return _dollars(self._spending.spent[self._endpoint])
 
-    def cost(self, reply: Reply, request: ChatRequest) -> float | None:
+    def cost(self, reply: Reply, request: PricedRequest) -> float | None:
         """What one reply cost, in US dollars; None if the price is unknown."""
         if self.price is None:
             return None
         counted = self._counted(reply)
         return _dollars(self.worst(request) if counted is None else counted)
 
-    async def reserve(self, request: ChatRequest) -> Reservation:
+    async def reserve(self, request: PricedRequest) -> Reservation:
         """Reserve the most that the request can cost. Raises BudgetExhausted if it exceeds the cap and no reservation is left to settle."""
         reservation = Reservation(request.key, self.worst(request))
         await self._hold(reservation)
         self._open[request.key] = reservation
         return reservation
 
-    async def admit(self, request: ChatRequest, unseen_tries: int) -> None:
+    async def admit(self, request: PricedRequest, unseen_tries: int) -> None:
         """Reserve again before each try, because an earlier try without an answer may be charged too.
 
         Raises the same errors as `reserve`, and the error that stops the run.
@@ -179,9 +198,25 @@ class Budget:
             self._spend((tries - reservation.unseen_tries) * reservation.worst)
             reservation.unseen_tries = tries
 
-    def worst(self, request: ChatRequest) -> int:
+    def worst(self, request: PricedRequest) -> int:
         """The most that one try can cost, in billionths of a dollar; 0 if the price is unknown."""
-        return 0 if self.price is None else self._nano(request.most_prompt_tokens(), self.config.most_tokens)
+        return 0 if self.price is None else self._nano(request.most_prompt_tokens(), request.most_tokens(self.config))
+
+    async def settled(self, reservation: Reservation, reply: Awaitable[R]) -> R:
+        """The reply of a request, once what it cost has replaced its reservation."""
+        answer, unseen = None, 0
+        try:
+            answer = await reply
+            unseen = answer.unseen_tries
+            return answer
+        except (RefusedRequest, UnusableEndpoint) as error:
+            unseen = error.unseen_tries
+            raise
+        except asyncio.CancelledError:
+            unseen = 0 if reservation.answered else self._cut_off_tries()
+            raise
+        finally:
+            self.settle(reservation, answer, unseen)
 
     def enter(self, key: bytes, reply: Reply) -> None:
         """Record a reply's cost in the same turn in which it is stored, so that both reach the disk or neither does.
@@ -216,7 +251,7 @@ class Budget:
         if nano < 0:
             self._spending.settled.set()
 
-    def cut_off(self) -> int:
+    def _cut_off_tries(self) -> int:
         """How many tries to charge for a canceled request: 1 if it may have been sent, 0 if it was still in a queue."""
         self._cut_off += 1
         return int(self._cut_off <= self._lost_if_killed)

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from distill.stores.base import effect_key
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.protocols.base import protocol_of
 from refinery.runtime.fingerprint import store_key
+from refinery.stores.base import effect_key
 
 
 def provider_of(config: EndpointConfig) -> str:
