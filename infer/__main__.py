@@ -14,7 +14,7 @@ DESCRIPTION = "Answer questions with a decoder and trained checkpoints, and scor
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage from the command line."""
-    return run_stage("infer", DESCRIPTION, InferRecipe, preview=_preview, run=_run, report=_report, argv=argv)
+    return run_stage("infer", DESCRIPTION, InferRecipe, preview=_preview, run=_run, report=_report, pilot=_pilot, argv=argv)
 
 
 def _run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
@@ -24,6 +24,7 @@ def _run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _preview(recipe: InferRecipe) -> None:
+    from infer.bill import bill
     from infer.pipeline import Pipeline
     from refinery.questions.base import read_questions
 
@@ -31,8 +32,18 @@ def _preview(recipe: InferRecipe) -> None:
     print(printable(f"--- options of decoder '{recipe.decoder}', defaults included"))
     for name, value in options.model_dump(mode="json").items():
         print(printable(f"{name}: {value}"))
-    for number, question in enumerate(read_questions(recipe.questions, reader=recipe.reader, limit=3), 1):
+    questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    for number, question in enumerate(questions[:3], 1):
         print(printable(f"--- question {number}\n{question.text}"))
+    print("--- what it will take")
+    for line in bill(recipe, questions):
+        print(printable(line))
+
+
+def _pilot(recipe: InferRecipe, count: int) -> None:
+    from infer.pilot import run_pilot
+
+    run_pilot(recipe, count)
 
 
 def _report(recipe: InferRecipe, metrics: dict[str, Any]) -> None:

@@ -1,38 +1,76 @@
-"""How many questions a run will answer, and what that will probably cost if its models are served."""
+"""How many questions a run will answer, and what that will probably cost: calls, tokens, dollars and time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from infer.decoders.base import find_decoder
 from infer.recipe import InferRecipe
+from infer.steps.calls import Calls, Limits, Planned, Texts, planned
+from refinery.contract.records import Question
 from refinery.llms.served.endpoint import ServedModelConfig
-from refinery.llms.served.prices import probable_dollars, probable_seconds
-from refinery.runtime.forecast import Forecast, Range, RowsOf
+from refinery.llms.served.prices import known_price, probable_seconds
+from refinery.passages.sources import iter_passages
+from refinery.runtime.forecast import Forecast, Range, RowsOf, total
+
+# How many characters questions and passages have that do not exist yet: fewest, most.
+_UNSEEN = Texts(question=(20.0, 400.0), passage=(100.0, 1_500.0))
+_PASSAGES_READ = 500
+_PER_MILLION = 1e-6
 
 
 def forecast(recipe: InferRecipe, rows_of: RowsOf) -> Forecast:
-    """The forecast of a run whose questions may not exist yet.
-
-    What a model on this machine takes is unknown, and so is what a decoder costs that does not say how often it calls.
-    """
+    """The forecast of a run whose questions may not exist yet. What a model on this machine takes is unknown: only a pilot tells."""
     counts = [rows_of(path) for path in recipe.questions]
     rows = sum(count for count in counts if count is not None) if None not in counts else None
-    models = (recipe.model, *recipe.sub_models.values())
-    served = [model for model in models if isinstance(model, ServedModelConfig)]
-    if not served:
-        return Forecast(rows, seconds=None)
-    calls_of, passages = find_decoder(recipe.decoder).calls, recipe.passages_per_query if recipe.retriever else 0
-    if rows is None or calls_of is None:
-        return Forecast(rows, dollars=None, seconds=None)
-    low, high = calls_of(recipe.decoder_options(recipe.output_dir.name), passages)
-    calls = rows * low, rows * high
-    dollars = _dollars(recipe, served, calls, passages, all_served=len(served) == len(models))
-    return Forecast(rows, calls=calls, dollars=dollars, seconds=probable_seconds(served[0], calls))
+    rows = rows if rows is None else min(rows, recipe.limit or rows)
+    served, calls = list(recipe.served.values()), calls_of(recipe)
+    if rows is None or calls is None or not served:
+        return Forecast(rows, dollars=None if served else (0, 0), seconds=None)
+    plan, dollars = planned(calls, _UNSEEN).times(rows), dollars_of(recipe, calls, _UNSEEN)
+    dollars = None if dollars is None else (dollars[0] * rows, dollars[1] * rows)
+    return Forecast(rows, calls=plan.calls, dollars=dollars, seconds=probable_seconds(served[0], plan.calls))
 
 
-def _dollars(recipe: InferRecipe, served: Sequence[ServedModelConfig], calls: Range, passages: int, *, all_served: bool) -> Range | None:
-    """From all calls to the cheapest model, or to one that costs nothing, up to all calls to the dearest; None without a known price."""
-    by_model = [probable_dollars(model, calls, passages=passages, max_tokens=recipe.max_new_tokens) for model in served]
-    known = [dollars for dollars in by_model if dollars is not None]
-    if len(known) < len(by_model):
+def calls_of(recipe: InferRecipe, *, conversation: bool = False) -> list[Calls] | None:
+    """The calls of a question by role, or None for a decoder that does not say; a `conversation` takes one more, which rewords it."""
+    plan = find_decoder(recipe.decoder).plan
+    if plan is None:
         return None
-    return min(low for low, _ in known) if all_served else 0.0, max(high for _, high in known)
+    roles = frozenset({*recipe.sub_models, *recipe.model.adapters})
+    limits = Limits(recipe.passages_per_query if recipe.retriever else 0, recipe.max_new_tokens, roles)
+    reworded = [Calls("condense", (0, 1), writes=1_024, prompt="standalone_question")] if conversation else []
+    return [*reworded, *plan(recipe.decoder_options(recipe.where), limits)]
+
+
+def dollars_of(recipe: InferRecipe, calls: Iterable[Calls], texts: Texts) -> Range | None:
+    """What the calls of a question cost, each at the price of the model that plays its role; None if one of these is unknown."""
+    costs = [_dollars(recipe.sub_models.get(one.role, recipe.model), planned([one], texts)) for one in calls if one.count[1]]
+    known = [cost for cost in costs if cost is not None]
+    return total(known) if len(known) == len(costs) else None
+
+
+def _dollars(model: object, plan: Planned) -> Range | None:
+    if not isinstance(model, ServedModelConfig):
+        return 0.0, 0.0
+    price, _ = known_price(model)
+    if price is None:
+        return None
+    low, high = (
+        (read * price.prompt + written * price.completion) * _PER_MILLION for read, written in zip(plan.read, plan.written, strict=True)
+    )
+    return low, high + plan.calls[1] * model.reasoning_tokens * price.completion * _PER_MILLION
+
+
+def texts_of(recipe: InferRecipe, questions: Sequence[Question]) -> Texts:
+    """How long the questions are, and passages of the corpus; guessed for a corpus that is not a file."""
+    texts = [len(question.text) + sum(map(len, question.choices or [])) for question in questions]
+    passages = [len(text) for text in islice(_passages(recipe, questions), _PASSAGES_READ)]
+    return Texts((min(texts), max(texts)), (min(passages), max(passages)) if passages else _UNSEEN.passage)
+
+
+def _passages(recipe: InferRecipe, questions: Sequence[Question]) -> Iterator[str]:
+    if recipe.retriever and recipe.retriever.passages:
+        found = iter_passages(recipe.retriever.passages)
+    else:
+        found = (passage for question in questions for passage in question.passages or [])
+    return (f"{passage.title} {passage.text}" for passage in found)

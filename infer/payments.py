@@ -46,6 +46,12 @@ class Payments:
         cap = self._recipe.max_cost_usd
         return f" cost=${sum(filter(None, spent)):,.4f}" + (f" of ${cap:,.2f}" if cap else "")
 
+    @property
+    def worth(self) -> float | None:
+        """What all replies so far cost when they were paid for, in US dollars; None if a price is unknown."""
+        worths = [paid.worth for paid in self.by_role.values()]
+        return None if None in worths else sum(filter(None, worths))
+
     def summary(self, role: str) -> dict[str, Any]:
         """For `metrics.json`: what an endpoint was asked, and what it cost."""
         return self.by_role[role].summary() if role in self.by_role else {}

@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from math import sqrt
-from statistics import mean, stdev
 from typing import Any
 
 from distill.examples import examples_of
@@ -20,6 +18,7 @@ from refinery.llms.served.budget import Budget
 from refinery.prompts.render import turns_of, use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
+from refinery.runtime.forecast import extrapolated
 
 _Paid = dict[str, tuple[int, float]]  # tokens and dollars that one row took, by role
 _PILOT_ROWS = 200
@@ -121,8 +120,8 @@ def _paid(teacher: Replay) -> tuple[int, float]:
 
 def _interval(values: Any, total: int, form: str) -> str:
     """`low to high` for the sum over `total` rows, estimated from a sample."""
-    middle, error = mean(values) * total, 1.96 * stdev(values) / sqrt(len(values)) * total
-    return f"{max(0.0, middle - error):{form}} to {middle + error:{form}}"
+    low, high = extrapolated(values, total)
+    return f"{low:{form}} to {high:{form}}"
 
 
 def _retriever(recipe: DistillRecipe) -> Retriever | None:

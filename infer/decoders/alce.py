@@ -14,8 +14,9 @@ from pydantic import Field
 from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault
+from infer.steps.calls import Calls, Limits
 from infer.steps.condense import condense
-from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.demonstrations import Examples, prompt_with, reason_with
 from infer.steps.knowledge_filter import KnowledgeFilter
 from infer.steps.reasoning import concluded
 from infer.steps.scorers import LexicalScorer, PromptedEntailment, Scorer
@@ -98,4 +99,21 @@ async def _citation_recall(reply: str, shown: Shown, session: Session, options: 
     return borne_out / len(sentences) if sentences else 0.0
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """One answer, after one call per passage that condenses it, or several answers; a judge of citations is asked for each sentence.
+
+    A sentence has ten tokens or more as a rule, and a judge's reply may be corrected once.
+    """
+    most, found = options.max_reply_tokens, limits.passages
+    answer = {"writes": most, "passages": found, "prompt": prompt_with(options.examples, "alce_answer")}
+    if options.strategy == "rerank":
+        cited = 2 * options.samples * (most // 10 + 1) if options.entailment == "llm" else 0
+        judge = Calls("entailment", (0, cited), most, found, replies=3 * most, prompt="migres_entailment")
+        return [Calls("sample", (options.samples,) * 2, **answer), judge]
+    if options.strategy == "summ" or options.strategy == "snippet":
+        shorter = Calls(options.strategy, (0, found), most, 1, prompt=f"condense_{options.strategy}")
+        return [shorter, Calls("answer", (1, 1), **answer, replies=found * most)]
+    return [Calls("answer", (1, 1), **answer)]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, plan=plan)

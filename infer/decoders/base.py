@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from infer.session import Session
+from infer.steps.calls import Calls, Limits
 from refinery.contract.control_tokens import ControlToken
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -17,18 +18,12 @@ from refinery.errors import PluginError
 from refinery.llms.base import Need
 from refinery.llms.weights.families import FamilyName
 from refinery.runtime import plugins
-from refinery.runtime.forecast import Range
 from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import Recipe
 
 NO_NEEDS = frozenset[Need]()
 READS_LABELS = frozenset[Need]({"label_logprobs"})
 OptionsT = TypeVar("OptionsT", bound=Recipe)
-
-
-def one_call(options: Recipe, passages: int) -> Range:
-    """For a decoder that calls its model once."""
-    return 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +44,8 @@ class Decoder(Generic[OptionsT]):
     """One method: how it decodes a question, its options, and what it needs. Every hook that depends on the options receives them.
 
     `decode` handles one question; the engine batches across questions. `check_family` raises RecipeError for a model family that the
-    options do not support; `load` loads what the method needs besides the recipe's models. For the plan of a project,
-    `calls(options, passages)` is the fewest and most calls of a question that usually occur, with so many passages per search.
+    options do not support; `load` loads what the method needs besides the recipe's models. `plan`
+    gives the calls of a question by role, from which `--dry-run` and the plan of a project forecast tokens, dollars and hours.
     """
 
     decode: Callable[[Question, Session, OptionsT], Awaitable[Prediction]]
@@ -61,7 +56,7 @@ class Decoder(Generic[OptionsT]):
     llm_needs: Callable[[OptionsT], frozenset[Need]] = lambda options: NO_NEEDS
     check_family: Callable[[FamilyName, OptionsT], None] = lambda family, options: None
     load: Callable[[OptionsT], None] = lambda options: None
-    calls: Callable[[OptionsT, int], Range] | None = None
+    plan: Callable[[OptionsT, Limits], list[Calls]] | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.decode):

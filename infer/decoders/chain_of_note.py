@@ -10,6 +10,7 @@ from pydantic import Field
 
 from infer.decoders.base import Decoder
 from infer.session import Session
+from infer.steps.calls import Calls, Limits
 from infer.steps.least_to_most import two_parts
 from infer.steps.reasoning import concluded, reason
 from refinery.contract.records import Question
@@ -41,4 +42,13 @@ async def _prompt(question: str, session: Session, options: Options) -> Prompt:
     return render_prompt("chain_of_note", question=question, passages=await session.search(question))
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """One call, and before RQ-RAG's prompt, which shows the passages of two questions, one that names these."""
+    most = options.max_note_tokens
+    if options.prompt == "own":
+        return [Calls("chain_of_note", (1, 1), writes=most, passages=limits.passages)]
+    decompose = Calls("decompose", (1, 1), writes=most, prompt="least_to_most_decompose")
+    return [decompose, Calls("chain_of_note", (1, 1), most, 2 * limits.passages, replies=most, prompt="chain_of_note_rq_rag")]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, plan=plan)

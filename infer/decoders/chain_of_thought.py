@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 
 from infer.decoders.base import Decoder
 from infer.session import Session
-from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.calls import Calls, Limits
+from infer.steps.demonstrations import Examples, prompt_with, reason_with
 from infer.steps.least_to_most import two_parts
 from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
@@ -48,4 +49,13 @@ async def _prompt(question: str, session: Session, options: Options) -> tuple[st
     return "chain_of_thought", {"passages": await session.search(question) if session.retriever else []}
 
 
-DECODER = Decoder(decode, Options)  # if the recipe has a retriever, it is searched once, with the question
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """One call, and before RQ-RAG's prompt, which shows the passages of two questions, one that names these."""
+    most = options.max_reasoning_tokens
+    if options.prompt == "own":
+        return [Calls("chain_of_thought", (1, 1), most, limits.passages, prompt=prompt_with(options.examples, "chain_of_thought"))]
+    decompose = Calls("decompose", (1, 1), writes=most, prompt="least_to_most_decompose")
+    return [decompose, Calls("chain_of_thought", (1, 1), most, 2 * limits.passages, replies=most, prompt="chain_of_thought_rq_rag")]
+
+
+DECODER = Decoder(decode, Options, plan=plan)  # if the recipe has a retriever, it is searched once, with the question

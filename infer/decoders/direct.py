@@ -1,7 +1,8 @@
 """Answer closed-book, without retrieval: the first baseline of both papers."""
 
-from infer.decoders.base import Decoder, one_call
+from infer.decoders.base import Decoder
 from infer.session import Session
+from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import answered
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -19,4 +20,9 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(await answered("answer_direct", prompt, question.text, session))
 
 
-DECODER = Decoder(decode, Options, calls=one_call)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """One call."""
+    return [Calls("answer_direct", (1, 1), writes=limits.answer)]
+
+
+DECODER = Decoder(decode, Options, plan=plan)

@@ -8,7 +8,8 @@ from pydantic import Field
 from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault
-from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.calls import Calls, Limits
+from infer.steps.demonstrations import Examples, prompt_with, reason_with
 from infer.steps.reasoning import UNKNOWN, concluded, final_answer
 from infer.steps.sentences import split_sentences
 from refinery.contract.records import Passage, Question
@@ -76,4 +77,15 @@ def _joined(passages: list[Passage], found: list[Passage], most: int) -> list[Pa
     return [*passages, *(passage for passage in found if passage.id not in known)][:most]
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """A call for each sentence, up to the one that states the answer, and one that reads everything found."""
+    sentences = options.max_steps * options.max_sentence_tokens
+    passages = min(options.max_passages, (1 + options.max_steps) * limits.passages)
+    thought, read = (prompt_with(options.examples, name) for name in ("ircot_reason", "chain_of_thought"))
+    return [
+        Calls("thought", (1, options.max_steps), options.max_sentence_tokens, passages, replies=sentences, prompt=thought),
+        Calls("read", (1, 1), options.max_reading_tokens, passages, prompt=read),
+    ]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, plan=plan)

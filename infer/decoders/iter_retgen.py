@@ -4,7 +4,8 @@ from pydantic import Field
 
 from infer.decoders.base import Decoder
 from infer.session import Session
-from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.calls import Calls, Limits
+from infer.steps.demonstrations import Examples, prompt_with, reason_with
 from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -41,4 +42,10 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(concluded(written, question.text, session, depth=options.iterations - 1))
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """One call per iteration; what was written is searched for, and not read again."""
+    prompt = prompt_with(options.examples, "iter_retgen")
+    return [Calls("generate", (options.iterations,) * 2, options.max_reasoning_tokens, limits.passages, prompt=prompt)]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, plan=plan)

@@ -4,7 +4,8 @@ from pydantic import Field
 
 from infer.decoders.base import Decoder
 from infer.session import Session
-from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.calls import Calls, Limits
+from infer.steps.demonstrations import Examples, prompt_with, reason_with
 from infer.steps.least_to_most import simpler_questions
 from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
@@ -48,4 +49,15 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(solved[-1][1])
 
 
-DECODER = Decoder(decode, Options)  # RA-ISF Table 1 runs it without a retriever; if the recipe has one, it is searched with each part
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """One call to decompose, and one for each part and the question itself, which read the earlier answers."""
+    most, parts = options.max_reasoning_tokens, options.max_parts
+    decompose, answer = (prompt_with(options.examples, f"least_to_most_{stage}") for stage in ("decompose", "answer"))
+    return [
+        Calls("decompose", (1, 1), most, prompt=decompose),
+        Calls("answer", (1, 1 + parts), most, limits.passages, replies=2 * parts * most, prompt=answer),
+    ]
+
+
+# RA-ISF Table 1 runs it without a retriever; if the recipe has one, it is searched with each part
+DECODER = Decoder(decode, Options, plan=plan)

@@ -16,6 +16,7 @@ from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
 from infer.fitting import count_shortened
 from infer.session import Session
 from infer.steps.ask import ask_json, ask_student, record_fault, reply_to
+from infer.steps.calls import Calls, Limits
 from infer.steps.condense import condense
 from infer.steps.knowledge_filter import KnowledgeFilter
 from infer.steps.reasoning import UNKNOWN
@@ -270,4 +271,28 @@ def cited_by(item: Information, passages: Sequence[Passage]) -> list[Passage]:
     return [passages[number - 1] for number in item.support_passages if 0 < number <= len(passages)]
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles, load=load)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """In each iteration main asks once, and leaf once if there are passages; queries asks between two iterations.
+
+    A malformed reply is asked for once more, unless a student wrote it. A leaf usually states one thing per passage, from one passage.
+    """
+    most, rounds, found = options.max_reply_tokens, options.max_iterations, min(options.passages_in_prompt, 3 * limits.passages)
+    kept, searched = rounds * found, 1 + MOST_QUERIES * (rounds - 1)
+    tries = {module: 1 if module in options.students else 2 for module in get_args(Module)}
+    memory = rounds * most + MOST_QUERIES * rounds * 20
+    calls = [
+        Calls("main", (1, rounds * tries["main"]), most, replies=memory, prompt="migres_main"),
+        Calls("leaf", (0, rounds * tries["leaf"]), most, found, replies=2 * most, prompt="migres_leaf"),
+        Calls("queries", (0, (rounds - 1) * tries["queries"]), most, replies=memory, prompt="migres_queries"),
+        Calls("own_knowledge", (0, 0 if options.no_knowledge_prompting else rounds), most, replies=60, prompt="migres_knowledge"),
+    ]
+    if options.compression == "summ" or options.compression == "snippet":
+        calls.append(Calls(options.compression, (0, kept), most, 1, replies=60, prompt=f"condense_{options.compression}"))
+    if options.entailment != "none":
+        calls.append(Calls(_ENTAILMENT, (0, 2 * kept), most, 1, replies=2 * most, prompt="migres_entailment"))
+    if options.reranker == "judge":  # passages, and about ten sentences of each
+        calls.append(Calls(_RERANKER, (0, 11 * searched * limits.passages), passages=1, replies=60, prompt="relevance"))
+    return calls
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles, load=load, plan=plan)

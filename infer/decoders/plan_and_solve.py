@@ -4,6 +4,7 @@ from pydantic import Field
 
 from infer.decoders.base import Decoder
 from infer.session import Session
+from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import concluded, reason
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -25,4 +26,9 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(concluded(solution, question.text, session))
 
 
-DECODER = Decoder(decode, Options)  # re-thinking Table 4 retrieves first; the original method does not
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """One call."""
+    return [Calls("plan_and_solve", (1, 1), writes=options.max_reasoning_tokens, passages=limits.passages)]
+
+
+DECODER = Decoder(decode, Options, plan=plan)  # re-thinking Table 4 retrieves first; the original method does not

@@ -15,12 +15,12 @@ from pydantic import Field
 from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
 from infer.session import Session
 from infer.steps.ask import read_label, reply_to
+from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import reason, spoken
 from refinery.contract.records import Passage, Question
 from refinery.contract.sub_questions import fill_references, parse_sub_questions
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
-from refinery.runtime.forecast import Range
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.decomposition import decomposition_prompt
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
@@ -269,13 +269,28 @@ def _query(question: str, length: int | None) -> str:
     return question if length is None or len(starts) <= length else question[starts[-length] :]
 
 
-def calls(options: Options, passages: int) -> Range:
-    """From a known question to one that is decomposed into two as often as it may be."""
-    judged = 0 if options.no_passage_relevance else 1 if options.relevance == "listwise" else passages
-    asked = not options.no_self_knowledge
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """From a known question to one that is decomposed into two, as often as it may be: there are 2**(d+1) - 1 questions down to depth d."""
     levels = 0 if options.no_decomposition else options.max_depth
-    decomposed = 2 ** (levels + (options.unresolved == "synthesise")) - 1 if not options.no_decomposition else 0
-    return (2 if asked else judged + 1), (2 ** (levels + 1) - 1) * (asked + judged + 1) + decomposed
+    questions, answer = 2 ** (levels + 1) - 1, limits.answer
+    below = 2 ** (levels + (options.unresolved == "synthesise")) - 1 if not options.no_decomposition else 0
+    judges, asked = not options.no_passage_relevance, not options.no_self_knowledge
+    listwise = options.relevance == "listwise"
+    judged = 0 if not judges else 1 if listwise else limits.passages
+    replies = 2 * options.max_sub_question_tokens + 16 * answer  # sub-questions and their answers
+    always = options.unresolved == "synthesise" and options.cycles != "stop" and not options.no_decomposition  # else it may be Unknow
+    return [
+        Calls("self_knowledge", (asked, asked * questions)),
+        Calls(
+            "relevance",
+            (0, questions * judged),
+            writes=_LIST_TOKENS if listwise else 0,
+            passages=limits.passages if listwise else 1,
+            prompt="relevance_listwise" if listwise else "relevance",
+        ),
+        Calls("decomposition", (0, below), options.max_sub_question_tokens),
+        Calls("answer", (always, questions), answer, limits.passages, replies, prompt="answer_with_passages"),
+    ]
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles, calls=calls)
+DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles, plan=plan)

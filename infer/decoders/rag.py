@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from infer.decoders.base import Decoder, one_call
+from infer.decoders.base import Decoder
 from infer.session import Session
+from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import answered
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
@@ -27,4 +28,9 @@ async def answer_from(passages: Sequence[Passage], question: str, session: Sessi
     return await answered("answer_with_passages", prompt, question, session)
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, calls=one_call)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """One call, which reads all passages."""
+    return [Calls("answer_with_passages", (1, 1), writes=limits.answer, passages=limits.passages)]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, plan=plan)

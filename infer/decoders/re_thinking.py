@@ -6,7 +6,7 @@ Table 3.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from pydantic import Field
@@ -14,6 +14,7 @@ from pydantic import Field
 from infer.decoders.base import Decoder, SubModelRole
 from infer.session import Session
 from infer.steps.ask import record_fault
+from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import UNKNOWN, reason
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
@@ -139,4 +140,18 @@ async def _write(stage: Stage, session: Session, options: Options, *, max_new_to
     return await reason(stage, prompt, values["query"], session, max_new_tokens=max_new_tokens)
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """Four calls: relevance, thinking, query and answer, each of which reads what those before it wrote; an ablation leaves one out."""
+    most, found = options.max_thinking_tokens, limits.passages
+    judged = not options.no_filtering
+    second = judged and options.judge_second_retrieval and not options.no_reinforcing
+    stages = {
+        "relevance": Calls("relevance", (judged, judged + second), most, found, replies=most),
+        "thinking": Calls("thinking", (not options.no_rethinking,) * 2, most, found, replies=most),
+        "query": Calls("query", (not options.no_reinforcing,) * 2, most, replies=2 * most),
+        "answer": Calls("answer", (1, 1), limits.answer, 2 * found, replies=4 * most),
+    }
+    return [replace(calls, prompt=f"re_thinking_{stage}") for stage, calls in stages.items()]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, roles=roles, plan=plan)

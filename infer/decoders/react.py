@@ -7,7 +7,8 @@ from pydantic import Field
 from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault
-from infer.steps.demonstrations import Examples, reason_with
+from infer.steps.calls import Calls, Limits
+from infer.steps.demonstrations import Examples, prompt_with, reason_with
 from infer.steps.reasoning import completed
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
@@ -70,4 +71,11 @@ def _opened(said: str) -> str:
     return action["argument"] if action["name"].lower() == "finish" else ""
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """A call for each search, and one that finishes; each reads all searches before it."""
+    most, steps = options.max_reasoning_tokens, options.max_steps
+    prompt = prompt_with(options.examples, "react")
+    return [Calls("react", (1, steps + 1), most, steps * limits.passages, replies=steps * (most + 10), prompt=prompt)]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, plan=plan)

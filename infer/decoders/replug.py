@@ -13,6 +13,7 @@ from pydantic import Field
 
 from infer.decoders.base import Decoder
 from infer.session import Session
+from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import UNKNOWN, answered, reason, spoken
 from refinery.contract.chat_template import reply_text
 from refinery.contract.records import Question
@@ -65,4 +66,13 @@ async def _probability(answer: str, prompts: Sequence[str], weights: list[float]
     return sum(weight * math.exp(sum(logprobs)) for weight, logprobs in zip(weights, scored, strict=True)) / sum(weights)
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, llm_needs=llm_needs)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """An answer from each passage, or one without any; then each distinct answer is scored under each passage."""
+    found = limits.passages
+    return [
+        Calls("answer_with_passages", (1, max(found, 1)), limits.answer, min(found, 1)),
+        Calls("score", (0, found**2), passages=1, replies=2 * limits.answer, prompt="answer_with_passages", continues=True),
+    ]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, llm_needs=llm_needs, plan=plan)

@@ -13,6 +13,7 @@ from pydantic import Field
 from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
 from infer.session import Session
 from infer.steps.ask import record_fault
+from infer.steps.calls import Calls, Limits
 from infer.steps.path_judge import judged
 from infer.steps.released_reading import NOTHING_FOUND, last_answer, last_query, warn_of_other_prefixes
 from infer.steps.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
@@ -244,4 +245,34 @@ def _blank_tokens(generation: Generation, session: Session) -> int:
     return next((i for i, token_id in enumerate(generation.token_ids) if decode([token_id]).strip()), 0)
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, control_tokens=RQ_RAG, roles=roles, llm_needs=llm_needs, check_family=check_family)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """A tree of w searches at each node down to depth d has w**d nodes there; each opens an answer, and scores what it opens.
+
+    An adaptive decoder takes one path. A node that has to choose scores its actions; `official` also scores all that is read.
+    """
+    width = 1 if options.adaptive else min(options.width or len(options.actions), len(options.actions))
+    nodes = [width**depth for depth in range(options.max_depth + 1)]
+    most_searches, answers = sum(width * count for count in nodes[:-1]), 1 if options.adaptive else sum(nodes)
+    searches = 0 if options.adaptive else most_searches
+    choices = sum(nodes[:-1]) * (len(options.actions) + options.adaptive) if options.adaptive or width < len(options.actions) else 0
+    official = options.fidelity == "official"
+    evidence, queries = options.max_depth * limits.passages, options.max_depth * (options.max_query_tokens + 6)
+    path = {"passages": evidence, "replies": queries + limits.answer, "prompt": options.system_prompt, "continues": True}
+    return [
+        Calls("query", (searches, most_searches), options.max_query_tokens, **path),
+        Calls("answer", (answers, answers), limits.answer, **path),
+        Calls("score", (searches + answers, most_searches + answers + choices + official * (1 + most_searches)), **path),
+        Calls(SELECTOR, (0, answers if SELECTOR in limits.roles else 0), passages=evidence, replies=queries + limits.answer),
+    ]
+
+
+DECODER = Decoder(
+    decode,
+    Options,
+    needs_retriever=True,
+    control_tokens=RQ_RAG,
+    roles=roles,
+    llm_needs=llm_needs,
+    check_family=check_family,
+    plan=plan,
+)

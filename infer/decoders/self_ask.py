@@ -12,6 +12,7 @@ from pydantic import Field
 from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault
+from infer.steps.calls import Calls, Limits
 from infer.steps.demonstrations import Examples
 from infer.steps.reasoning import completed, concluded, reason
 from refinery.contract.records import Passage, Question
@@ -57,4 +58,11 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
         steps.append((asked[0], await session.search(query, depth=depth)))
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """A call for each follow-up question, and one for the answer; each reads all searches before it."""
+    most, steps = options.max_reasoning_tokens, options.max_follow_ups
+    prompt = "self_ask" if options.prompt == "own" else "self_ask_rq_rag"
+    return [Calls("self_ask", (1, steps + 1), most, steps * limits.passages, replies=steps * (most + 10), prompt=prompt)]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, plan=plan)

@@ -4,6 +4,7 @@ from pydantic import Field
 
 from infer.decoders.base import Decoder
 from infer.session import Session
+from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import concluded, reason
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -33,4 +34,14 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     return session.prediction(concluded(answer, question.text, session))
 
 
-DECODER = Decoder(decode, Options)  # re-thinking Table 4 retrieves first; the original method does not
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """One call, and two for each round, which read the answer so far."""
+    most, rounds = options.max_reasoning_tokens, (options.rounds, options.rounds)
+    return [
+        Calls("answer", (1, 1), most, limits.passages, prompt="chain_of_thought"),
+        Calls("problems", rounds, most, limits.passages, replies=most, prompt="self_criticism_problems"),
+        Calls("improve", rounds, most, limits.passages, replies=2 * most, prompt="self_criticism_improve"),
+    ]
+
+
+DECODER = Decoder(decode, Options, plan=plan)  # re-thinking Table 4 retrieves first; the original method does not

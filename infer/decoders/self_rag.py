@@ -15,6 +15,7 @@ from pydantic import Field
 from infer.decoders.base import Decoder
 from infer.session import Session
 from infer.steps.ask import record_fault, reply_fault
+from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import UNKNOWN
 from refinery.contract.control_tokens import SELF_RAG
 from refinery.contract.records import Passage, Question
@@ -163,4 +164,16 @@ def _record(reply: Generation, question: str, session: Session, **values: Any) -
         record_fault(session, question, fault[0], f"answer: {fault[1]}", depth=0)
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, control_tokens=SELF_RAG, llm_needs=llm_needs)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """Two scores decide whether to search; then one answer, or one for each passage, with a score of every reflection token."""
+    passages = 0 if options.mode == "no_retrieval" else limits.passages
+    asked = 2 if options.mode == "adaptive_retrieval" else 0
+    judged = len(_RELEVANCE) + len(_SUPPORT) + len(_UTILITY)
+    return [
+        Calls("needs_retrieval", (asked, asked), prompt="self_rag", continues=True),
+        Calls("answer", (1, max(passages, 1)), limits.answer, min(passages, 1), prompt="self_rag", continues=True),
+        Calls("score", (0, judged * passages), passages=1, replies=limits.answer, prompt="self_rag", continues=True),
+    ]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, control_tokens=SELF_RAG, llm_needs=llm_needs, plan=plan)

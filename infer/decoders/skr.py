@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from infer.decoders.base import NO_NEEDS, READS_LABELS, Decoder
 from infer.session import Session
 from infer.steps.ask import read_label
+from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import answered
 from refinery.contract.records import KnowledgeLabel, Passage, Question, read_records
 from refinery.contract.trace import Prediction
@@ -78,4 +79,10 @@ def _labeled(path: Path) -> tuple[Any, list[str]]:
     return Bm25([Passage(id=str(number), text=row.question) for number, row in enumerate(rows)]), [row.label for row in rows]
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, llm_needs=llm_needs)
+def plan(options: Options, limits: Limits) -> list[Calls]:
+    """A trained judge is one call; then one answers, closed-book or from all passages."""
+    judge = [Calls("self_knowledge", (1, 1))] if options.judge == "trained" else []
+    return [*judge, Calls("answer_with_passages", (1, 1), limits.answer, limits.passages)]
+
+
+DECODER = Decoder(decode, Options, needs_retriever=True, llm_needs=llm_needs, plan=plan)

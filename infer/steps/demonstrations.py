@@ -25,5 +25,10 @@ async def reason_with(
     **values: Any,
 ) -> str:
     """Like `reason`, with the prompt `name` filled with `question` and `values`; `few` puts worked examples before them."""
-    prompt = render_prompt(name if examples == "zero" else f"{name}_few", question=question, **values)
+    prompt = render_prompt(prompt_with(examples, name), question=question, **values)
     return await reason(role, prompt, question, session, depth=depth, max_new_tokens=max_new_tokens, temperature=temperature)
+
+
+def prompt_with(examples: Examples, name: str) -> str:
+    """The name of the prompt file with or without worked examples."""
+    return name if examples == "zero" else f"{name}_few"

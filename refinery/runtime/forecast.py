@@ -1,10 +1,12 @@
 """What a step will probably take, before it and its inputs exist. Every number is a range, because none of them is known yet."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import sqrt
 from pathlib import Path
+from statistics import mean, stdev
 
 Range = tuple[float, float]  # at least, at most
 # The number of rows that a file has or will have; None if nothing says so.
@@ -29,6 +31,12 @@ class Forecast:
 def total(ranges: "list[Range]") -> Range:
     """The sum of ranges."""
     return sum(low for low, _ in ranges), sum(high for _, high in ranges)
+
+
+def extrapolated(values: Sequence[float], count: int) -> Range:
+    """The sum over `count` rows with a 95% interval, from the values of a random sample of at least two."""
+    middle, error = mean(values) * count, 1.96 * stdev(values) / sqrt(len(values)) * count
+    return max(0.0, middle - error), middle + error
 
 
 def seconds_of(operations: Range) -> Range:

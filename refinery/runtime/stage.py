@@ -4,6 +4,7 @@ import errno
 import logging
 import signal
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from refinery.text import PrintableFormatter, printable
 _OF_PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
-def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False) -> Parser:
+def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False, pilots: bool = False) -> Parser:
     """Declare the arguments of a stage. `--preview` is only for stages with rows, launch options only for stages that plan a launch."""
     parser = Parser(prog=f"refinery {stage}", description=description)
     parser.add_argument("recipe", metavar="RECIPE", help="a YAML recipe; `refinery recipes` lists the shipped ones")
@@ -36,6 +37,8 @@ def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plan
         parser.add_argument(
             "--num_processes", type=int, metavar="N", help="with --dry-run: total number of processes, overriding the file's"
         )
+    if pilots:
+        parser.add_argument("--pilot", type=_at_least_one, metavar="N", help="with --dry-run: first do N rows at random, to estimate all")
     parser.add_argument("--resume", action="store_true", help="continue the run in output_dir")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     return parser
@@ -51,14 +54,15 @@ def run_stage(
     report: Callable[[Any, Any], None],
     show_rows: Callable[[Any, int], None] | None = None,
     plan: Callable[[Any, str | None, int | None], None] | None = None,
+    pilot: Callable[[Any, int], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> int:
     """Parse the command line, load the recipe, and preview or run. Returns the exit code.
 
     `report` prints what came out, given the recipe and the result. `plan` is given the accelerate file and the number of processes that a
-    dry run is to plan for.
+    dry run is to plan for, `pilot` the number of rows to do before a dry run.
     """
-    parser = stage_parser(stage, description, shows_rows=show_rows is not None, plans=plan is not None)
+    parser = stage_parser(stage, description, shows_rows=show_rows is not None, plans=plan is not None, pilots=pilot is not None)
     arguments, unknown = parser.parse_known_intermixed_args(argv)
     parser.refuse_unknown(unknown)
     configure_logging(tracebacks=arguments.traceback)
@@ -71,6 +75,8 @@ def run_stage(
             print(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
             if plan is not None:
                 plan(recipe, arguments.config_file, arguments.num_processes)
+            if pilot is not None and arguments.pilot:
+                pilot(recipe, arguments.pilot)
             preview(recipe)
         elif show_rows is not None and arguments.preview is not None:
             show_rows(recipe, arguments.preview)
@@ -80,6 +86,12 @@ def run_stage(
                 report(recipe, result)
 
     return guarded(go, traceback=arguments.traceback)
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"'{text}' is not a number of rows, such as 20")
+    return int(text)
 
 
 def guarded(action: Callable[[], None], *, traceback: bool) -> int:

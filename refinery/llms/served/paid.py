@@ -41,6 +41,8 @@ def persist_in(store: ReplyStore, enter: Callable[[bytes, Reply], None] | None =
 class PaidReplies:
     """An endpoint's replies from a store, or else from the endpoint. `calls` counts those that were sent, `hits` those that were stored.
 
+    `worth` is what they cost when they were paid for, in US dollars; None if the price is unknown.
+
     Raises BudgetExhausted instead of sending a request that could exceed the budget's cap.
     """
 
@@ -49,6 +51,7 @@ class PaidReplies:
         self._frame = frame_key(provider_of(config), config.model, config.temperature, json.dumps(config.optional(), sort_keys=True), None)
         self._client = EndpointClient(config, persist_in(store, budget.enter), budget.admit)
         self.calls = self.hits = 0
+        self.worth: float | None = 0.0
 
     async def reply(self, request: StoredRequest[R]) -> R:
         """One reply. Raises the same errors as `EndpointClient.reply`."""
@@ -56,10 +59,14 @@ class PaidReplies:
         request = request.keyed(store_key(b"%s%s:%d" % (self._frame, request.key, limit)))
         if (stored := self._store.get(request.key)) is not None:
             self.hits += 1
-            return request.read_stored(stored)
-        reservation = await self.budget.reserve(request)
-        self.calls += 1
-        return await self.budget.settled(reservation, self._client.reply(request))
+            reply = request.read_stored(stored)
+        else:
+            reservation = await self.budget.reserve(request)
+            self.calls += 1
+            reply = await self.budget.settled(reservation, self._client.reply(request))
+        cost = self.budget.cost(reply, request)
+        self.worth = None if cost is None or self.worth is None else self.worth + cost
+        return reply
 
     def summary(self) -> dict[str, Any]:
         """For `metrics.json`: calls, replies from the store, and the cost."""

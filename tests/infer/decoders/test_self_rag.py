@@ -11,9 +11,10 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from infer.__main__ import main
-from infer.decoders.self_rag import Options, decode
+from infer.decoders.self_rag import Options, decode, plan
 from infer.evaluation.evaluate import count_faults
 from infer.session import Session
+from infer.steps.calls import Limits, Texts, planned
 from refinery.contract.control_tokens import SELF_RAG, write_manifest
 from refinery.contract.records import Passage, Question, write_records
 from refinery.llms.engine.huggingface import HuggingFaceLLM
@@ -216,3 +217,17 @@ def test_it_runs_as_a_recipe_with_a_checkpoint_of_its_tokens(model, tokenizer, t
     cost = json.loads((tmp_path / "run" / "metrics.json").read_text())["results"]["self_rag"]["cost_per_question"]
     assert cost["retrievals"] == 1
     assert 2 * 3 <= cost["calls"] <= 2 * (1 + 2 + 3 + 5)
+
+
+@pytest.mark.parametrize("mode", ["adaptive_retrieval", "always_retrieve", "no_retrieval"])
+def test_a_question_takes_what_is_planned(model, tokenizer, mode):
+    sizes = [len(f"{passage.title} {passage.text}") for passage in PASSAGES]
+    texts = Texts((len(QUESTION.text),) * 2, (min(sizes), max(sizes)))
+    expected = planned(plan(Options(mode=mode), Limits(len(PASSAGES), MOST)), texts)
+    cost = answer(model, tokenizer, mode=mode)[0].cost
+    for spent, (least, most) in (
+        (cost.calls, expected.calls),
+        (cost.prefill_tokens, expected.read),
+        (cost.decode_tokens, expected.written),
+    ):
+        assert least <= spent <= most
