@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from infer.evaluation.comparison_table import Line, System, comparison_text
+from infer.evaluation.comparison_table import Line, System, comparison_text, unequal
 from infer.evaluation.evaluate import default_metrics, group_rows
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.scores import QuestionScores
@@ -14,6 +14,7 @@ from refinery.errors import RunDirError
 from refinery.metrics.bootstrap import interval, paired
 from refinery.metrics.registry import find_metric
 from refinery.reporting.tables import TableFormat
+from refinery.text import printable
 
 
 def print_comparison(
@@ -28,6 +29,8 @@ def print_comparison(
     """Write the tables of `compare` to stdout."""
     lines = compare(runs, baseline=baseline, metrics=metrics, breakdown=breakdown, force=force)
     sys.stdout.write(comparison_text(lines, table_format))
+    if table_format == "csv":  # which has no place for remarks
+        sys.stderr.writelines(printable(f"{remark}\n") for remark in unequal(lines))
 
 
 def compare(

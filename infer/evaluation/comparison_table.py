@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from infer.evaluation.fairness import differences
 from infer.evaluation.finished_runs import StoredRun
 from infer.evaluation.scores import QuestionScores
 from refinery.metrics.bootstrap import Difference, Interval
@@ -44,9 +45,15 @@ def comparison_text(lines: Sequence[Line], table_format: TableFormat) -> str:
     shared = _shared_costs(lines)
     parts = [_group_text([line for line in lines if line.group == group], shared, table_format, named=len(groups) > 1) for group in groups]
     notes = ["* best of its column"] * any("*" in part for part in parts)
+    notes += unequal(lines)
     if shared:
         notes.append("the same for all: " + ", ".join(f"{name} {value}" for name, value in shared.items()))
     return "\n".join([*parts, *(_remark(note, table_format) for note in notes)])
+
+
+def unequal(lines: Sequence[Line]) -> list[str]:
+    """Where the systems were run differently besides their methods."""
+    return [f"not the same for all: {line}" for line in differences({line.system.label: line.system.run for line in lines})]
 
 
 def _group_text(lines: Sequence[Line], shared: dict[str, str], table_format: TableFormat, *, named: bool) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from infer.evaluation.fairness import differences
 from infer.evaluation.finished_runs import open_stored
 from infer.evaluation.module_quality import open_module_run
 from refinery.errors import RunDirError
@@ -79,8 +80,24 @@ def print_paper_table(path: Path, *, runs: Path, table_format: TableFormat) -> N
     missing: list[Path] = []
     rows = [_cells(row, table, runs, missing) for row in table.rows]
     sys.stdout.write(f"{printable(table.title)}\n{render_table(header, rows, table_format)}")
+    sys.stderr.writelines(printable(f"not the same in all rows: {line}\n") for line in _differences(table, runs))
     if missing:
         sys.stderr.write(printable(f"runs that do not exist yet: {', '.join(map(str, dict.fromkeys(missing)))}\n"))
+
+
+def _differences(table: PaperTable, runs: Path) -> list[str]:
+    """Where the runs of a column differ besides their methods; a line that is true of several columns is said once."""
+    found: dict[str, list[str]] = {}
+    for column in table.columns:
+        folders = {row.name: _folder(row, column, runs) for row in table.rows if row.run and not column.mean_of}
+        for line in differences({name: open_stored(folder) for name, folder in folders.items() if RunDir(folder).finished}):
+            found.setdefault(line, []).append(column.name)
+    return [f"{line} in {', '.join(columns)}" for line, columns in found.items()]
+
+
+def _folder(row: Row, column: Column, runs: Path) -> Path:
+    assert row.run is not None
+    return runs / row.run.format(column=column.slug or column.name.lower())
 
 
 def _cells(row: Row, table: PaperTable, runs: Path, missing: list[Path]) -> list[str]:
@@ -89,7 +106,7 @@ def _cells(row: Row, table: PaperTable, runs: Path, missing: list[Path]) -> list
     for column in table.columns:
         if column.mean_of or row.run is None:
             continue
-        folder = runs / row.run.format(column=column.slug or column.name.lower())
+        folder = _folder(row, column, runs)
         if not RunDir(folder).finished:
             missing.append(folder)
             continue
