@@ -1,19 +1,21 @@
 """How many questions a run will answer, and what that will probably cost: calls, tokens, dollars and time."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from infer.decoders.base import find_decoder
 from infer.recipe import InferRecipe
 from infer.steps.calls import Calls, Limits, Planned, Texts, planned
 from refinery.contract.records import Question
+from refinery.llms.served.chat_labels import LABEL_TOKENS
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.prices import known_price, probable_seconds
 from refinery.passages.sources import iter_passages
 from refinery.runtime.forecast import Forecast, Range, RowsOf, total
 
 # How many characters questions and passages have that do not exist yet: fewest, most.
-_UNSEEN = Texts(question=(20.0, 400.0), passage=(100.0, 1_500.0))
+_UNSEEN = Texts(question=(20.0, 300.0), passage=(100.0, 700.0))  # passages are cut at 100 words by default
 _PASSAGES_READ = 500
 _PER_MILLION = 1e-6
 
@@ -39,7 +41,16 @@ def calls_of(recipe: InferRecipe, *, conversation: bool = False) -> list[Calls] 
     roles = frozenset({*recipe.sub_models, *recipe.model.adapters})
     limits = Limits(recipe.passages_per_query if recipe.retriever else 0, recipe.max_new_tokens, roles)
     reworded = [Calls("condense", (0, 1), writes=1_024, prompt="standalone_question")] if conversation else []
-    return [*reworded, *plan(recipe.decoder_options(recipe.where), limits)]
+    calls = [*reworded, *plan(recipe.decoder_options(recipe.where), limits)]
+    return [_as_chat(one, recipe.sub_models.get(one.role, recipe.model)) for one in calls]
+
+
+def _as_chat(calls: Calls, model: object) -> Calls:
+    """The calls as a chat endpoint makes them: it writes a label that other models only read."""
+    if calls.writes or not isinstance(model, ServedModelConfig) or model.tokenizer:
+        return calls
+    fewest, most = calls.count
+    return replace(calls, writes=LABEL_TOKENS, count=(fewest * model.label_samples, most * model.label_samples))
 
 
 def dollars_of(recipe: InferRecipe, calls: Iterable[Calls], texts: Texts) -> Range | None:

@@ -109,7 +109,7 @@ def plan(options: Options, limits: Limits) -> list[Calls]:
     if options.strategy == "rerank":
         cited = 2 * options.samples * (most // 10 + 1) if options.entailment == "llm" else 0
         judge = Calls("entailment", (0, cited), most, found, replies=3 * most, prompt="migres_entailment")
-        return [Calls("sample", (options.samples,) * 2, **answer), judge]
+        return [Calls("sample", (options.samples, options.samples), **answer), judge]
     if options.strategy == "summ" or options.strategy == "snippet":
         shorter = Calls(options.strategy, (0, found), most, 1, prompt=f"condense_{options.strategy}")
         return [shorter, Calls("answer", (1, 1), **answer, replies=found * most)]

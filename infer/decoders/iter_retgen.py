@@ -45,7 +45,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
 def plan(options: Options, limits: Limits) -> list[Calls]:
     """One call per iteration; what was written is searched for, and not read again."""
     prompt = prompt_with(options.examples, "iter_retgen")
-    return [Calls("generate", (options.iterations,) * 2, options.max_reasoning_tokens, limits.passages, prompt=prompt)]
+    return [Calls("generate", (options.iterations, options.iterations), options.max_reasoning_tokens, limits.passages, prompt=prompt)]
 
 
 DECODER = Decoder(decode, Options, needs_retriever=True, plan=plan)

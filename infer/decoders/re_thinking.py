@@ -143,12 +143,12 @@ async def _write(stage: Stage, session: Session, options: Options, *, max_new_to
 def plan(options: Options, limits: Limits) -> list[Calls]:
     """Four calls: relevance, thinking, query and answer, each of which reads what those before it wrote; an ablation leaves one out."""
     most, found = options.max_thinking_tokens, limits.passages
-    judged = not options.no_filtering
-    second = judged and options.judge_second_retrieval and not options.no_reinforcing
+    judged, thinks, asks = not options.no_filtering, not options.no_rethinking, not options.no_reinforcing
+    second = judged and options.judge_second_retrieval and asks
     stages = {
         "relevance": Calls("relevance", (judged, judged + second), most, found, replies=most),
-        "thinking": Calls("thinking", (not options.no_rethinking,) * 2, most, found, replies=most),
-        "query": Calls("query", (not options.no_reinforcing,) * 2, most, replies=2 * most),
+        "thinking": Calls("thinking", (thinks, thinks), most, found, replies=most),
+        "query": Calls("query", (asks, asks), most, replies=2 * most),
         "answer": Calls("answer", (1, 1), limits.answer, 2 * found, replies=4 * most),
     }
     return [replace(calls, prompt=f"re_thinking_{stage}") for stage, calls in stages.items()]

@@ -51,6 +51,12 @@ def test_a_pilots_replies_are_used_by_the_run_and_its_estimate_is_what_the_run_c
     assert len(server.bodies) == 120
 
 
+def test_a_label_over_chat_is_a_reply_that_is_paid_for(recipe, capsys):
+    changes = ["decoder=ra_isf", "retriever.name=candidates", "endpoint.temperature=1", "endpoint.label_samples=3", "options.max_depth=0"]
+    assert main([recipe, "--dry-run", *changes]) == 0
+    assert "  self_knowledge: 3 calls of a question, each of at most 16 new tokens" in capsys.readouterr().out
+
+
 def test_a_pilot_of_another_recipe_is_not_used(recipe, capsys):
     assert main([recipe, "--dry-run", "--pilot", "3"]) == 0
     assert main([recipe, "--dry-run", "options.rounds=2"]) == 0

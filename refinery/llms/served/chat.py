@@ -17,7 +17,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Generation, Need, Usage
 from refinery.llms.served.capabilities import Capabilities
-from refinery.llms.served.chat_labels import LabelReply, label_probs_of, mean_probs
+from refinery.llms.served.chat_labels import LABEL_TOKENS, LabelReply, label_probs_of, mean_probs
 from refinery.llms.served.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.context_limit import ByteTokens
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 # Tokens that a chat template adds around a message, including its own system prompt.
 _TEMPLATE_TOKENS = 64
-_LABEL_TOKENS = 16  # a short sentence that names the label
 _CHAT = Capabilities(chat_labels=True)
 Messages = tuple[tuple[str, str], ...]  # (role, content)
 
@@ -90,14 +89,14 @@ class ChatLLM:
     async def label_reply(self, messages: Messages, usage: Usage) -> LabelReply:
         """A reply to read a label from. An endpoint that refuses to give log-probabilities is not asked for them again."""
         if self.label_logprobs is not False:
-            reply = await self.reply(LabelRequest.of(messages, _LABEL_TOKENS, 0.0, ()), usage)
+            reply = await self.reply(LabelRequest.of(messages, LABEL_TOKENS, 0.0, ()), usage)
             if isinstance(reply, LabelReply):
                 self.label_logprobs = self.label_logprobs or reply.first_logprobs is not None
                 return reply
             if self.label_logprobs:
                 return LabelReply.of(reply, None)
             self.label_logprobs = False
-        return LabelReply.of(await self.reply(GenerationRequest.of(messages, _LABEL_TOKENS, 0.0, ()), usage), None)
+        return LabelReply.of(await self.reply(GenerationRequest.of(messages, LABEL_TOKENS, 0.0, ()), usage), None)
 
     def lacks(self, what: str, *, for_whom: str = "This decoder") -> IncapableModelError:
         """The error for something that a chat cannot give."""

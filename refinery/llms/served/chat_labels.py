@@ -9,6 +9,7 @@ from itertools import accumulate
 from refinery.llms.served.endpoint import Reply
 from refinery.llms.served.protocols.base import FirstLogprobs
 
+LABEL_TOKENS = 16  # most tokens of a reply: a short sentence that names the label
 # If the first token's alternatives give the labels less than this probability in all, the model begins with other words ("The paragraph
 # is ..."), and the words are read instead.
 _LEAST_MASS = 0.5

@@ -13,6 +13,7 @@ from refinery.runtime.forecast import Forecast
 
 TEACHER = "teacher: {model: m, base_url: 'http://127.0.0.1:9/v1', price: {prompt: 1.0, completion: 2.0}, calls_in_flight: 10}\n"
 RELEVANCE = "task: relevance\noptions: {judge: each}\nquestions: [q/train.jsonl, q/validation.jsonl]\noutput_dir: labels\n"
+SILENT = "from infer.decoders.base import Decoder\nfrom infer.decoders.rag import Options, decode\nDECODER = Decoder(decode, Options)\n"
 SEARCH = "retriever: {passages: passages.jsonl}\npassages_per_query: 5\n"
 
 
@@ -70,11 +71,13 @@ def test_a_served_models_answers_cost_what_its_decoder_calls(project: Project, d
 
     assert forecast.calls == (fewest, most)
     assert forecast.dollars is not None
-    assert fewest * 150 * 1e-6 < forecast.dollars[0] < forecast.dollars[1] < most * (2000 * 1e-6 + 500 * 2e-6)
+    assert fewest * 2e-6 < forecast.dollars[0] < forecast.dollars[1] < most * (3000 * 1e-6 + 300 * 2e-6)
 
 
-def test_the_dollars_of_a_decoder_that_does_not_say_its_calls_are_unknown(project: Project) -> None:
-    assert _answers("react", TEACHER.replace("teacher", "endpoint")).dollars is None
+def test_the_dollars_of_a_decoder_that_does_not_say_its_calls_are_unknown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("silent.py").write_text(SILENT)
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    assert _answers("silent:DECODER", TEACHER.replace("teacher", "endpoint")).dollars is None
 
 
 def test_answers_of_a_model_on_this_machine_cost_nothing(project: Project) -> None:
