@@ -26,13 +26,12 @@ def _run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
 def _preview(recipe: InferRecipe) -> None:
     from infer.bill import bill
     from infer.pipeline import Pipeline
-    from refinery.questions.base import read_questions
 
     options = Pipeline(recipe).options
     print(printable(f"--- options of decoder '{recipe.decoder}', defaults included"))
     for name, value in options.model_dump(mode="json").items():
         print(printable(f"{name}: {value}"))
-    questions = read_questions(recipe.questions, reader=recipe.reader, limit=recipe.limit)
+    questions = recipe.read()
     for number, question in enumerate(questions[:3], 1):
         print(printable(f"--- question {number}\n{question.text}"))
     print("--- what it will take")

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from infer.decoders.base import find_decoder
 from infer.recipe import InferRecipe
 from infer.steps.calls import Calls, Limits, Planned, Texts, planned
 from refinery.contract.records import Question
@@ -35,7 +34,7 @@ def forecast(recipe: InferRecipe, rows_of: RowsOf) -> Forecast:
 
 def calls_of(recipe: InferRecipe, *, conversation: bool = False) -> list[Calls] | None:
     """The calls of a question by role, or None for a decoder that does not say; a `conversation` takes one more, which rewords it."""
-    plan = find_decoder(recipe.decoder).plan
+    plan = recipe.found_decoder().plan
     if plan is None:
         return None
     roles = frozenset({*recipe.sub_models, *recipe.model.adapters})

@@ -53,7 +53,7 @@ class ModuleRecipe(InferRecipe):
             found = {name: role if name in module.roles else SubModelRole() for name, role in decoder.roles(options).items()}
             return found | {JUDGE: SubModelRole(played_by_model=False)}
 
-        alone = dataclasses.replace(decoder, decode=partial(run_alone, module), roles=roles)
+        alone = dataclasses.replace(decoder, decode=partial(run_alone, module), roles=roles, plan=None)
         return alone if module.loads else dataclasses.replace(alone, load=_load_nothing)
 
     def trimmed(self) -> "ModuleRecipe":
