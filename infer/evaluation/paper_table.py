@@ -14,7 +14,7 @@ from refinery.errors import RunDirError
 from refinery.metrics.registry import find_metric
 from refinery.reporting.tables import TableFormat, render_table
 from refinery.runtime.recipe import Recipe, load_recipe
-from refinery.runtime.run_dir import RunDir
+from refinery.runtime.run_dir import RunDir, read_run
 from refinery.text import printable
 
 _NOT_RUN = "-"
@@ -90,9 +90,14 @@ def _differences(table: PaperTable, runs: Path) -> list[str]:
     found: dict[str, list[str]] = {}
     for column in table.columns:
         folders = {row.name: _folder(row, column, runs) for row in table.rows if row.run and not column.mean_of}
-        for line in differences({name: open_stored(folder) for name, folder in folders.items() if RunDir(folder).finished}):
+        for line in differences({name: open_stored(folder) for name, folder in folders.items() if _answers(folder)}):
             found.setdefault(line, []).append(column.name)
     return [f"{line} in {', '.join(columns)}" for line, columns in found.items()]
+
+
+def _answers(folder: Path) -> bool:
+    """Whether the folder holds a finished infer run, and not one of a module alone."""
+    return RunDir(folder).finished and read_run(folder)["stage"] == "infer"
 
 
 def _folder(row: Row, column: Column, runs: Path) -> Path:

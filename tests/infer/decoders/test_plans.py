@@ -12,11 +12,11 @@ from infer.decoders.base import DECODERS, find_decoder
 from infer.session import Session
 from infer.steps.calls import Limits, Texts, planned
 from refinery.llms.fake import FakeContext, FakeLLM
-from refinery.questions.hotpotqa import read
+from refinery.questions.base import read_questions
 from refinery.retrievers.fake import FakeRetriever
 
 SAMPLE = Path(__file__).parents[3] / "recipes" / "sample" / "data" / "hotpotqa" / "test.json"
-QUESTIONS = list(read(SAMPLE))[:6]
+QUESTIONS = read_questions([SAMPLE], reader="hotpotqa", limit=6)
 PASSAGES = [passage for question in QUESTIONS for passage in question.passages or []]
 LIMITS = Limits(passages=3, answer=20)
 
