@@ -14,7 +14,7 @@ from typing import Any
 
 from refinery.contract.records import Passage, Record, write_records
 from refinery.errors import RetrievalError, RunDirError
-from refinery.passages.corpus import Corpus, Written, corpus_hash, write_corpus
+from refinery.passages.corpus import WRITTEN_FILE, Corpus, Written, corpus_hash, read_written, write_corpus
 from refinery.passages.decontaminate import contamination_check
 from refinery.passages.sources import estimate_count, iter_passages, source_bytes
 from refinery.retrievers.base import Indexing, RetrieverConfig, RetrieverPlugin
@@ -34,7 +34,7 @@ from refinery.runtime.exchange import exchange, restore
 from refinery.runtime.fingerprint import text_fingerprint
 
 _logger = logging.getLogger(__name__)
-_WORKING_FILES = _PLAN_FILE, _CORPUS_FILE = "plan.json", "corpus.json"  # of an unfinished build
+_WORKING_FILES = _PLAN_FILE, _CORPUS_FILE = "plan.json", WRITTEN_FILE  # of an unfinished build
 _SAMPLE = 1_000
 _MIB = 1 << 20
 
@@ -186,16 +186,12 @@ def _written_corpus(build: _Build, folder: Path) -> Written:
     marker = folder / _CORPUS_FILE
     if not marker.exists():
         write_records(marker, [_write_corpus(build, folder)])
-    return _read_written(marker)
+    return read_written(folder)
 
 
 def _write_corpus(build: _Build, folder: Path) -> Written:
     total = _check_room(build, folder)
     return write_corpus(build.passages(), folder, total=total, drop=contamination_check(build.questions))
-
-
-def _read_written(marker: Path) -> Written:
-    return Written.model_validate_json(marker.read_text(encoding="utf-8"))
 
 
 def _finish(build: _Build, folder: Path, written: Written) -> Manifest:

@@ -15,6 +15,7 @@ from refinery.runtime.fingerprint import id_number, running_fingerprint
 from refinery.runtime.progress import Progress
 
 _LINES, _OFFSETS = "passages.jsonl", "passages.offsets.npy"
+WRITTEN_FILE = "corpus.json"  # beside the passages while their index is built: what `write_corpus` returned
 
 
 class Corpus(Sequence[Passage]):
@@ -74,6 +75,11 @@ def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop:
     np.save(folder / _OFFSETS, np.frombuffer(offsets, dtype=np.uint64))
     _check_unique(folder, np.frombuffer(ids, dtype=np.uint64))
     return Written(corpus_hash=digest.hexdigest(), num_passages=len(ids), num_dropped=dropped)
+
+
+def read_written(folder: Path) -> Written:
+    """What `write_corpus` wrote into the folder of an index that is being built."""
+    return Written.model_validate_json((folder / WRITTEN_FILE).read_text(encoding="utf-8"))
 
 
 def corpus_hash(passages: Iterable[Passage]) -> str:

@@ -20,8 +20,8 @@ class Postponed:
 
 
 class Batcher(Generic[Item, Result]):
-    """Calls `run` with the waiting items, one batch of at most `max_batch` at a time, and returns each item's result, or raises the error
-    that `run` returned for it.
+    """Calls `run` with the waiting items, at most `max_batch` in a batch and `at_once` batches at a time, and returns each item's result,
+    or raises the error that `run` returned for it.
 
     A batch starts when `settle_turns` turns of the event loop have brought no new item, so that simultaneous requests share a batch.
     Items whose callers have given up by then are left out.
@@ -32,19 +32,21 @@ class Batcher(Generic[Item, Result]):
         run: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception | Postponed]]],
         *,
         max_batch: int | None = None,
+        at_once: int = 1,
         settle_turns: int = _SETTLE_TURNS,
     ) -> None:
-        self._run, self._max_batch, self._settle_turns = run, max_batch, settle_turns
+        self._run, self._max_batch, self._at_once, self._settle_turns = run, max_batch, at_once, settle_turns
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
-        self._server: asyncio.Task[None] | None = None
+        self._servers: list[asyncio.Task[None]] = []
 
     async def __call__(self, item: Item) -> Result:
         """The result for one item. Raises what `run` raised for its batch."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((item, future))
-        if self._server is None or self._server.done():
-            self._server = loop.create_task(self._serve())
+        self._servers = [server for server in self._servers if not server.done()]
+        if len(self._servers) < self._at_once:
+            self._servers.append(loop.create_task(self._serve()))
         return await future
 
     async def _serve(self) -> None:
@@ -82,12 +84,14 @@ class Batcher(Generic[Item, Result]):
                 await asyncio.sleep(0)
 
 
-def in_thread(run: Callable[[Sequence[Item]], Sequence[Result]]) -> Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]:
-    """`run` on one separate thread, to not block the event loop. Only one, because torch and faiss keep a pool per calling thread."""
-    thread = ThreadPoolExecutor(max_workers=1)
+def in_thread(
+    run: Callable[[Sequence[Item]], Sequence[Result]], *, threads: int = 1
+) -> Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]:
+    """`run` on a separate thread, to not block the event loop. One by default, because torch and faiss keep a pool per calling thread."""
+    pool = ThreadPoolExecutor(max_workers=threads)
 
     async def run_in_thread(items: Sequence[Item]) -> Sequence[Result]:
-        return await asyncio.get_running_loop().run_in_executor(thread, run, items)
+        return await asyncio.get_running_loop().run_in_executor(pool, run, items)
 
     return run_in_thread
 
