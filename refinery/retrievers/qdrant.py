@@ -22,7 +22,7 @@ from refinery.retrievers.base import Hit, Indexing, Retriever, RetrieverConfig, 
 from refinery.retrievers.index.loading import forget_progress, load_passages, store_name
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
-from refinery.retrievers.search.requests import Fault, RequestOptions, divided, may_pass, retried
+from refinery.retrievers.search.requests import Fault, RequestOptions, divided, retried
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
 
@@ -234,19 +234,19 @@ def _filter(options: Options, models: Any) -> Any:
 
 
 def _asked(options: Options, send: Any) -> Any:
-    return retried(send, tries=options.tries, where=options.where, fault_of=_fault_of, remedy=_REMEDY)
+    return retried(send, tries=options.tries, where=options.where, fault_of=_fault_of, remedy=_REMEDY, what="a request")
 
 
 def _fault_of(error: Exception) -> Fault | None:
     exceptions: Any = import_module("qdrant_client.http.exceptions")
     reply: Any = error
     if isinstance(error, exceptions.UnexpectedResponse):
-        return Fault(f"status {reply.status_code}: {reply.content.decode(errors='replace')}", may_pass(reply.status_code or 500))
+        return Fault(f"status {reply.status_code}: {reply.content.decode(errors='replace')}", reply.status_code)
     if isinstance(error, exceptions.ApiException):  # no connection, a time out, or a reply of something else
-        return Fault(str(error) or type(error).__name__, passing=True)
+        return Fault(str(error) or type(error).__name__)
     if type(error).__name__ == "ResourceExhaustedResponse":
-        return Fault(str(error), passing=True)
-    return Fault(str(error), passing=False) if isinstance(error, ValueError) else None  # of the local mode
+        return Fault(str(error), 429)
+    return Fault(str(error), 400) if isinstance(error, ValueError) else None  # of the local mode
 
 
 def _models(options: Options) -> Any:

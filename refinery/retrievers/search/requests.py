@@ -13,7 +13,8 @@ from refinery.retrievers.base import IndexOptions
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_PASSING_STATUSES = frozenset({408, 429})
+_PASSING = frozenset({408, 429})
+_OF_ONE_QUERY = frozenset({400, 413, 422})
 
 
 class RequestOptions(IndexOptions):
@@ -28,46 +29,59 @@ class RequestOptions(IndexOptions):
 
 
 class RefusedError(RetrievalError):
-    """A request that would be refused again."""
+    """A request that failed perhaps because of one of its queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a request failed, and whether it may succeed when it is sent again."""
+    """Why a request failed. `status` is None when the server did not answer."""
 
     reason: str
-    passing: bool
+    status: int | None = None
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status is None or self.status >= 500 or self.status in _PASSING
+
+    @property
+    def of_one_query(self) -> bool:
+        """Whether the request may succeed without one of its queries. A server that breaks on a query answers 500 or 502."""
+        return self.status in _OF_ONE_QUERY or self.status in (500, 502)
 
 
-def may_pass(status: int) -> bool:
-    """Whether a server that answers with this status may do better later."""
-    return status >= 500 or status in _PASSING_STATUSES
-
-
-def retried(send: Callable[[], Result], *, tries: int, where: str, fault_of: Callable[[Exception], Fault | None], remedy: str) -> Result:
+def retried(
+    send: Callable[[], Result], *, tries: int, where: str, fault_of: Callable[[Exception], Fault | None], remedy: str, what: str = "search"
+) -> Result:
     """What `send` returns. `fault_of` says what an exception means; one that it does not know is raised as it is.
 
-    Raises RefusedError for a fault that stays, RetrievalError after the last of `tries`.
+    Raises RefusedError for a fault that may be that of one query, and else RetrievalError, both after the last of `tries`.
     """
-    reason = ""
+    fault = Fault("")
     for attempt in range(tries):
         if attempt:
             time.sleep(2 ** (attempt - 1))
         try:
             return send()
         except Exception as error:
-            if (fault := fault_of(error)) is None:
+            if (found := fault_of(error)) is None:
                 raise
-            reason = fault.reason[:200]
-            if not fault.passing:
-                raise RefusedError(f"{where}: refused a request ({reason}). {remedy}") from None
-    raise RetrievalError(f"{where}: failed {tries} times ({reason}). {remedy}")
+            fault = found
+        if not fault.passing:
+            break
+    error_type = RefusedError if fault.of_one_query else RetrievalError
+    raise error_type(f"{where}: {what} failed ({fault.reason[:200]}). {remedy}")
 
 
-def divided(
-    run: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
-) -> Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]]:
-    """`run`, but a batch that is refused is halved until only the items at fault fail. For those, the error is the result."""
+Run = Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]
+
+
+def divided(run: Run[Item, Result], *, pieces: Run[Item, Result] | None = None) -> Run[Item, Result | Exception]:
+    """`run`, but a batch that is refused is halved until only the queries at fault fail. For those, the error is the result.
+
+    `pieces` runs the halves, if not as `run` does.
+    """
+    run_half = divided(pieces) if pieces else None
 
     async def run_divided(items: Sequence[Item]) -> Sequence[Result | Exception]:
         try:
@@ -75,7 +89,7 @@ def divided(
         except RefusedError as error:
             if len(items) == 1:
                 return [error]
-            half = len(items) // 2
-            return [*await run_divided(items[:half]), *await run_divided(items[half:])]
+            again, half = run_half or run_divided, len(items) // 2
+            return [*await again(items[:half]), *await again(items[half:])]
 
     return run_divided

@@ -181,7 +181,7 @@ def test_a_query_that_is_refused_does_not_fail_the_others(options):
 
     found, _ = served(answer, options, ("a", 1), ("b", 9), ("c", 2), ("d", 3))
     assert [isinstance(hits, RetrievalError) for hits in found] == [False, True, False, False]
-    assert "refused a request (status 400" in str(found[1])
+    assert "a request failed (status 400" in str(found[1])
 
 
 def test_a_server_that_stumbles_is_asked_again(options, monkeypatch):
@@ -194,5 +194,5 @@ def test_a_server_that_stumbles_is_asked_again(options, monkeypatch):
 def test_no_server_is_said_with_what_to_check(options, monkeypatch):
     monkeypatch.setattr("refinery.retrievers.search.requests.time.sleep", lambda seconds: None)
     nowhere = options | {"path": None, "url": "http://127.0.0.1:9", "tries": 2}
-    with pytest.raises(RetrievalError, match=r"http://127.0.0.1:9: failed 2 times \(.*\). Check that Qdrant runs"):
+    with pytest.raises(RetrievalError, match=r"http://127.0.0.1:9: a request failed \(.*\). Check that Qdrant runs"):
         build_retriever(RetrieverConfig(name="qdrant", options=nowhere))
