@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from refinery.errors import PluginError
 from refinery.llms.served.endpoint import EndpointConfig, Reply
 from refinery.llms.served.event_stream import EventStream
 from refinery.runtime import plugins
@@ -87,8 +88,11 @@ PROTOCOLS = PluginKind("protocol", "refinery.llms.served.protocols", ChatProtoco
 
 def protocol_of(config: EndpointConfig) -> ChatProtocol:
     """The configured endpoint's protocol. Raises PluginError for an unknown or invalid one."""
-    with config.at("protocol"):
+    try:
         return _find_protocol(config.protocol)
+    except PluginError:
+        with config.at("protocol"):  # only for the error: several calls per request come here
+            raise
 
 
 @cache
