@@ -65,5 +65,11 @@ class DistillStage(Stage):
 
         return measure()
 
+    def compare(self, peers: str, *, rows: int, repeats: int) -> dict[str, Any]:
+        """Measure the client beside other projects'."""
+        from distill.benchmark.comparison import compare
+
+        return compare(peers, rows=rows, repeats=repeats)
+
 
 STAGE = DistillStage()

@@ -61,6 +61,7 @@ class Endpoint:
         self.app.add_routes(
             [
                 web.post("/v1/chat/completions", self.chat),
+                web.get("/v1/models", self.models),
                 web.get("/stats", self.tell),
                 web.post("/v1/files", self.upload),
                 web.get("/v1/files/{id}/content", self.content),
@@ -73,6 +74,10 @@ class Endpoint:
     async def tell(self, request: web.Request) -> web.Response:
         """The counts so far."""
         return web.json_response(asdict(self.stats) | {"keys": sorted(self.stats.keys)})
+
+    async def models(self, request: web.Request) -> web.Response:
+        """The one model, for clients that ask whether the endpoint is up."""
+        return web.json_response({"object": "list", "data": [{"id": self.settings.model or "mock", "object": "model"}]})
 
     async def chat(self, request: web.Request) -> web.Response:
         """One completion."""
@@ -95,12 +100,14 @@ class Endpoint:
         return mean * self._random.lognormvariate(-sigma * sigma / 2, sigma) if sigma else mean
 
     def _answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if not body["messages"]:  # as curator asks, to read the limits in the headers
+            return 400, _error("[] is too short - 'messages'")
         prompt = body["messages"][0]["content"]
         if "response_format" in body and not self.settings.takes_schemas:
             return 400, _error(self.settings.no_schema_words)
         if self.settings.refuses in body:
             return 400, _error(f"Unsupported value: '{self.settings.refuses}' is not supported with this model.")
-        if zlib.crc32(prompt.encode()) % 1000 < self.settings.refused_share * 1000:
+        if refuses(prompt, self.settings.refused_share):
             self.stats.refused += 1
             return 400, _error("content filter")
         self.stats.answered += 1
@@ -188,6 +195,11 @@ class Endpoint:
         files = {"output_file_id": good, "error_file_id": bad}  # there is no file if there is nothing to write
         kept = {name: self._keep("\n".join(lines).encode())["id"] for name, lines in files.items() if lines}
         return {"status": "expired" if self.settings.batch_omits_every and job["id"] == "batch_1" else "completed", **kept}
+
+
+def refuses(prompt: str, share: float) -> bool:
+    """Whether a prompt is among the `share` of prompts that get status 400, always the same ones."""
+    return zlib.crc32(prompt.encode()) % 1000 < share * 1000
 
 
 def _error(message: str) -> dict[str, Any]:

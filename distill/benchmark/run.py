@@ -1,10 +1,11 @@
-"""The measurements of `refinery bench distill`, each on the real command path against a mock endpoint in its own process.
+"""The measurements of `refinery bench distill` without peers, each on the real command path against a mock endpoint in its own process.
 
 Wall times are ratios to the ideal time of the same run: rows x latency / calls in flight. CPU time is that of all threads of this process.
 `process_cpu_ms_per_call` is that of the whole command, from the start of Python to its end, and so are the two times until its first call.
 """
 
 import json
+import os
 import random
 import resource
 import signal
@@ -33,8 +34,8 @@ from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import NoOptions
 from refinery.runtime.run_dir import read_metrics, write_json
 
-_LATENCY = 0.2
-_COMMAND = (sys.executable, "-m", "refinery.cli", "distill")
+LATENCY = 0.2
+COMMAND = (sys.executable, "-m", "refinery.cli", "distill")
 _WORDS = "the a of in was is film city born country director year first capital who where when which".split()
 
 
@@ -57,12 +58,12 @@ class _SubQuestions(BaseModel):
 
 def measure(rows: int = 2048, queued: tuple[int, int] = (10_000, 1_000_000)) -> dict[str, float]:
     """Run every measurement: the live ones over `rows` rows, the two whose memory is compared over the numbers in `queued`."""
-    with tempfile.TemporaryDirectory() as folder:
-        context = _Bench(Path(folder))
+    with tempfile.TemporaryDirectory() as folder, with_bytecode():
+        context = Bench(Path(folder))
         figures: dict[str, float] = {}
         for calls in (64, 256):
             wall, cpu = context.live(f"c{calls}", rows * calls // 64, calls=calls)
-            figures[f"efficiency_c{calls}"] = rows * _LATENCY / 64 / wall
+            figures[f"efficiency_c{calls}"] = rows * LATENCY / 64 / wall
             if calls == 64:
                 figures["cpu_ms_per_call"] = cpu / rows * 1000
         figures["process_cpu_ms_per_call"] = context.whole_process(rows) / rows * 1000
@@ -76,7 +77,22 @@ def measure(rows: int = 2048, queued: tuple[int, int] = (10_000, 1_000_000)) -> 
         return {name: round(value, 3) for name, value in figures.items()}
 
 
-class _Bench:
+@contextmanager
+def with_bytecode() -> Iterator[None]:
+    """Run commands as an installed package runs, with bytecode on disk, which a checkout under `PYTHONDONTWRITEBYTECODE` lacks."""
+    kept = dict(os.environ)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        try:
+            Bench(Path(folder)).run_once()
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(kept)
+
+
+class Bench:
     """Writes questions and recipes to one folder, and runs the stage as a user would."""
 
     def __init__(self, folder: Path) -> None:
@@ -84,22 +100,27 @@ class _Bench:
 
     def live(self, name: str, rows: int, *, calls: int, task: str = "decomposition", **settings: Any) -> tuple[float, float]:
         """Wall seconds and CPU seconds of the labeling alone."""
-        with endpoint(Settings(latency_seconds=_LATENCY, **settings)) as url:
+        with endpoint(Settings(latency_seconds=LATENCY, **settings)) as url:
             return self.timed(self.recipe(name, rows, url, calls=calls, task=task))
 
     def whole_process(self, rows: int) -> float:
         """CPU seconds of a user's whole command, imports included."""
-        with endpoint(Settings(latency_seconds=_LATENCY)) as url:
-            recipe, before = self.recipe("whole", rows, url, calls=64), _cpu_of_children()
-            _run([*_COMMAND, str(recipe)])
-            return _cpu_of_children() - before
+        with endpoint(Settings(latency_seconds=LATENCY)) as url:
+            recipe, before = self.recipe("whole", rows, url, calls=64), cpu_of_children()
+            _run([*COMMAND, str(recipe)])
+            return cpu_of_children() - before
+
+    def run_once(self) -> None:
+        """Run a user's whole command over one row, so that all of its bytecode is written."""
+        with endpoint(Settings(latency_seconds=0.0)) as url:
+            _run([*COMMAND, str(self.recipe("once", 1, url, calls=1))])
 
     def first_call(self) -> tuple[float, float]:
         """Wall and CPU seconds from the start of a user's command until its first call arrives."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             recipe = self.recipe("first", 1, f"http://127.0.0.1:{server.getsockname()[1]}", calls=1)
             began = time.perf_counter()
-            with subprocess.Popen([*_COMMAND, str(recipe)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            with subprocess.Popen([*COMMAND, str(recipe)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                 server.accept()
                 seconds, cpu = time.perf_counter() - began, psutil.Process(process.pid).cpu_times()
                 process.kill()
@@ -108,16 +129,16 @@ class _Bench:
     def three_steps(self, rows: int) -> float:
         """Wall time over ideal time of three dependent calls per row with log-normal latency."""
         wall, _ = self.live("steps", rows, calls=64, task="distill.benchmark.run:THREE_STEPS", latency_sigma=0.5)
-        return wall / (rows * 3 * _LATENCY / 64)
+        return wall / (rows * 3 * LATENCY / 64)
 
     def storm(self, rows: int) -> float:
         """Wall time over ideal time for 64 concurrent calls to an endpoint that accepts 16."""
         wall, _ = self.live("storm", rows, calls=64, max_in_flight=16)
-        return wall / (rows * _LATENCY / 16)
+        return wall / (rows * LATENCY / 16)
 
     def killed(self, rows: int) -> tuple[float, float]:
         """Calls paid beyond one per row if a run is killed halfway and run again, and the calls that were open when it was killed."""
-        with endpoint(Settings(latency_seconds=_LATENCY)) as url:
+        with endpoint(Settings(latency_seconds=LATENCY)) as url:
             recipe = self.recipe("kill", rows, url, calls=64)
             process = subprocess.Popen([sys.executable, "-m", "distill", str(recipe)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             while stats(url)["answered"] < rows // 2:
@@ -130,7 +151,7 @@ class _Bench:
 
     def refused(self, rows: int) -> float:
         """Rows without a label beyond those whose prompt was answered with 400."""
-        with endpoint(Settings(latency_seconds=_LATENCY, refused_share=0.013)) as url:
+        with endpoint(Settings(latency_seconds=LATENCY, refused_share=0.013)) as url:
             _run([sys.executable, "-m", "distill", str(self.recipe("refused", rows, url, calls=64))])
             metrics = read_metrics(self.folder / "refused")
             return rows - metrics["questions_labelled"] - stats(url)["refused"]
@@ -146,7 +167,7 @@ class _Bench:
     def memory(self, rows: int) -> float:
         """Peak resident megabytes of a run over this many rows that do not need a teacher."""
         questions = self.folder / "queued.jsonl"
-        _write_questions(questions, rows)
+        write_questions(questions, rows)
         recipe = self.folder / "queued.json"
         values = {"task": "decomposition", "options": {"by": "annotations"}, "questions": [str(questions)], "max_failure_share": 1}
         write_json(recipe, values | {"output_dir": str(self.folder / f"queued_{rows}")})
@@ -154,7 +175,7 @@ class _Bench:
 
     def recipe(self, name: str, rows: int, url: str, *, calls: int, task: str = "decomposition") -> Path:
         """A recipe file (YAML takes JSON) over `rows` questions."""
-        _write_questions(self.folder / f"{name}.jsonl", rows)
+        write_questions(self.folder / f"{name}.jsonl", rows)
         teacher = {"base_url": f"{url}/v1", "model": "mock", "calls_in_flight": calls}
         values = {"task": task, "questions": [f"{self.folder}/{name}.jsonl"], "output_dir": f"{self.folder}/{name}", "teacher": teacher}
         write_json(self.folder / f"{name}.yaml", values | {"rows_in_flight": 4 * calls})
@@ -166,7 +187,8 @@ class _Bench:
         return told["wall"], told["cpu"]
 
 
-def _cpu_of_children() -> float:
+def cpu_of_children() -> float:
+    """CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -175,7 +197,7 @@ def _run(command: list[str]) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def _write_questions(path: Path, rows: int) -> None:
+def write_questions(path: Path, rows: int) -> None:
     """Distinct questions of about 150 words."""
     rng = random.Random(0)
     padding = [" ".join(rng.choices(_WORDS, k=130)) for _ in range(50)]
@@ -213,8 +235,8 @@ def _timed_run(recipe: str, overrides: list[str]) -> dict[str, float]:
         run(load_recipe(recipe, DistillRecipe, [*overrides, "limit=1", f"output_dir={folder}/warm", f"store={folder}/store"]), resume=False)
     started, cpu = time.perf_counter(), time.process_time()
     metrics = run(loaded, resume=False)
-    seconds = {"wall": metrics["seconds_labelling"], "run": time.perf_counter() - started, "cpu": time.process_time() - cpu}
-    return seconds | {"rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    seconds = {"wall": metrics["seconds_labelling"], "seconds": time.perf_counter() - started, "cpu": time.process_time() - cpu}
+    return seconds | {"rows": metrics["questions_labelled"], "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 if __name__ == "__main__":
