@@ -82,6 +82,7 @@ def _cells(lines: Sequence[Line], shared: dict[str, str]) -> tuple[list[str], li
     """A table for people: mean and interval in one cell; difference, interval and p in the next."""
     metrics, compared = _columns(lines)
     header = ["system", "questions", *(column for metric in metrics for column in ([metric, f"{metric} difference"][: 1 + compared]))]
+    costs = [name for name in _cost(lines[0]) if name not in shared] if lines[0].group == "all" else []  # they are the whole run's
     best = {metric: _best(lines, metric) for metric in metrics}
     rows = []
     for line in lines:
@@ -90,8 +91,8 @@ def _cells(lines: Sequence[Line], shared: dict[str, str]) -> tuple[list[str], li
             found = line.scores.get(metric)
             row += [_interval_cell(found, is_best=found is not None and found.mean == best[metric])]
             row += [_difference_cell(line, metric)] if compared else []
-        rows.append([*row, *(value for name, value in _cost(line).items() if name not in shared)])
-    return [*header, *(name for name in _cost(lines[0]) if name not in shared)], rows
+        rows.append([*row, *(_cost(line)[name] for name in costs)])
+    return [*header, *costs], rows
 
 
 def _best(lines: Sequence[Line], metric: str) -> float | None:
@@ -122,7 +123,7 @@ def _numbers(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     rows = [
         [line.system.label, line.group, str(line.questions)]
         + [_number(getattr(line, kind).get(metric), field) for metric in metrics for kind, field in fields]
-        + list(_cost(line).values())
+        + [value if line.group == "all" else "" for value in _cost(line).values()]
         for line in lines
     ]
     return [*header, *_cost(lines[0])], rows

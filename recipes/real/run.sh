@@ -45,7 +45,7 @@ incomplete=0
 answer() { # SYSTEM OVERRIDE...
     local system=$1 && shift
     case $system in ra_isf*) set -- "$RELEVANT" "$@" ;; esac
-    refinery infer "$STUDY/infer/$system.yaml" --resume "$@" || incomplete=$?
+    refinery infer "$STUDY/infer/$system.yaml" "llm.dtype=$DTYPE" --resume "$@" || incomplete=$?
 }
 answer direct
 for system in "${SYSTEMS[@]}"; do

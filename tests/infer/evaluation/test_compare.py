@@ -130,6 +130,19 @@ def test_a_breakdown_is_one_table_per_group_with_the_best_marked(runs, capsys):
     assert printed.endswith("the same for all: retriever bm25, k 5, calls 2.0, tokens 40, failed 0, faults -\n")
 
 
+def test_what_the_whole_run_cost_stands_only_beside_all_questions(runs, capsys):
+    path = runs[0] / "metrics.json"
+    metrics = json.loads(path.read_text())
+    metrics["results"]["bad"]["cost_per_question"]["calls"] = 7
+    path.write_text(json.dumps(metrics))
+    print_comparison(runs, breakdown=True, metrics=["em.squad"], table_format="markdown")
+    headers = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| system")]
+    assert (headers[0], {*headers[1:]}) == ("| system | questions | em.squad | calls |", {"| system | questions | em.squad |"})
+    print_comparison(runs, breakdown=True, metrics=["em.squad"], table_format="csv")
+    rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert {(row["group"] == "all", row["calls"]) for row in rows} == {(True, "7.0"), (True, "2.0"), (False, "")}
+
+
 def test_a_difference_over_fewer_questions_says_so(runs, stored_run, capsys):
     print_comparison([runs[1], stored_run("some", QUESTIONS[:30], BAD[:30])], baseline="some", force=True, table_format="markdown")
     assert " on 30 |" in capsys.readouterr().out
