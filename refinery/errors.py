@@ -29,6 +29,12 @@ class CheckpointError(RefineryError, ValueError):
     """A checkpoint or adapter that disagrees with its manifest, its base model or the recipe."""
 
 
+def conversion_remedy(error: object, model: str) -> str:
+    """What to do about a model that has no safetensors, by the error of the library that looked for them; empty for another error."""
+    remedy = f" Weights as .bin are not read; convert them: refinery convert-weights {model} --output DIR"
+    return remedy if "safetensors" in str(error) else ""
+
+
 class LLMError(RefineryError, RuntimeError):
     """A model or endpoint that did not answer as required."""
 

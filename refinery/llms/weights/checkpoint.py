@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from refinery.contract.chat_template import AUTO, template_fingerprint, use_template
 from refinery.contract.control_tokens import check_manifest, read_manifest
 from refinery.contract.tokenizer import Tokenizer
-from refinery.errors import CheckpointError
+from refinery.errors import CheckpointError, conversion_remedy
 from refinery.llms.weights.decoder_support import check_decoder
 from refinery.llms.weights.embeddings import check_adapter_fits, check_bundle, embedding_rows, extend_vocabulary
 from refinery.llms.weights.families import (
@@ -85,7 +85,8 @@ def load_base(
     except CheckpointError:
         raise
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be loaded as a {family} model ({_first_line(error)}).") from None
+        remedy = conversion_remedy(error, path)
+        raise CheckpointError(f"{path}: cannot be loaded as a {family} model ({_first_line(error)}).{remedy}") from None
     except SafetensorError as error:
         raise CheckpointError(f"{path}: its weights are damaged ({error}). Copy or download the checkpoint again.") from None
     _check_vocabulary(path, model, tokenizer)
@@ -180,6 +181,8 @@ def read_adapter_config(path: str) -> dict[str, Any] | None:
 
 def _check_weights(path: str) -> None:
     if Path(path).is_dir() and not any(Path(path).glob("*.safetensors")):
+        if any(Path(path).glob("*.bin")):
+            raise CheckpointError(f"{path}: has no weights as safetensors.{conversion_remedy('safetensors', path)}")
         raise CheckpointError(f"{path}: has no weights as safetensors, the only format that is read. Save the model with save_pretrained.")
 
 

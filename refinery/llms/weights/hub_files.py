@@ -6,6 +6,7 @@ of a whole model are left to transformers, which knows their shards; everything 
 
 import json
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,11 +74,16 @@ def _cached(path: str, file: str) -> str | None:
 
 @cache
 def _fetched(path: str) -> str:
+    return str(fetch(path, _SMALL))
+
+
+def fetch(path: str, patterns: Sequence[str]) -> Path:
+    """The folder with the files of a hub's model that match a pattern. Raises CheckpointError."""
     from huggingface_hub import snapshot_download
 
     name, revision = split_revision(path)
     try:
-        return snapshot_download(name, revision=revision, allow_patterns=_SMALL)
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except (OSError, ValueError) as error:  # the client's errors for the network, the repository and its name are of these two kinds
         raise CheckpointError(f"{path}: {_why_not_fetched(error, revision)}") from None
 

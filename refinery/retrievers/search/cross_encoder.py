@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from refinery.contract.plain_text import hide_added_tokens
-from refinery.errors import CheckpointError
+from refinery.errors import CheckpointError, conversion_remedy
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.recipe import Recipe
 
@@ -74,7 +74,8 @@ def _load(config: CrossEncoderConfig) -> Any:
             trust_remote_code=False,
         )
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"cross-encoder '{config.model}': cannot be loaded ({str(error).splitlines()[0]}).") from None
+        reason, remedy = str(error).splitlines()[0], conversion_remedy(error, config.model)
+        raise CheckpointError(f"cross-encoder '{config.model}': cannot be loaded ({reason}).{remedy}") from None
     if model.num_labels != 1:
         raise CheckpointError(f"cross-encoder '{config.model}': gives {model.num_labels} labels, but a reranker gives one score.")
     hide_added_tokens(model.tokenizer)

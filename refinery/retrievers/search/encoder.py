@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from refinery.contract.plain_text import hide_added_tokens
-from refinery.errors import CheckpointError, RetrievalError
+from refinery.errors import CheckpointError, RetrievalError, conversion_remedy
 from refinery.runtime.recipe import Recipe
 
 _CHARACTERS_PER_TOKEN = 32  # more than any text has; characters past the limit are never read, so they need no tokenizing
@@ -78,9 +78,8 @@ def _local_encode(config: EncoderConfig) -> Any:
             trust_remote_code=False,
         )
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"encoder '{config.model}': cannot be loaded ({str(error).splitlines()[0]}). Name a model or a folder."
-        ) from None
+        remedy = conversion_remedy(error, config.model) or " Name a model or a folder."
+        raise CheckpointError(f"encoder '{config.model}': cannot be loaded ({str(error).splitlines()[0]}).{remedy}") from None
     hide_added_tokens(model.tokenizer)
     if config.max_length:
         model.max_seq_length = config.max_length
