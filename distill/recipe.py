@@ -16,7 +16,9 @@ from refinery.prompts.own import OwnPrompts, own_prompts
 from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime import plugins
+from refinery.runtime.bad_rows import BadRowKeys
 from refinery.runtime.recipe import Recipe, build_recipe
+from refinery.sample import SampleKeys
 from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
 
 
@@ -30,7 +32,7 @@ class ExamplesConfig(Recipe):
     )
 
 
-class DistillRecipe(StoresReplies, Recipe):
+class DistillRecipe(StoresReplies, SampleKeys, BadRowKeys):
     """One labeling task over a set of questions."""
 
     task: str = Field(description="the name of a file in distill/tasks, or module:attribute")
@@ -120,6 +122,8 @@ class DistillRecipe(StoresReplies, Recipe):
             if self.transport == "batch" and not protocol_of(endpoint).openai_routes:
                 raise self.fault("transport", f"protocol '{endpoint.protocol}' does not support OpenAI's Batch jobs. Set it to live.")
         self._check_teachers()
+        if self.sample and self.label_task.rows:
+            raise self.fault("sample", f"task '{self.task}' chooses its own rows. Set `limit`, which samples them evenly.")
         with self.at("reader"):
             find_reader(self.reader)
 

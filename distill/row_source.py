@@ -33,7 +33,7 @@ def iter_rows(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
 
 
 def _rows_of_all_shards(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
-    rows = task.rows(recipe) if task.rows else iter_questions(recipe.questions, reader=recipe.reader)
+    rows = task.rows(recipe) if task.rows else iter_questions(recipe.questions, reader=recipe.reader, sample=recipe)
     return islice(rows, recipe.limit)
 
 

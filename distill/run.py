@@ -38,6 +38,7 @@ from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_in_background
+from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.hub_dataset import source_fingerprint
 from refinery.runtime.rare_collections import rare_collections
 from refinery.runtime.run_dir import (
@@ -50,6 +51,7 @@ from refinery.runtime.run_dir import (
     read_run,
     write_json,
 )
+from refinery.sample import sample_report
 from refinery.stores.base import ReplyStore
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
     `metrics.json`. `take` is called with each row as it is written; with it, a finished run is replayed for its rows.
     """
     prompts = recipe.own_prompts()
-    with use_prompts(prompts):
+    with use_prompts(prompts), skipping_bad_rows(recipe):
         return await _arun(recipe, prompts, resume=resume, take=take)
 
 
@@ -114,6 +116,7 @@ async def _arun(
         overlap = evaluation_overlap(recipe)
         lasting |= repeated_rows(task, recipe, overlap)
         metrics = await _label(task, recipe, total, store, retriever, writer, lasting, overlap, examples)
+        metrics |= bad_rows_report() | (sample_report(recipe, (row.id for row in iter_rows(task, recipe))) if recipe.sample else {})
         return _finish(recipe, writer, metrics | {"inputs": inputs, "retriever": retriever and retriever.revision})
 
 

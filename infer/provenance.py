@@ -21,6 +21,7 @@ from refinery.retrievers.search.encoder import EncoderConfig
 from refinery.runtime.fingerprint import file_fingerprint, text_fingerprint
 from refinery.runtime.hub_dataset import source_fingerprint
 from refinery.runtime.run_dir import Fingerprints
+from refinery.sample import sample_report
 
 
 def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Retriever | None) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Re
         "decoder": recipe.decoder,
         "options": recipe.decoder_options(recipe.where).model_dump(mode="json"),
         "questions_hash": questions_hash(questions),
+        **sample_report(recipe, (question.id for question in questions)),
         "inputs": {str(path): source_fingerprint(path) for path in recipe.questions},
         "retriever": recipe.retriever.name if recipe.retriever else None,
         "corpus_hash": corpus_hash(recipe, questions, retriever),

@@ -16,7 +16,9 @@ from refinery.llms.served.protocols.base import check_protocol
 from refinery.prompts.own import OwnPrompts, own_prompts
 from refinery.questions.base import find_reader, read_questions
 from refinery.retrievers.base import RetrieverConfig
+from refinery.runtime.bad_rows import BadRowKeys, skipping_bad_rows
 from refinery.runtime.recipe import Recipe, build_recipe, read_values
+from refinery.sample import SampleKeys
 from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
 
 
@@ -99,7 +101,7 @@ class PipelineRecipe(Recipe):
         return build_recipe(self.options, self.found_decoder().options, where=where, part="options")
 
 
-class InferRecipe(StoresReplies, PipelineRecipe):
+class InferRecipe(StoresReplies, PipelineRecipe, SampleKeys, BadRowKeys):
     """A pipeline over a set of questions."""
 
     questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or files of another dataset together with `reader`")
@@ -116,8 +118,9 @@ class InferRecipe(StoresReplies, PipelineRecipe):
         return own_prompts(self.prompts, self.output_dir) if self.prompts else None
 
     def read(self) -> list[Question]:
-        """The questions. Raises RecordError for rows that cannot be read."""
-        return read_questions(self.questions, reader=self.reader, limit=self.limit)
+        """The questions, as `sample`, `limit` and `on_bad_row` say. Raises RecordError for rows that cannot be read."""
+        with skipping_bad_rows(self):
+            return read_questions(self.questions, reader=self.reader, limit=self.limit, sample=self)
 
     def check(self, where: str) -> None:
         """Check the decoder's options, the reader, the metrics and the store."""

@@ -28,6 +28,7 @@ from refinery.contract.records import Question, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import LLMError
 from refinery.prompts.render import use_prompts
+from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
 from refinery.runtime.together import together
@@ -48,7 +49,7 @@ def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
 def run_recipe(recipe: InferRecipe, *, stage: str, finish: Finish, resume: bool) -> dict[str, Any]:
     """Decode the recipe's questions and write the predictions; `finish` adds to `metrics.json`, all of which is returned."""
     pipeline = Pipeline(recipe)
-    with use_prompts(pipeline.prompts):
+    with use_prompts(pipeline.prompts), skipping_bad_rows(recipe):
         return _run(recipe, pipeline, stage, finish, resume=resume)
 
 
@@ -123,6 +124,7 @@ def _merge(
         "failed_by_reason": dict(failed.most_common()),
         "cost": total_cost(predictions, seconds=seconds),
         **provenance(recipe, questions, pipeline.retriever),
+        **bad_rows_report(),
         "endpoints": {role: llm.record() | payments.summary(role) for role, llm in pipeline.endpoints().items()},
         "prompts": prompts_used(ledger),
     }

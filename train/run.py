@@ -11,6 +11,7 @@ from refinery.contract.segments import EncodedRow
 from refinery.contract.tokenizer import Tokenizer
 from refinery.hub.push import open_repository, push
 from refinery.llms.weights.device import own_device, warn_of_slow_bfloat16
+from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.process import is_main_process
 from refinery.runtime.run_dir import RunDir, check_run, locked_run, open_run
 from train.launch.checkpoints import last_checkpoint
@@ -40,7 +41,7 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
         finished = check_run(recipe, recipe.output_dir, resume=resume, fingerprints=known)
         if finished is not None:
             return finished
-    with locked_run(recipe.output_dir) if main_process else nullcontext():
+    with locked_run(recipe.output_dir) if main_process else nullcontext(), skipping_bad_rows(recipe):
         return _train(recipe, launch, main_process=main_process, resume=resume)
 
 
@@ -83,7 +84,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     if recipe.metric_for_best_model:
         metrics |= {"best_step": trainer.state.best_global_step, "best_score": trainer.state.best_metric}
     with without_zero3_init():
-        metrics |= evaluate(recipe) if recipe.validation else {}
+        metrics |= (evaluate(recipe) if recipe.validation else {}) | bad_rows_report()
         output.write_metrics(metrics)
         if recipe.hub:
             push(recipe.output_dir, recipe.hub.to, private=recipe.hub.private)

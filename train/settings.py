@@ -10,7 +10,7 @@ from refinery.contract.segments import SegmentKind
 from refinery.hub.config import HubConfig
 from refinery.llms.served.endpoint import CHAT_TEMPLATE
 from refinery.llms.weights.families import FamilyName
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.bad_rows import BadRowKeys
 from refinery.tasks.base import Task, load_task
 
 StrategyName = Literal["full", "lora", "qlora", "dora", "alora"]
@@ -18,7 +18,7 @@ LossKind = Literal["control_token", "query", "answer", "label", "evidence"]
 Tracker = Literal["wandb", "trackio", "tensorboard"]
 
 
-class TrainSettings(Recipe):
+class TrainSettings(BadRowKeys):
     """The keys of a training recipe, each checked by itself; `train.recipe.TrainRecipe` checks them together."""
 
     family: FamilyName = Field(default="causal", description="causal: Llama; seq2seq: T5; classifier: an encoder that predicts a label")

@@ -48,7 +48,7 @@ class StoredRun:
             return read_records(self.path / QUESTIONS_FILE, Question)
         recipe = self.recipe
         try:
-            return read_questions([self._find(path) for path in recipe.questions], reader=recipe.reader, limit=recipe.limit)
+            return read_questions([self._find(path) for path in recipe.questions], reader=recipe.reader, limit=recipe.limit, sample=recipe)
         except RecordError as error:
             raise RunDirError(
                 f"{self.path}: has no {QUESTIONS_FILE}, because an older version made it, and its recipe's questions are missing too "

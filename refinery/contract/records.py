@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from refinery.contract.record_faults import row_fault
 from refinery.contract.split_name import SPLIT_RULE, is_split
 from refinery.errors import RecordError
+from refinery.runtime.bad_rows import readable_rows
 from refinery.text import not_utf8, without_mark
 
 Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
@@ -256,10 +257,9 @@ def no_rows(path: str | Path, record: type[Record]) -> RecordError:
 def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
     """The rows of a JSON Lines file, read lazily. Raises the same errors as `read_records`, but accepts an empty file."""
     path = str(path)
-    with _readable(path) as file:
-        for number, line in enumerate(file, 1):  # bytes split at newlines only; text would also split at U+2028
-            if row := (without_mark(line) if number == 1 else line).strip():
-                yield parse_record(row, record, where=f"{path}:{number}")
+    with _readable(path) as file:  # bytes split at newlines only; text would also split at U+2028
+        lines = ((number, row) for number, line in enumerate(file, 1) if (row := (without_mark(line) if number == 1 else line).strip()))
+        yield from readable_rows(path, lines, lambda number, row: parse_record(row, record, where=f"{path}:{number}"))
 
 
 def _readable(path: str | Path) -> BinaryIO:

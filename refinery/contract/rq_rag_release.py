@@ -8,7 +8,7 @@ an answer, and only `[/R_Evidences]` ends evidence.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from refinery.contract.control_tokens import RQ_RAG, token_for
 from refinery.contract.formats import ACTIONS, SEARCH_ACTIONS, parse_evidence, steps_segments
 from refinery.contract.records import Action, Record, Step, Trajectory, Turn, read_records
 from refinery.errors import RecordError
+from refinery.runtime.bad_rows import bad_row, end_of_rows
 
 CHAT_MARKERS = ("<s>", "</s>", "<unk>", "<pad>", "<|system|>", "<|user|>", "<|assistant|>")
 _SPECIAL = [*(token.token for token in RQ_RAG), *CHAT_MARKERS]
@@ -58,7 +59,18 @@ def read_trajectories(path: Path) -> list[Trajectory]:
     """The trajectories of a file of trajectories or of rows in the released layout. Raises RecordError naming the file and row."""
     if not _holds_messages(path):
         return read_records(path, Trajectory)
-    return [parse_release_row(row, where=f"{path}: row {number}") for number, row in enumerate(read_records(path, ReleaseRow), 1)]
+    return list(release_trajectories(path))
+
+
+def release_trajectories(path: Path) -> Iterator[Trajectory]:
+    """The trajectories of a file in the released layout. Raises RecordError naming the file and row."""
+    number = 0
+    for number, row in enumerate(read_records(path, ReleaseRow), 1):
+        try:
+            yield parse_release_row(row, where=f"{path}: row {number}")
+        except RecordError as error:
+            bad_row(error, path, number)
+    end_of_rows(path, number)
 
 
 def parse_release_row(row: ReleaseRow, *, where: str) -> Trajectory:

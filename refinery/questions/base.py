@@ -24,8 +24,10 @@ from pydantic_core import from_json
 from refinery.contract.records import Question, no_rows, read_text
 from refinery.errors import RecordError
 from refinery.runtime import plugins
+from refinery.runtime.bad_rows import bad_row, end_of_rows
 from refinery.runtime.hub_dataset import hub_dataset
 from refinery.runtime.plugins import PluginKind
+from refinery.sample import SampleKeys, sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Reader:
     repositories: tuple[str, ...] = ()
 
 
+NO_SAMPLE = SampleKeys()
 READERS = PluginKind("reader", "refinery.questions", Reader, "READER", "read", ("path",), Reader)
 
 
@@ -51,17 +54,21 @@ def find_reader(name: str) -> Reader:
     return plugins.find(READERS, name)
 
 
-def read_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> list[Question]:
+def read_questions(
+    paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None, sample: SampleKeys = NO_SAMPLE
+) -> list[Question]:
     """Every question of `paths`. Ids must be unique across all files. Raises RecordError naming the file and line."""
-    questions = list(iter_questions(paths, reader=reader, limit=limit))
+    questions = list(iter_questions(paths, reader=reader, limit=limit, sample=sample))
     counts = Counter(question.id for question in questions)
     check_ids(paths, len(questions), next((question_id for question_id, count in counts.items() if count > 1), None))
     return questions
 
 
-def iter_questions(paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None) -> Iterator[Question]:
+def iter_questions(
+    paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None, sample: SampleKeys = NO_SAMPLE
+) -> Iterator[Question]:
     """The questions of `paths`, read lazily where the format allows it. Ids are not checked for repetitions."""
-    return islice((question for path in paths for question in _read(path, reader)), limit)
+    return islice((question for path in paths for question in sampled(_read(path, reader), sample, path)), limit)
 
 
 def _read(path: Path, reader: str) -> Iterable[Question]:
@@ -155,21 +162,35 @@ def iter_dataset(
     """
     split, number = split_of(path, otherwise=split), -1
     for number, (where, values) in enumerate(json_rows(path) if rows is None else rows):
-        row = parse_row(values, row_type, where=where)
         try:
-            questions = to_questions(row)
-        except ValidationError as error:
-            raise RecordError(f"{where}: {first_fault(error)}") from None
-        except ValueError as error:
-            raise RecordError(f"{where}: {error}") from None
+            questions = _questions_of(values, row_type, to_questions, where)
+        except RecordError as error:
+            bad_row(error, path, number + 1)
+            continue
         for question in questions:
             yield question.model_copy(update={"id": question.id or f"{split}_{number}", "split": question.split or split})
     if number < 0:
         raise RecordError(f"{path}: has no rows.")
+    end_of_rows(path, number + 1)
+
+
+def _questions_of(values: Any, row_type: type[Row], to_questions: Callable[[Row], Sequence[Question]], where: str) -> Sequence[Question]:
+    row = parse_row(values, row_type, where=where)
+    try:
+        return to_questions(row)
+    except ValidationError as error:
+        raise RecordError(f"{where}: {first_fault(error)}") from None
+    except ValueError as error:
+        raise RecordError(f"{where}: {error}") from None
 
 
 def parse_row(values: Any, row_type: type[Parsed], *, where: str) -> Parsed:
-    """Decoded values as a row. Raises RecordError, whose message starts with `where` and names the field."""
+    """Decoded values as a row. Raises RecordError, whose message starts with `where` and names the field.
+
+    `values` may be the RecordError of a line that cannot be decoded, which is raised.
+    """
+    if isinstance(values, RecordError):
+        raise values
     try:
         return row_type.model_validate(values)
     except ValidationError as error:
@@ -220,7 +241,7 @@ def first_fault(error: ValidationError) -> str:
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """(where, values) of every row: `path:line` in JSON Lines, `path: row n` in a JSON list."""
+    """(where, values) of every row: `path:line` in JSON Lines, `path: row n` in a JSON list. A line that is not JSON gives its error."""
     text = read_text(path)
     if text.lstrip().startswith("["):
         yield from numbered(path, load_json(path, text))
@@ -228,7 +249,10 @@ def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), 1):  # splitlines() would also split at U+2028 inside a text
         if line.strip():
             where = f"{path}:{number}"
-            yield where, _loads(line, lambda _, where=where: where)
+            try:
+                yield where, _loads(line, lambda _, where=where: where)
+            except RecordError as error:
+                yield where, error
 
 
 def numbered(path: Path, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:

@@ -19,6 +19,7 @@ from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import READERS, find_reader, parse_row
 from refinery.runtime import plugins
+from refinery.runtime.bad_rows import bad_row, end_of_rows
 from refinery.runtime.hub_dataset import HubDataset, parse_address, without_nulls
 
 _LISTS = ("answers", "choices", "history")
@@ -62,9 +63,17 @@ def _by_columns(dataset: HubDataset, named: dict[str, str], split_name: str) -> 
     _check_columns(dataset)
     columns = {field: field for field in Question.model_fields if field in dataset.columns} | named
     for number, (where, row) in enumerate(dataset.rows()):
-        values = without_nulls({field: _value(row, column, where) for field, column in columns.items()})
         fixed = {"id": f"{dataset.split}_{number}", "dataset": Path(dataset.name).name, "split": split_name}
-        yield parse_row(fixed | {field: _fit(field, value, where) for field, value in values.items()}, Question, where=where)
+        try:
+            yield _question(fixed, row, columns, where)
+        except RecordError as error:
+            bad_row(error, dataset.address, number + 1)
+    end_of_rows(dataset.address, dataset.num_rows)
+
+
+def _question(fixed: dict[str, str], row: Any, columns: dict[str, str], where: str) -> Question:
+    values = without_nulls({field: _value(row, column, where) for field, column in columns.items()})
+    return parse_row(fixed | {field: _fit(field, value, where) for field, value in values.items()}, Question, where=where)
 
 
 def _check_columns(dataset: HubDataset) -> None:

@@ -10,31 +10,42 @@ from typing import Any
 
 from refinery.contract.records import Question, Turn, iter_records
 from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row
+from refinery.errors import RecordError
 from refinery.questions.base import Reader, parse_row, split_of
+from refinery.runtime.bad_rows import bad_row, end_of_rows
 
 
 def read(path: Path) -> Iterator[Question]:
     """Read a release file. Raises RecordError for a row whose messages are not a dialogue that ends in a trajectory."""
     rows = ((f"{path}: row {number}", row) for number, row in enumerate(iter_records(path, ReleaseRow), 1))
-    return _questions(rows, split_of(path))
+    return _questions(path, rows)
 
 
 def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
     """The questions of (where, values) pairs in the release's columns."""
-    return _questions(((where, parse_row(values, ReleaseRow, where=where)) for where, values in rows), split_of(path))
+    return _questions(path, rows)
 
 
-def _questions(rows: Iterable[tuple[str, ReleaseRow]], split: str) -> Iterator[Question]:
-    for where, row in rows:
-        trajectory = parse_release_row(row, where=where)
-        yield Question(
-            id=row.id,
-            text=trajectory.question.strip(),
-            answers=[trajectory.answer] if trajectory.answer else [],
-            history=[text for turn in trajectory.history or [] for text in (turn.question, _reply(turn))] or None,
-            dataset=row.dataset,
-            split=split,
-        )
+def _questions(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
+    split, number = split_of(path), 0
+    for number, (where, values) in enumerate(rows, 1):
+        try:
+            yield _question(parse_row(values, ReleaseRow, where=where), split, where)
+        except RecordError as error:
+            bad_row(error, path, number)
+    end_of_rows(path, number)
+
+
+def _question(row: ReleaseRow, split: str, where: str) -> Question:
+    trajectory = parse_release_row(row, where=where)
+    return Question(
+        id=row.id,
+        text=trajectory.question.strip(),
+        answers=[trajectory.answer] if trajectory.answer else [],
+        history=[text for turn in trajectory.history or [] for text in (turn.question, _reply(turn))] or None,
+        dataset=row.dataset,
+        split=split,
+    )
 
 
 def _reply(turn: Turn) -> str:

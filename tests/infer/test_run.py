@@ -46,6 +46,16 @@ def test_a_metric_of_ones_own_is_named_in_the_recipe(recipe, tmp_path, monkeypat
     assert scores.keys() >= {"em.squad", "f1.squad"}
 
 
+def test_a_sample_is_answered_without_the_rows_that_cannot_be_read(recipe, tmp_path):
+    path = recipe(sample=5, on_bad_row="skip", decoder="direct", retriever=None)
+    with (tmp_path / "questions.jsonl").open("a") as file:
+        file.write('{"id": "odd"}\n')
+    assert main([str(path)]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (metrics["questions"], metrics["sample"]["size"], metrics["bad_rows"]["skipped"]) == (5, 5, 1)
+    assert "questions.jsonl:31: field 'text': is missing" in metrics["bad_rows"]["first"][0]
+
+
 def test_a_metric_that_is_not_there_stops_the_run_before_a_model_loads(recipe, capsys):
     assert main([str(recipe(metrics=["em.sqaud"], llm={"base": "no such folder"}))]) == 2
     assert "no metric 'em.sqaud'. Did you mean 'em.squad'?" in capsys.readouterr().err
