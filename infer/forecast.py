@@ -7,6 +7,7 @@ from itertools import islice
 from infer.recipe import InferRecipe
 from infer.steps.calls import Calls, Limits, Planned, Texts, planned
 from refinery.contract.records import Question
+from refinery.contract.trace import PREDICTIONS_FILE
 from refinery.llms.served.chat_labels import LABEL_TOKENS
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.prices import known_price, probable_seconds
@@ -23,13 +24,15 @@ def forecast(recipe: InferRecipe, rows_of: RowsOf) -> Forecast:
     """The forecast of a run whose questions may not exist yet. What a model on this machine takes is unknown: only a pilot tells."""
     counts = [rows_of(path) for path in recipe.questions]
     rows = sum(count for count in counts if count is not None) if None not in counts else None
-    rows = rows if rows is None else min(rows, recipe.limit or rows)
+    rows = recipe.limit if rows is None else min(rows, recipe.limit or rows)
+    writes = {} if rows is None else {recipe.output_dir / PREDICTIONS_FILE: rows}
     served, calls = list(recipe.served.values()), calls_of(recipe)
+    gpu_seconds = (0.0, 0.0) if len(served) == 1 + len(recipe.sub_models) else None  # a model on this machine computes for an unknown time
     if rows is None or calls is None or not served:
-        return Forecast(rows, dollars=None if served else (0, 0), seconds=None)
+        return Forecast(rows, writes, dollars=None if served else (0, 0), seconds=None, gpu_seconds=gpu_seconds)
     plan, dollars = planned(calls, _UNSEEN).times(rows), dollars_of(recipe, calls, _UNSEEN)
     dollars = None if dollars is None else (dollars[0] * rows, dollars[1] * rows)
-    return Forecast(rows, calls=plan.calls, dollars=dollars, seconds=probable_seconds(served[0], plan.calls))
+    return Forecast(rows, writes, plan.calls, dollars, probable_seconds(served[0], plan.calls), gpu_seconds=gpu_seconds)
 
 
 def calls_of(recipe: InferRecipe, *, conversation: bool = False) -> list[Calls] | None:

@@ -6,9 +6,8 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from pkgutil import iter_modules
 
-from refinery import commands
+from refinery.commands import commands
 from refinery.errors import RecipeError
 from refinery.runtime.arguments import Parser
 from refinery.runtime.stage import configure_logging, guarded
@@ -26,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     if arguments and arguments[0] in stages():
         return stages()[arguments[0]].main(arguments[1:])
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in (names := [*stages(), *_commands()]):
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in (names := [*stages(), *commands()]):
         return guarded(lambda: _refuse(arguments[0], names), traceback=False)
     parsed, unknown = build_parser().parse_known_args(arguments)
     parsed.parser.refuse_unknown(unknown)
@@ -37,17 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _load_stages() -> None:
     """Raise PluginError when a stage cannot be loaded, for example because a user's own folder shadows it."""
     stages()
-
-
-def _commands() -> dict[str, str]:
-    """Every other command and its module, by name."""
-    packages = [commands, *(package for stage in stages().values() if (package := stage.commands()))]
-    found = (
-        (module.name.replace("_", "-"), f"{package.__name__}.{module.name}")
-        for package in packages
-        for module in iter_modules(package.__path__)
-    )
-    return dict(sorted(found))
 
 
 def _refuse(name: str, names: Sequence[str]) -> None:
@@ -67,13 +55,13 @@ def build_parser() -> Parser:
     for stage in stages().values():
         subparsers.add_parser(stage.name)
         groups["Pipeline"].append(_help_line(stage.name, stage.summary))
-    for name, module in _commands().items():
+    for name, module in commands().items():
         command = importlib.import_module(module)
         groups.setdefault(command.GROUP, []).append(_help_line(name, command.HELP))
         subparser = subparsers.add_parser(name, description=command.HELP)
         command.add_arguments(subparser)
         subparser.add_argument("--traceback", action="store_true", help="show where an error came from")
-        subparser.set_defaults(run=command.run, parser=subparser)
+        subparser.set_defaults(run=command.run, parser=subparser, main=main)
     for title, lines in groups.items():
         parser.add_argument_group(title, "\n".join(lines))
     return parser

@@ -51,6 +51,10 @@ class RunDirError(RefineryError, ValueError):
     """A run directory that is missing, unfinished or in the way."""
 
 
+class DownloadError(RefineryError, RuntimeError):
+    """A download that a server refused, that was cut short, or that is not what was expected."""
+
+
 class HubError(RefineryError, RuntimeError):
     """A hub that refused, could not be reached, or does not give back what was pushed."""
 

@@ -1,7 +1,14 @@
 """`refinery judge RUN`."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refinery.runtime.forecast import Expected, Forecast
+
+if TYPE_CHECKING:
+    from refinery.llms.served.endpoint import EndpointConfig
 
 GROUP = "Results"
 HELP = "let an LLM judge a run's answers, store its replies, and score the run again"
@@ -18,11 +25,29 @@ def run(arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
     from infer.evaluation.judge import judge
-    from refinery.llms.served.endpoint import EndpointConfig
     from refinery.reporting.results import results_table
-    from refinery.runtime.recipe import apply_overrides, build_recipe
 
-    config = build_recipe(apply_overrides({"max_tokens": 8}, arguments.settings, where="judge"), EndpointConfig, where="judge")
+    config = _judge(arguments.settings)
     metrics = judge(arguments.folder, config)
     table = results_table(metrics["results"], title=f"{arguments.folder}, judged by {config.model}")
     Console(width=170).print(table)
+
+
+def forecast(words: Sequence[str], expected: Expected) -> Forecast:
+    """One call per answer of a run that may not be there yet."""
+    from refinery.contract.trace import PREDICTIONS_FILE
+    from refinery.llms.served.prices import probable_dollars, probable_seconds
+
+    rows = expected.rows_of(Path(words[0]) / PREDICTIONS_FILE)
+    if rows is None:
+        return Forecast(dollars=None, seconds=None)
+    config, calls = _judge(words[1:]), (0.0, float(rows))
+    dollars = probable_dollars(config, calls, passages=0, max_tokens=config.max_tokens)
+    return Forecast(calls=calls, dollars=dollars, seconds=probable_seconds(config, calls))
+
+
+def _judge(settings: Sequence[str]) -> "EndpointConfig":
+    from refinery.llms.served.endpoint import EndpointConfig
+    from refinery.runtime.recipe import apply_overrides, build_recipe
+
+    return build_recipe(apply_overrides({"max_tokens": 8}, settings, where="judge"), EndpointConfig, where="judge")

@@ -4,6 +4,7 @@ All of that follows from the paths in the step. A step that names another's outp
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,11 @@ from refinery.runtime.stages import stages
 
 # What the stages call their output, and the commands.
 _OUTPUT_KEY, _OUTPUT_FLAG = "output_dir", "--output"
+
+_OVERRIDE = re.compile(r"[\w.]+=")
+
+# -P, because a folder of the user's, such as `train`, must not take the place of a stage.
+COMMAND = (sys.executable, "-P", "-m", "refinery.cli")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,9 @@ class Job:
     values: Any
     needs: tuple[str, ...] = ()
     shown: bool = False
+    command: str = ""  # the first word: a stage or a command
+    then: tuple[tuple[str, ...], ...] = ()  # what is done next in the same output, each a command's words
+    entry: str = ""  # the step in the project's file, of which this is one variant
 
     @property
     def reads(self) -> list[Path]:
@@ -57,8 +66,8 @@ def _job(name: str, step: Step, project: Project, where: str) -> Job:
     stage, words = (step.command[0] if step.command[0] in stages() else ""), step.command
     if stage and len(words) < 2:
         raise RecipeError(f"{where}: names no recipe. Write [{stage}, RECIPE].")
-    values = read_values(words[1], words[2:]) if stage else words
-    texts = frozenset(_texts(values))
+    values = read_values(words[1], words[2:]) if stage else _values_of_command(words)
+    texts = frozenset(_texts([values, step.then, step.reads]))
     return Job(
         name=name,
         stage=stage,
@@ -69,13 +78,22 @@ def _job(name: str, step: Step, project: Project, where: str) -> Job:
         texts=texts,
         values=values,
         shown=step.shown,
+        command=words[0],
+        then=tuple(tuple(each) for each in step.then),
+        entry=step.entry or name,
     )
 
 
+def _values_of_command(words: list[str]) -> Any:
+    """The words and, if they are a recipe with overrides, as `evaluate-modules` takes them, also the recipe's values."""
+    overrides = [word for word in words[2:] if _OVERRIDE.match(word)]
+    return [words, read_values(words[1], overrides)] if overrides and words[1].endswith(".yaml") else words
+
+
 def _arguments(step: Step, stage: str, where: str) -> tuple[str, ...]:
-    """The command line. -P, because a folder of the user's, such as `train`, must not take the place of a stage."""
+    """The command line."""
     if step.accelerate is None:
-        return (sys.executable, "-P", "-m", "refinery.cli", *step.command, *(["--resume"] if stage else []))
+        return (*COMMAND, *step.command, *(["--resume"] if stage else []))
     if stage != "train":
         raise RecipeError(f"{where}.accelerate: only training is launched by accelerate.")
     launcher = (sys.executable, "-P", "-m", "accelerate.commands.launch", "--config_file", step.accelerate)
@@ -97,7 +115,9 @@ def _output_of(values: Any) -> Path | None:
     if isinstance(values, Mapping):
         output = cast("Mapping[str, Any]", values).get(_OUTPUT_KEY)
         return Path(output) if isinstance(output, str) else None
-    words = cast("list[str]", values)
+    words = cast("list[Any]", values)
+    if words and isinstance(words[0], list):
+        return _output_of(words[1])
     return Path(words[words.index(_OUTPUT_FLAG) + 1]) if _OUTPUT_FLAG in words[:-1] else None
 
 

@@ -10,12 +10,13 @@ import re
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from refinery.errors import RunDirError
-from refinery.project.jobs import Job
+from refinery.project.jobs import COMMAND, Job
 
 LOGS = "logs"
 _SECONDS_TO_STOP = 60.0  # in which a step that is told to stop may save its work
@@ -37,25 +38,37 @@ async def run_process(job: Job, folder: Path) -> None:
     """Run the job. Raises StepFailed with its last line when it fails; when canceled, it stops the process first."""
     log = log_of(job, folder)
     log.parent.mkdir(parents=True, exist_ok=True)
+    code = 0
     with log.open("w", encoding="utf-8") as file:
-        environment = {**os.environ, **_NO_MESSAGES, **job.environment}
-        process = await asyncio.create_subprocess_exec(
-            *job.arguments,
-            stdout=file,
-            stderr=file,
-            stdin=asyncio.subprocess.DEVNULL,
-            env=environment,
-            preexec_fn=_end_with(os.getpid()),
-            process_group=0,
-        )
-        try:
-            code = await process.wait()
-        except asyncio.CancelledError:
-            await _stop(process)
-            raise
+        for arguments in (job.arguments, *((*COMMAND, *words) for words in job.then)):
+            if code := await _code_of(arguments, job, file):
+                break
+    check_code(code, job, log)
+
+
+def check_code(code: int, job: Job, log: Path) -> None:
+    """Raise StepFailed with the last line of the log, unless the job ended well."""
     if code != 0:
         said = _last_line(log) or f"exit code {code}"
         raise StepFailed(f"step {job.name}: {said.removeprefix('error: ')} (Its log: {log}. Run the same command again to continue.)")
+
+
+async def _code_of(arguments: Sequence[str], job: Job, file: TextIO) -> int:
+    environment = {**os.environ, **_NO_MESSAGES, **job.environment}
+    process = await asyncio.create_subprocess_exec(
+        *arguments,
+        stdout=file,
+        stderr=file,
+        stdin=asyncio.subprocess.DEVNULL,
+        env=environment,
+        preexec_fn=_end_with(os.getpid()),
+        process_group=0,
+    )
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        await _stop(process)
+        raise
 
 
 def _end_with(parent: int) -> Callable[[], None]:

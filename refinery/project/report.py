@@ -13,6 +13,6 @@ def print_report(project: Project, jobs: Mapping[str, Job], folder: Path, *, who
     """Print the shown steps' output, which was made in this run or an earlier one, and the next command if the `whole` project is done."""
     for job in jobs.values():
         if job.shown:
-            print(printable(log_of(job, Path()).read_text(encoding="utf-8").rstrip()))
+            print(printable(log_of(job, project.folder).read_text(encoding="utf-8").rstrip()))
     if project.serve and whole:
         print(printable(f"serve it: refinery serve {folder}"))

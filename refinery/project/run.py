@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from refinery.project.jobs import Job
@@ -20,22 +20,26 @@ _MOST_WARNINGS = 5
 PREVIOUS = "previous"  # where the outputs go that were made from something that has changed
 
 
-def run_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int) -> dict[str, float]:
+# How a job is run; the folder is that of the logs.
+Runner = Callable[[Job, Path], Awaitable[None]]
+
+
+def run_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int, runner: Runner = run_process) -> dict[str, float]:
     """Call `arun_jobs` from synchronous code."""
-    return asyncio.run(arun_jobs(jobs, folder, at_once=at_once))
+    return asyncio.run(arun_jobs(jobs, folder, at_once=at_once, runner=runner))
 
 
-async def arun_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int) -> dict[str, float]:
-    """Bring every job up to date. Returns the seconds of each job that was run.
+async def arun_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int, runner: Runner = run_process) -> dict[str, float]:
+    """Bring every job up to date, each as a process or by another `runner`. Returns the seconds of each job that was run.
 
     Its files are in `folder`: `.refinery` has what each step was made from, `logs` what it printed. Raises RunDirError when another
     process works in the folder, StepFailed for a step that fails, after the others were stopped, and Stopped after a SIGTERM, also then.
     """
     with locked_run(folder / STATE_FOLDER):
-        return await stoppable(_run_all(jobs, folder, at_once), "Run the same command again to continue.")
+        return await stoppable(_run_all(jobs, folder, at_once, runner), "Run the same command again to continue.")
 
 
-async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int) -> dict[str, float]:
+async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int, runner: Runner) -> dict[str, float]:
     done = {name: asyncio.Event() for name in jobs}
     gate = asyncio.Semaphore(at_once)
     seconds: dict[str, float] = {}
@@ -44,7 +48,7 @@ async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int) -> dict[
         for need in job.needs:
             await done[need].wait()
         async with gate:
-            if (taken := await _bring_up_to_date(job, jobs, folder)) is not None:
+            if (taken := await _bring_up_to_date(job, jobs, folder, runner)) is not None:
                 seconds[job.name] = taken
         done[job.name].set()
 
@@ -52,7 +56,7 @@ async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int) -> dict[
     return seconds
 
 
-async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path) -> float | None:
+async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path, runner: Runner) -> float | None:
     """Run the job if it is not up to date. Returns its seconds, or None if it was."""
     sources = await asyncio.to_thread(sources_of, job, jobs)
     if is_done(job, sources, folder):
@@ -66,7 +70,7 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path) -> 
     write_state(job, sources, folder)
     started = time.perf_counter()
     try:
-        await run_process(job, folder)
+        await runner(job, folder)
     finally:
         _say_warnings(job, folder)
     seconds = round(time.perf_counter() - started, 1)
@@ -76,8 +80,9 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path) -> 
 
 
 def _set_aside(job: Job, folder: Path) -> None:
-    """Move what training or inference made from something else, because neither continues with it. Labels are replayed from their store."""
-    if job.stage not in ("train", "infer") or job.output is None or not job.output.exists():
+    """Move what a step that only continues made from something else. Labels are replayed from their store."""
+    continues = job.stage in ("train", "infer") or (not job.stage and "--resume" in job.words)
+    if not continues or job.output is None or not job.output.exists():
         return
     place = folder / PREVIOUS / job.name
     shutil.rmtree(place, ignore_errors=True)

@@ -23,7 +23,7 @@ def sources_of(job: Job, jobs: Mapping[str, Job]) -> Sources:
     """What the job would be made from now: its settings, the outputs that it needs, and the other files that it names."""
     outputs = [output for name in job.needs if (output := jobs[name].output)]
     others = [path for path in job.reads if not any(_overlap(path, output) for output in outputs)]
-    settings = text_fingerprint([json.dumps(job.values, sort_keys=True, default=str)])
+    settings = text_fingerprint([json.dumps([job.values, job.then] if job.then else job.values, sort_keys=True, default=str)])
     return {"settings": settings, **{str(path): fingerprint(path) for path in (*outputs, *others) if path.exists()}}
 
 

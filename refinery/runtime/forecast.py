@@ -18,7 +18,10 @@ _CORE, _GPU = (1e10, 6e10), (2e13, 3e14)
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a step reads (`rows`), writes (rows by file), asks, pays, takes and needs. None is unknown; dollars or seconds of 0 are none."""
+    """What a step reads (`rows`), writes (rows by file), asks, pays, takes and needs. None is unknown; dollars or seconds of 0 are none.
+
+    `gpu_seconds` are those of `seconds` in which a model on this machine computes, and `disk_bytes` what the step leaves on disk.
+    """
 
     rows: int | None = None
     writes: Mapping[Path, int] = field(default_factory=dict[Path, int])
@@ -26,6 +29,16 @@ class Forecast:
     dollars: Range | None = (0, 0)
     seconds: Range | None = (0, 0)
     memory_bytes: float | None = None
+    gpu_seconds: Range | None = (0, 0)
+    disk_bytes: Range | None = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What files have or will have when a step begins: their rows and bytes; None if nothing says so."""
+
+    rows_of: RowsOf
+    bytes_of: RowsOf
 
 
 def total(ranges: "list[Range]") -> Range:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -256,13 +257,18 @@ def stage_of(folders: Sequence[Path]) -> Stage:
 
 def environment() -> dict[str, Any]:
     """Versions and commit, found without importing the libraries."""
+    return {"command": sys.argv, "commit": _git_commit(), "versions": dict(_versions())}
+
+
+@cache
+def _versions() -> dict[str, str]:
     versions = {"refinery": __version__, "python": sys.version.split()[0]}
     for library in _LIBRARIES:
         try:
             versions[library] = importlib.metadata.version(library)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {"command": sys.argv, "commit": _git_commit(), "versions": versions}
+    return versions
 
 
 def _git_commit() -> str | None:

@@ -10,12 +10,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from helpers.paper_tables import runs_of
 
 from distill.recipe import DistillRecipe
-from infer.evaluation.paper_table import PaperTable
 from infer.module_recipe import ModuleRecipe
 from infer.recipe import InferRecipe
 from refinery.cli import build_parser
+from refinery.project.project import read_project
 from refinery.retrievers.search.build import retriever_options
 from refinery.runtime.recipe import load_recipe
 from refinery.runtime.stage import stage_parser
@@ -28,22 +29,30 @@ TABLES = sorted(ROOT.glob("recipes/*/tables/*.yaml"))
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
 MODULES = "evaluate-modules"  # a command that runs a recipe, as a stage does
 _NOTED = "\x1e"
+_SCRIPT = re.compile(r"^recipes/\w+/reproduce\.sh", re.MULTILINE)
 _FUNCTIONS = "".join(
-    f"{name}() {{ printf '%s\\0' {name} \"$@\"; printf '{_NOTED}'; }}\n" for name in ("refinery", "accelerate", "pip", "vllm")
+    f"{name}() {{ printf '%s\\0' {name} \"$@\"; printf '{_NOTED}'; }}\n" for name in ("refinery", "accelerate", "pip", "vllm", "reproduce")
 )
 
 
 @cache
 def commands(system: str) -> list[list[str]]:
-    """Every command of a system's README as bash calls it."""
+    """Every command of a system's README as bash calls it, and of the steps that reproduce its paper."""
     text = (ROOT / "recipes" / system / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^( *)```bash\n(.*?)^\1```", text, flags=re.DOTALL | re.MULTILINE)
     # python is only asked for a folder; no other program is found.
     python = "python() { [ $BASH_SUBSHELL = 0 ] || printf a/folder; }\n"
-    script = f"set -u; PATH=\n{_FUNCTIONS}{python}" + "".join(block for _, block in blocks)
+    script = f"set -u; PATH=\n{_FUNCTIONS}{python}" + _SCRIPT.sub("reproduce", "".join(block for _, block in blocks))
     done = subprocess.run(["/bin/bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    return [called.split("\0")[:-1] for called in done.stdout.split(_NOTED)[:-1]]
+    return [called.split("\0")[:-1] for called in done.stdout.split(_NOTED)[:-1]] + reproduced(system)
+
+
+def reproduced(system: str) -> list[list[str]]:
+    """The commands of `reproduce.yaml`, if there is one."""
+    file = ROOT / "recipes" / system / "reproduce.yaml"
+    steps = read_project(file).steps.values() if file.exists() else []
+    return [["refinery", *words] for step in steps for words in (step.command, *step.then)]
 
 
 @cache
@@ -115,13 +124,6 @@ def test_every_other_command_of_a_readme_is_accepted(system):
     for command in commands(system):
         if command[0] == "refinery" and command[1] not in STAGES:
             assert parser.parse_args(command[1:]).run
-
-
-def runs_of(path: Path) -> set[Path]:
-    """The run folders that a table shows."""
-    table = load_recipe(path, PaperTable)
-    columns = [column.slug or column.name.lower() for column in table.columns if not column.mean_of]
-    return {Path("runs", row.run.format(column=column)) for row in table.rows if row.run for column in columns}
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parts[-3]}/{path.stem}")

@@ -1,17 +1,14 @@
 """MIGRES' recipes with the paper's models: Table 11's numbers, and runs on the sample with tiny models in place of the paper's."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from infer.__main__ import main
 from infer.recipe import InferRecipe
-from refinery.contract.records import Passage, read_records, write_records
+from refinery.contract.records import read_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
-from refinery.passages.sources import iter_passages
-from refinery.questions.base import read_named_questions
 from refinery.runtime.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -75,24 +72,3 @@ def test_the_papers_recipe_runs_with_tiny_models_in_place_of_the_papers(name, ov
         first = next(step.passages for step in prediction.trace if step.name == "filter")
         assert 0 < len(first) <= 5
         assert [passage.retrieval_score for passage in first] != [1 / position for position in range(1, len(first) + 1)]
-
-
-def test_the_readmes_oracle_corpus_holds_the_dump_and_every_questions_own_paragraphs(tmp_path, monkeypatch):
-    for name, place in {
-        "hotpotqa/test.json": "hotpotqa/hotpot_dev_distractor_v1.json",
-        "two_wiki/test.json": "two_wiki/dev.json",
-        "musique/test.jsonl": "musique/musique_ans_v1.0_dev.jsonl",
-        "strategyqa/test.json": "strategyqa/dev.json",
-        "strategyqa/strategyqa_dev_paragraphs.json": "strategyqa/strategyqa_dev_paragraphs.json",
-    }.items():
-        (tmp_path / "data" / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(SAMPLE / name, tmp_path / "data" / place)
-    monkeypatch.chdir(tmp_path)
-    dump = [Passage(id="wiki", title="Dune", text="Dune is a film.")]
-    for year in (2017, 2018, 2021):
-        write_records(Path(f"data/wiki_{year}.jsonl"), dump)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "recipes" / "migres" / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
-    exec(code, {})
-    for year, named in {2017: "hotpotqa=data/hotpotqa/hotpot_dev_distractor_v1.json", 2021: "strategyqa=data/strategyqa/dev.json"}.items():
-        own = {passage.id for question in read_named_questions([named]) for passage in question.passages}
-        assert {"wiki", *own} <= {passage.id for passage in iter_passages(Path(f"data/wiki_{year}_oracle.jsonl"))}

@@ -18,9 +18,10 @@ def forecast(recipe: TrainRecipe, rows_of: RowsOf) -> Forecast:
     try:
         parameters, memory = estimate(recipe, launch_from_env(), length=recipe.max_length)
     except (RefineryError, OSError):  # the base is not here, or its family has no estimate
-        return Forecast(rows=rows, seconds=None)
+        return Forecast(rows=rows, seconds=None, gpu_seconds=None)
     if rows is None:
-        return Forecast(seconds=None, memory_bytes=memory.total)
+        return Forecast(seconds=None, memory_bytes=memory.total, gpu_seconds=None)
     per_token = (_TRAINED if recipe.strategy == "full" else _FROZEN) * parameters.base
     trained = rows * recipe.epochs * per_token
-    return Forecast(rows, seconds=seconds_of((trained * _SHORTEST_ROW, trained * recipe.max_length / 2)), memory_bytes=memory.total)
+    seconds = seconds_of((trained * _SHORTEST_ROW, trained * recipe.max_length / 2))
+    return Forecast(rows, seconds=seconds, memory_bytes=memory.total, gpu_seconds=seconds)

@@ -124,10 +124,17 @@ def test_the_sums_are_printed_below(project: Project, capsys: pytest.CaptureFixt
     assert (printed[1].split()[:5], printed[-1].split()[0]) == (["labels", "to", "do", "100", "500"], "together")
 
 
-def test_a_time_that_is_unknown_is_told_below_the_sum(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_time_that_is_unknown_is_told_in_the_sum(capsys: pytest.CaptureFixture[str]) -> None:
     print_plan([Planned("known", "to do", Forecast(seconds=(60, 120))), Planned("unknown", "to do", Forecast(seconds=None))])
 
     assert [line.split() for line in capsys.readouterr().out.splitlines()[-2:]] == [
-        ["together", "1", "to", "2", "min"],
-        ["and", "the", "unknown"],
+        ["unknown", "to", "do", "unknown"],
+        ["together", "1", "to", "2", "min", "+", "?"],
     ]
+
+
+def test_the_variants_of_a_step_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [Forecast(rows=10, disk_bytes=(1e9, 1e9)), Forecast(rows=20, gpu_seconds=(3600, 7200))]
+    print_plan([Planned(f"a_{number}", "to do", forecast, entry="a") for number, forecast in enumerate(sizes)])
+
+    assert capsys.readouterr().out.splitlines()[1].split() == ["a", "(2", "runs)", "to", "do", "30", "1.0", "to", "2.0", "1.0", "GB"]

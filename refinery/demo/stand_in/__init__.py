@@ -1,0 +1,1 @@
+"""`refinery run FILE --stand-in`: a paper's steps on rows that ship, with tiny models and a teacher on loopback, in seconds."""

@@ -1,0 +1,149 @@
+"""The steps that reproduce a paper: each path that one reads is made by an earlier one or downloaded, and all of them run as stand-ins."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+from helpers.paper_tables import runs_of
+
+from refinery.cli import main
+from refinery.project.jobs import Job, jobs_of
+from refinery.project.project import read_project
+from refinery.runtime.run_dir import RunDir
+from refinery.runtime.shipped import shipped
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(ROOT.glob("recipes/*/reproduce.yaml"))
+by_paper = pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+# What a text in a step must begin with to be a path of the reproduction's own.
+_OWN = ("data/", "runs/", "indexes/")
+_SHIPPED = ("recipes/", "accelerate_configs/", "refinery/")
+
+
+@pytest.fixture(autouse=True)
+def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@cache
+def jobs(file: Path) -> dict[str, Job]:
+    return jobs_of(read_project(file), where=file.name)
+
+
+def named(job: Job, prefixes: tuple[str, ...]) -> Iterator[str]:
+    """The paths that a step names, also as READER=FILE; not its output, nor what a download takes out of an archive."""
+    for text in sorted(job.texts) if job.command != "download" else ():
+        path = re.sub(r"^\w+=", "", text)
+        if path.startswith(prefixes) and not re.search(r"[\s={}\[\]]", path) and (job.output is None or Path(path) != job.output):
+            yield path
+
+
+def written(job: Job) -> list[Path]:
+    """Its output and, if it takes members out of an archive, these files."""
+    if job.output is None or "--members" not in job.words:
+        return [job.output] if job.output else []
+    after = job.words[job.words.index("--members") + 1 :]
+    return [job.output / Path(member).name for member in takewhile(lambda word: not word.startswith("--"), after)]
+
+
+@by_paper
+def test_every_path_that_a_step_reads_was_made_by_an_earlier_step_or_is_a_download(file: Path) -> None:
+    made: list[Path] = []
+    for job in jobs(file).values():
+        for text in named(job, _OWN):
+            path = Path(text)
+            assert path.suffix == ".sqlite" or any(_gives(other, path) for other in made), f"{job.name}: {text}"
+        made += written(job)
+
+
+def _gives(made: Path, path: Path) -> bool:
+    """Whether it is the path, lies in it, or is a run or an index that it is a file of."""
+    return made == path or path in made.parents or (made in path.parents and made.parts[0] != "data")
+
+
+@by_paper
+def test_a_step_waits_for_every_download_that_it_reads(file: Path) -> None:
+    every = jobs(file)
+    for job in every.values():
+        for path in map(Path, named(job, _OWN)):
+            makers = [other.name for other in every.values() if other is not job and path in written(other)]
+            assert set(makers) <= set(_before(job, every)), f"{job.name}: {path}"
+
+
+def _before(job: Job, every: dict[str, Job]) -> set[str]:
+    return {name for need in job.needs for name in (need, *_before(every[need], every))}
+
+
+@by_paper
+def test_every_shipped_file_that_a_step_names_exists(file: Path) -> None:
+    assert [path for job in jobs(file).values() for path in named(job, _SHIPPED) if not shipped(path).exists()] == []
+
+
+@by_paper
+def test_a_report_waits_for_every_run_that_it_shows(file: Path) -> None:
+    every = jobs(file)
+    for job in (job for job in every.values() if job.command == "report"):
+        outputs = {every[name].output for name in job.needs}
+        assert runs_of(ROOT / job.words[0]) <= outputs, job.name
+
+
+@by_paper
+def test_every_table_is_reported(file: Path) -> None:
+    reported = {job.words[0] for job in jobs(file).values() if job.command == "report"}
+    assert reported == {str(path.relative_to(ROOT)) for path in file.parent.glob("tables/table_*.yaml")}
+
+
+@by_paper
+def test_a_stand_in_ships_for_every_download(file: Path) -> None:
+    files = [path for job in jobs(file).values() if job.command == "download" for path in written(job)]
+    assert files
+    assert [path for path in files if not shipped(Path("recipes/stand_in") / path).exists()] == []
+
+
+@by_paper
+def test_the_plan_of_all_steps_is_one_bill(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(file), "--dry-run"]) == 0
+    header, *_, last = capsys.readouterr().out.splitlines()
+    assert re.split(r"\s{2,}", header.strip()) == ["step", "rows", "calls", "dollars", "time", "GPU hours", "disk", "memory"]
+    assert last.startswith("together")
+    assert "GB" in last
+
+
+@by_paper
+def test_the_script_runs_the_steps(file: Path, tmp_path: Path) -> None:
+    """`refinery` is a script here that notes what it was called with."""
+    (tmp_path / "refinery").write_text('#!/bin/sh\necho "$PWD" "$@"\n')
+    (tmp_path / "refinery").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script, steps = file.with_suffix(".sh"), file.relative_to(ROOT)
+    for stand_in, words in (({}, ""), ({"STAND_IN": "1"}, " --stand-in")):
+        done = subprocess.run([script, "--dry-run"], cwd="/", env=environment | stand_in, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{ROOT} run {steps}{words} --dry-run\n"
+
+
+# MIGRES' 164 steps take half a minute of one core.
+_SOME = [pytest.param("re_thinking", None, id="re_thinking"), pytest.param("migres", "table_7", id="migres-table_7")]
+_ALL = [pytest.param("migres", None, id="migres", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("paper", "until"), [*_SOME, *_ALL])
+def test_every_step_runs_on_its_stand_in_and_fills_every_table(
+    paper: str, until: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sentence_transformers")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    file = ROOT / "recipes" / paper / "reproduce.yaml"
+    assert main(["run", str(file), "--stand-in", str(tmp_path), *(["--until", until] if until else [])]) == 0
+    reports = [job for job in jobs(file).values() if job.command == "report" and until in (None, job.name)]
+    assert reports
+    for job in reports:
+        assert [run for run in runs_of(ROOT / job.words[0]) if not RunDir(tmp_path / paper / run).finished] == [], job.name
+
+
+def test_every_paper_with_steps_is_run_as_a_stand_in() -> None:
+    assert {file.parent.name for file in FILES} == {case.values[0] for case in (*_SOME, *_ALL) if case.values[1] is None}
