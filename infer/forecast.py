@@ -22,7 +22,7 @@ _PER_MILLION = 1e-6
 
 def forecast(recipe: InferRecipe, rows_of: RowsOf) -> Forecast:
     """The forecast of a run whose questions may not exist yet. What a model on this machine takes is unknown: only a pilot tells."""
-    counts = [rows_of(path) for path in recipe.questions]
+    counts = [_drawn(rows_of(path), recipe.sample) for path in recipe.questions]
     rows = sum(count for count in counts if count is not None) if None not in counts else None
     rows = recipe.limit if rows is None else min(rows, recipe.limit or rows)
     writes = {} if rows is None else {recipe.output_dir / PREDICTIONS_FILE: rows}
@@ -33,6 +33,10 @@ def forecast(recipe: InferRecipe, rows_of: RowsOf) -> Forecast:
     plan, dollars = planned(calls, _UNSEEN).times(rows), dollars_of(recipe, calls, _UNSEEN)
     dollars = None if dollars is None else (dollars[0] * rows, dollars[1] * rows)
     return Forecast(rows, writes, plan.calls, dollars, probable_seconds(served[0], plan.calls), gpu_seconds=gpu_seconds)
+
+
+def _drawn(count: int | None, sample: int | None) -> int | None:
+    return count if sample is None else min(sample, sample if count is None else count)
 
 
 def calls_of(recipe: InferRecipe, *, conversation: bool = False) -> list[Calls] | None:

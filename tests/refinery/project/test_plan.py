@@ -74,6 +74,10 @@ def test_a_served_models_answers_cost_what_its_decoder_calls(project: Project, d
     assert fewest * 2e-6 < forecast.dollars[0] < forecast.dollars[1] < most * (3000 * 1e-6 + 300 * 2e-6)
 
 
+def test_a_sample_is_what_is_answered(project: Project) -> None:
+    assert _answers("rag", TEACHER.replace("teacher", "endpoint") + "sample: 5\n").calls == (5, 5)
+
+
 def test_the_dollars_of_a_decoder_that_does_not_say_its_calls_are_unknown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("silent.py").write_text(SILENT)
     monkeypatch.syspath_prepend(str(Path.cwd()))
