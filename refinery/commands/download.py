@@ -41,11 +41,12 @@ def forecast(words: Sequence[str], expected: Expected) -> Forecast:
     add_arguments(parser)
     arguments = parser.parse_args(list(words))
     files = [arguments.output / Path(member).name for member in arguments.members] or [arguments.output]
-    writes: dict[Path, int] = {} if arguments.rows is None else dict.fromkeys(files, arguments.rows)
+    rows: int | None = arguments.rows
+    writes = {} if rows is None else dict.fromkeys(files, rows)
     if arguments.size is None:
-        return Forecast(arguments.rows, writes=writes, seconds=None, disk_bytes=None)
+        return Forecast(rows, writes=writes, seconds=None, disk_bytes=None)
     size = _bytes(arguments.size)
-    return Forecast(arguments.rows, writes=writes, seconds=(size / _BYTES_A_SECOND[1], size / _BYTES_A_SECOND[0]), disk_bytes=(size, size))
+    return Forecast(rows, writes=writes, seconds=(size / _BYTES_A_SECOND[1], size / _BYTES_A_SECOND[0]), disk_bytes=(size, size))
 
 
 def _bytes(size: str) -> float:

@@ -5,11 +5,10 @@ They are counts whose ratios over all questions are precision, recall and the li
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from refinery.metrics.bootstrap import Interval, interval_of, ratio
-from refinery.metrics.classification import auc
+if TYPE_CHECKING:
+    from refinery.metrics.bootstrap import Interval
 
 PER_ROW = frozenset({"searches", "queries"})  # measures that are counts; all others are shares
 
@@ -40,8 +39,12 @@ def overlap(hits: float, given: float, wanted: float) -> dict[str, tuple[float, 
     return {"precision": (hits, given), "recall": (hits, wanted), "F1": (2 * hits, given + wanted)}
 
 
-def measures(graded: Sequence[Graded]) -> dict[str, Interval]:
+def measures(graded: Sequence[Graded]) -> "dict[str, Interval]":
     """Every measure that is defined, with its interval over questions."""
+    import numpy as np
+
+    from refinery.metrics.bootstrap import interval_of, ratio
+
     names = dict.fromkeys(name for one in graded for name in one.counts)
     counts = {name: np.array([one.counts.get(name, (0, 0)) for one in graded], dtype=float) for name in names}
     found = {name: ratio(pairs[:, 0], pairs[:, 1]) for name, pairs in counts.items()}
@@ -51,4 +54,6 @@ def measures(graded: Sequence[Graded]) -> dict[str, Interval]:
 
 
 def _auc(scored: Sequence[tuple[float, bool]]) -> float | None:
+    from refinery.metrics.classification import auc
+
     return auc([score for score, _ in scored], [positive for _, positive in scored])

@@ -248,5 +248,5 @@ def flat_values(recipe: Recipe) -> dict[str, str]:
 
 def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, dict):
-        return [pair for key, item in value.items() for pair in _flat(f"{prefix}.{key}" if prefix else key, item)]
+        return [pair for key, item in cast(dict[str, Any], value).items() for pair in _flat(f"{prefix}.{key}" if prefix else key, item)]
     return [] if value is None or value == [] else [(prefix, value if isinstance(value, str) else json.dumps(value, default=str))]

@@ -55,7 +55,7 @@ def test_a_run_whose_folder_has_gone_is_resumed_and_loaded_with_what_it_kept(run
     shutil.rmtree("mine")
     (tmp_path / "run" / "metrics.json").unlink()
     code, read = run("--resume", text=None)
-    assert (code, read[0][:30]) == (0, OWN[:30])
+    assert (code, read) == (0, [])  # replies are kept by what was asked, which is the same again
     read = list[str]()
     with (
         serving(lambda prompt: read.append(prompt) or "Ann") as server,

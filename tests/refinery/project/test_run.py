@@ -168,10 +168,12 @@ def test_a_run_that_is_told_to_end_lets_its_step_save_and_ends_with_all_that_it_
         "sys.exit(guarded(lambda: run_jobs({'a': step}, Path(), at_once=1), traceback=False))\n"
     )
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
-    runner = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+    # A shell starts what runs in its background with interrupts ignored, which a child would inherit.
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    runner = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment, **heeding)
     pid, child = _written(tmp_path / "pid"), _written(tmp_path / "child")
     runner.send_signal(signum)
-    _, said = runner.communicate()
+    _, said = runner.communicate(timeout=120)
 
     assert (runner.returncode, (tmp_path / "saved").exists()) == (code, True)
     assert _ends(pid)
