@@ -78,6 +78,7 @@ def test_the_number_of_packed_passages_is_estimated(tmp_path):
         (gzip.compress(b'{"id": "1", "contents": "a"}\n{"id": "2"}\n'), r"p\.jsonl\.gz:2: field 'contents'"),
         (gzip.compress(b'{"id": "1", "section": "", "text": "a"}\n{"id": "2", "section": ""}\n'), r"p\.jsonl\.gz:2: field 'text'"),
     ],
+    ids=["not packed", "cut off", "no contents", "no text"],  # packed bytes have the time in them, and workers must agree on ids
 )
 def test_what_cannot_be_read_is_named_by_file_and_line(tmp_path, content, message):
     (tmp_path / "p.jsonl.gz").write_bytes(content)
