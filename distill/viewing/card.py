@@ -16,7 +16,7 @@ def run_card(path: Path) -> Card:
     recipe = record["recipe"]
     facts = [
         ("task", " ".join([recipe["task"], *(f"{name}={shown(value)}" for name, value in recipe["options"].items())])),
-        ("labeled by", _labeled_by(recipe)),
+        ("labeled by", _labeled_by(recipe, metrics)),
         ("questions", "\n".join(recipe["questions"])),
         *_counts(metrics),
         *origin(record),
@@ -26,18 +26,20 @@ def run_card(path: Path) -> Card:
 
 def digest(path: Path) -> list[tuple[str, str]]:
     """What matters about the run in its project."""
-    recipe = read_run(path)["recipe"]
-    counts = [(name, value) for name, value in _counts(_metrics(path)) if name != "rejected"]
-    return present([("task", recipe["task"]), ("labeled by", _labeled_by(recipe)), *counts])
+    recipe, metrics = read_run(path)["recipe"], _metrics(path)
+    counts = [(name, value) for name, value in _counts(metrics) if name != "rejected"]
+    return present([("task", recipe["task"]), ("labeled by", _labeled_by(recipe, metrics)), *counts])
 
 
 def _metrics(path: Path) -> dict[str, Any]:
     return read_metrics(path) if RunDir(path).finished else {}
 
 
-def _labeled_by(recipe: Mapping[str, Any]) -> str:
-    teacher, target = recipe.get("teacher"), recipe.get("target") or {}
-    return teacher["model"] if teacher else target.get("base", "the dataset's annotations")
+def _labeled_by(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    """The teacher, unless the run has finished without asking it."""
+    teacher, target, asked = recipe.get("teacher"), recipe.get("target") or {}, metrics.get("teacher")
+    is_asked = not asked or asked["calls"] + asked["replies_from_store"] > 0
+    return teacher["model"] if teacher and is_asked else target.get("base", "the dataset's annotations")
 
 
 def _counts(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ import yaml
 
 from distill.__main__ import main
 from distill.output.label_text import label_text
+from distill.viewing.card import run_card
 from distill.viewing.page import write
 from distill.viewing.trace_tree import label_tree
 from refinery.cli import main as refinery
@@ -52,6 +53,12 @@ def distilled(tmp_path):
 @pytest.fixture
 def page(page_by):
     return page_by(write)
+
+
+def test_a_card_names_the_teacher_only_if_it_was_asked(distilled, tmp_path):
+    assert ("labeled by", MODEL) in run_card(distilled("refinement"))["facts"]
+    distilled("refinement", options={"kind": "multi_hop", "by": "annotations"}, output_dir=str(tmp_path / "annotated"))
+    assert ("labeled by", "the dataset's annotations") in run_card(tmp_path / "annotated")["facts"]
 
 
 def test_prompts_and_replies_stand_beside_the_labels(page, distilled):
