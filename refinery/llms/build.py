@@ -1,5 +1,6 @@
 """Build the LLM that a recipe names."""
 
+import logging
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
+logger = logging.getLogger(__name__)
 # A role becomes the name of a PEFT adapter, and torch allows no dots in module names.
 Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
 
@@ -103,4 +105,11 @@ def _served(config: ServedModelConfig, tokenizer: str) -> LLM:
     from refinery.llms.weights.checkpoint import load_tokenizer
 
     loaded = load_tokenizer(tokenizer, config.chat_template)
-    return CompletionsLLM(config, loaded, run_anywhere(probe(config, loaded)))
+    able = run_anywhere(probe(config, loaded))
+    if able.token_id_prompts and not able.cached_tokens:
+        logger.warning(
+            "endpoint model '%s' reports no tokens of a prefix cache, so prefill tokens are counted as if each prompt were read whole."
+            " vLLM reports them with --enable-prompt-tokens-details.",
+            config.model,
+        )
+    return CompletionsLLM(config, loaded, able)

@@ -33,11 +33,12 @@ class CompletionsServer:
         processed_logprobs: bool = False,
         max_length: int = 512,
         max_model_len: int | None = None,
+        tells_cached: bool = True,
     ) -> None:
         self.model, self.tokenizer, self.adapters = model.eval(), tokenizer, adapters
         self.refused, self.ignored = frozenset(refused), frozenset(ignored)
         self.text_only, self.any_model, self.processed_logprobs = text_only, any_model, processed_logprobs
-        self.max_length, self.max_model_len = max_length, max_model_len
+        self.max_length, self.max_model_len, self.tells_cached = max_length, max_model_len, tells_cached
         self.busy = 0  # so many requests are turned away from now on
         self.requests: list[dict[str, Any]] = []
         self.seen: list[list[int]] = []
@@ -117,7 +118,7 @@ class CompletionsServer:
         usage = {
             "prompt_tokens": len(ids),
             "completion_tokens": len(written),
-            "prompt_tokens_details": {"cached_tokens": self._cached(ids)},
+            "prompt_tokens_details": {"cached_tokens": self._cached(ids)} if self.tells_cached else None,
         }
         return {"id": f"cmpl-{len(self.requests)}", "model": body["model"], "choices": [choice], "usage": usage}
 

@@ -31,6 +31,7 @@ from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
 from refinery.llms.served.paid import PaidReplies
 from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written, split_thinking
+from refinery.runtime.batching import Batcher
 
 logger = logging.getLogger(__name__)
 _STOP_TEXTS = 4  # OpenAI's maximum
@@ -96,6 +97,7 @@ class CompletionsContext:
 
     def __init__(self, llm: CompletionsLLM, token_ids: list[int], text: str | None, usage: Usage) -> None:
         self._llm, self._token_ids, self._text, self._usage = llm, token_ids, text, usage
+        self._next_tokens: dict[str | None, Batcher[int, float]] = {}  # by adapter
 
     @property
     def token_ids(self) -> list[int]:
@@ -191,11 +193,14 @@ class CompletionsContext:
         return label_softmax(labels, scores)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
-        """See `Context.score`. A single token is read as a label, because prefix caches speed that up but not prompt log-probabilities."""
+        """See `Context.score`. A single token is read as a label, because prefix caches speed that up but not prompt log-probabilities.
+
+        Tokens that are asked for at the same time, such as a tree's actions at a node, are read by one request.
+        """
         able, child = self._llm.capabilities, self.extend(segments)
         token_ids = child.token_ids[len(self._token_ids) :]
         if len(token_ids) == 1 and able.raw_label_reads:
-            return await self._read(token_ids, adapter)
+            return [await self._next_token(adapter)(token_ids[0])]
         if able.text_scores is None:
             raise IncapableModelError(
                 f"endpoint model '{self._llm.config.model}' gives no log-probabilities of given text, which these labels need."
@@ -213,6 +218,14 @@ class CompletionsContext:
         requests = label_requests(dialect, self._model(adapter), self._prompt(), tokens)
         replies = await asyncio.gather(*(self._llm.send(request, self._usage) for request in requests))
         return label_logprobs(dialect, replies, tokens, self._llm.tokenizer)
+
+    def _next_token(self, adapter: str | None) -> Batcher[int, float]:
+        async def read(tokens: Sequence[int]) -> list[float]:
+            distinct = list(dict.fromkeys(tokens))
+            logprobs = dict(zip(distinct, await self._read(distinct, adapter), strict=True))
+            return [logprobs[token] for token in tokens]
+
+        return self._next_tokens.setdefault(adapter, Batcher(read))
 
     def _model(self, adapter: str | None) -> str:
         return self._llm.config.adapters[adapter] if adapter else self._llm.config.model

@@ -109,6 +109,19 @@ def test_prompts_are_sent_as_token_ids_and_one_token_is_scored_without_a_second_
     assert all(request["skip_special_tokens"] is False for request in requests if "return_token_ids" in request)
 
 
+def test_single_tokens_that_are_scored_at_once_are_read_by_one_request(ask, engine):
+    actions = ["[A_Response]", "[S_Rewritten_Query]", "[S_Decomposed_Query]", "[A_Response]"]
+
+    async def score_each(llm):
+        context = llm.context(PROMPT)
+        return await asyncio.gather(*(context.score(control(action)) for action in actions))
+
+    scores, requests, _ = ask(score_each)
+    assert [request["logprob_token_ids"] for request in requests] == [engine.tokenizer.convert_tokens_to_ids(actions[:3])]
+    for score, expected in zip(scores, asyncio.run(score_each(engine)), strict=True):
+        assert score == pytest.approx(expected, abs=1e-4)
+
+
 def test_what_the_server_had_cached_is_not_counted_again(ask):
     usage = Usage()
 
