@@ -1,5 +1,6 @@
 """What a labeling run will probably ask and cost. `refinery distill RECIPE --dry-run` estimates it better once some rows are paid for."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,38 +9,63 @@ from distill.recipe import DistillRecipe
 from distill.steps.held_out import HELD_OUT, TRAIN, Shares
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.prices import EXAMPLE_TOKENS, probable_dollars, probable_seconds
+from refinery.llms.weights.shapes import parameters_of
 from refinery.questions.base import split_of
-from refinery.runtime.forecast import Forecast, Range, RowsOf, total
+from refinery.runtime.forecast import Expected, Forecast, Range, RowsOf, gpu_seconds_of, seconds_of, total
+
+_CLOSED_BOOK_TOKENS = 30.0, 300.0  # of the prompt that a target on this machine answers
 
 
-def forecast(recipe: DistillRecipe, rows_of: RowsOf) -> Forecast:
+def forecast(recipe: DistillRecipe, expected: Expected) -> Forecast:
     """The forecast of a run whose inputs may not exist yet."""
-    task = recipe.label_task
-    rows = task.num_rows(recipe, rows_of) if task.num_rows else _sum(recipe.questions, rows_of)
+    task, rows_of = recipe.label_task, expected.rows_of
+    rows = task.num_rows(recipe, rows_of) if task.num_rows else _sum(recipe, rows_of)
     if rows is None:
         return Forecast(dollars=None, seconds=None)
     rows = min(rows, recipe.limit or rows)
     writes = {recipe.output_dir / name: count for name, count in _written(recipe, recipe.task_options(), rows, rows_of).items()}
-    costs = cost_by_role(recipe, rows)
-    if not costs:
-        return Forecast(rows, writes, seconds=None if recipe.target else (0, 0))
+    costs, operations = cost_by_role(recipe, rows), _operations(recipe, rows, expected)
     known = [dollars for _, dollars in costs.values() if dollars is not None]
-    seconds = total([probable_seconds(recipe.endpoints[role], calls) for role, (calls, _) in costs.items()])
-    calls = total([calls for calls, _ in costs.values()])
-    return Forecast(rows, writes, calls, total(known) if len(known) == len(costs) else None, seconds)
+    waiting = total([probable_seconds(recipe.endpoints[role], calls) for role, (calls, _) in costs.items()])
+    return Forecast(
+        rows,
+        writes,
+        total([calls for calls, _ in costs.values()]) if costs else None,
+        total(known) if len(known) == len(costs) else None,
+        None if operations is None else total([waiting, seconds_of(operations)]) if recipe.target else waiting,
+        gpu_seconds=None if operations is None else gpu_seconds_of(operations),
+    )
+
+
+def _operations(recipe: DistillRecipe, rows: int, expected: Expected) -> Range | None:
+    """What a target on this machine computes to answer closed-book: twice its parameters for each token. None if its size is unknown."""
+    if recipe.target is None:
+        return 0.0, 0.0
+    parameters = parameters_of(expected.base_of(recipe.target.base))
+    each = 2.0 * (parameters or 0) * rows * _num_answers(recipe)
+    shortest, longest = _CLOSED_BOOK_TOKENS
+    return None if parameters is None else (each * shortest, each * (longest + recipe.max_new_tokens))
+
+
+def _num_answers(recipe: DistillRecipe) -> int:
+    """How often a target answers each question."""
+    return getattr(recipe.task_options(), "samples", 1)
 
 
 def cost_by_role(recipe: DistillRecipe, rows: int) -> dict[str, tuple[Range, Range | None]]:
-    """Calls and dollars of each endpoint but the target's."""
+    """Calls and dollars of each endpoint."""
     low, high = recipe.label_task.calls(recipe, recipe.task_options()) if recipe.teacher else (0.0, 0.0)
     first = rows * low * recipe.samples, rows * high * recipe.samples
     judged = rows * (1 + (recipe.best_of == "judge" and recipe.samples > 1))
-    per_role = {"teacher": first, "strong": (0.0, rows * high), "judge": (0.0, float(judged))}
-    found = {role: per_role.get(role, (0.0, first[1])) for role in recipe.endpoints if role != "target_endpoint"}
+    answered = float(rows * _num_answers(recipe))
+    per_role = {"teacher": first, "strong": (0.0, rows * high), "judge": (0.0, float(judged)), "target_endpoint": (answered, answered)}
+    found = {role: per_role.get(role, (0.0, first[1])) for role in recipe.endpoints}
     return {role: (calls, _dollars(recipe.endpoints[role], calls, recipe)) for role, calls in found.items()}
 
 
 def _dollars(endpoint: EndpointConfig, calls: Range, recipe: DistillRecipe) -> Range | None:
+    if endpoint is recipe.target_endpoint:
+        return probable_dollars(endpoint, calls, passages=0, max_tokens=endpoint.max_tokens)
     sizes = {"passages": recipe.passages_per_query, "max_tokens": endpoint.max_tokens}
     return probable_dollars(endpoint, calls, **sizes, examples=(0, 0) if endpoint is recipe.judge else _examples(recipe))
 
@@ -47,7 +73,10 @@ def _dollars(endpoint: EndpointConfig, calls: Range, recipe: DistillRecipe) -> R
 def _written(recipe: DistillRecipe, options: Any, rows: int, rows_of: RowsOf) -> dict[str, int]:
     """How many rows each file will have at most: as its questions, or by the shares of a task that provides and splits its rows."""
     if recipe.questions:
-        return {f"{split_of(path)}.jsonl": rows_of(path) or 0 for path in recipe.questions}
+        counts = Counter[str]()
+        for path in recipe.questions:
+            counts[f"{split_of(path)}.jsonl"] += _drawn(path, recipe, rows_of) or 0
+        return counts
     shares = options.split if isinstance(getattr(options, "split", None), Shares) else Shares()
     held_out = {split: round(rows * getattr(shares, split)) for split in HELD_OUT}
     return {f"{split}.jsonl": count for split, count in {TRAIN: rows - sum(held_out.values()), **held_out}.items()}
@@ -62,7 +91,13 @@ def _examples(recipe: DistillRecipe) -> Range:
     return recipe.examples.count * EXAMPLE_TOKENS[0], recipe.examples.count * EXAMPLE_TOKENS[1]
 
 
-def _sum(paths: list[Path], rows_of: RowsOf) -> int | None:
-    counts = [rows_of(path) for path in paths]
+def _sum(recipe: DistillRecipe, rows_of: RowsOf) -> int | None:
+    counts = [_drawn(path, recipe, rows_of) for path in recipe.questions]
     known = [count for count in counts if count is not None]
     return sum(known) if counts and len(known) == len(counts) else None
+
+
+def _drawn(path: Path, recipe: DistillRecipe, rows_of: RowsOf) -> int | None:
+    """How many questions of a file are labeled."""
+    count = rows_of(path)
+    return count if recipe.sample is None or count is None else min(count, recipe.sample)

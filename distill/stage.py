@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from refinery.runtime.forecast import Forecast, RowsOf
+from refinery.runtime.forecast import Expected, Forecast
 from refinery.runtime.stages import Stage
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ class DistillStage(Stage):
 
         return digest(run)
 
-    def forecast(self, recipe: str, overrides: Sequence[str], rows_of: RowsOf) -> Forecast:
+    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take."""
         from distill.forecast import forecast
         from distill.recipe import DistillRecipe
         from refinery.runtime.recipe import load_recipe
 
-        return forecast(load_recipe(recipe, DistillRecipe, overrides), rows_of)
+        return forecast(load_recipe(recipe, DistillRecipe, overrides), expected)
 
     def measure(self) -> dict[str, Any]:
         """Measure the client against a mock endpoint."""

@@ -8,11 +8,13 @@ from infer.recipe import InferRecipe
 from infer.steps.calls import Calls, Limits, Planned, Texts, planned
 from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE
+from refinery.llms.build import ModelConfig
 from refinery.llms.served.chat_labels import LABEL_TOKENS
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.prices import known_price, probable_seconds
+from refinery.llms.weights.shapes import parameters_of
 from refinery.passages.sources import iter_passages
-from refinery.runtime.forecast import Forecast, Range, RowsOf, total
+from refinery.runtime.forecast import Expected, Forecast, Range, gpu_seconds_of, seconds_of, total
 
 # How many characters questions and passages have that do not exist yet: fewest, most.
 _UNSEEN = Texts(question=(20.0, 300.0), passage=(100.0, 700.0))  # passages are cut at 100 words by default
@@ -20,19 +22,48 @@ _PASSAGES_READ = 500
 _PER_MILLION = 1e-6
 
 
-def forecast(recipe: InferRecipe, rows_of: RowsOf) -> Forecast:
-    """The forecast of a run whose questions may not exist yet. What a model on this machine takes is unknown: only a pilot tells."""
-    counts = [_drawn(rows_of(path), recipe.sample) for path in recipe.questions]
+def forecast(recipe: InferRecipe, expected: Expected) -> Forecast:
+    """The forecast of a run whose questions and models may not exist yet. `refinery infer RECIPE --dry-run --pilot 20` knows more."""
+    counts = [_drawn(expected.rows_of(path), recipe.sample) for path in recipe.questions]
     rows = sum(count for count in counts if count is not None) if None not in counts else None
     rows = recipe.limit if rows is None else min(rows, recipe.limit or rows)
     writes = {} if rows is None else {recipe.output_dir / PREDICTIONS_FILE: rows}
-    served, calls = list(recipe.served.values()), calls_of(recipe)
-    gpu_seconds = (0.0, 0.0) if len(served) == 1 + len(recipe.sub_models) else None  # a model on this machine computes for an unknown time
-    if rows is None or calls is None or not served:
-        return Forecast(rows, writes, dollars=None if served else (0, 0), seconds=None, gpu_seconds=gpu_seconds)
-    plan, dollars = planned(calls, _UNSEEN).times(rows), dollars_of(recipe, calls, _UNSEEN)
-    dollars = None if dollars is None else (dollars[0] * rows, dollars[1] * rows)
-    return Forecast(rows, writes, plan.calls, dollars, probable_seconds(served[0], plan.calls), gpu_seconds=gpu_seconds)
+    calls = calls_of(recipe)
+    if rows is None or calls is None:
+        local = len(recipe.served) <= len(recipe.sub_models)
+        return Forecast(rows, writes, dollars=None if recipe.served else (0, 0), seconds=None, gpu_seconds=None if local else (0, 0))
+    dollars, operations = dollars_of(recipe, calls, _UNSEEN), _operations(recipe, calls, rows, expected)
+    asked = [(model, _times(one.count, rows)) for one in calls if isinstance(model := _model(recipe, one), ServedModelConfig)]
+    waiting = total([probable_seconds(model, count) for model, count in asked])
+    return Forecast(
+        rows,
+        writes,
+        total([count for _, count in asked]) if asked else None,
+        None if dollars is None else _times(dollars, rows),
+        None if operations is None else total([waiting, seconds_of(operations)]) if any(operations) else waiting,
+        gpu_seconds=None if operations is None else gpu_seconds_of(operations),
+    )
+
+
+def _operations(recipe: InferRecipe, calls: Iterable[Calls], rows: int, expected: Expected) -> Range | None:
+    """What the models on this machine compute: twice their parameters for each token. None if the size of one is unknown."""
+    found = [(0.0, 0.0)]
+    for one in calls:
+        if isinstance(model := _model(recipe, one), ServedModelConfig) or not one.count[1]:
+            continue
+        if (parameters := parameters_of(expected.base_of(model.base))) is None:
+            return None
+        plan = planned([one], _UNSEEN).times(2.0 * parameters * rows)
+        found += [plan.read, plan.written]
+    return total(found)
+
+
+def _model(recipe: InferRecipe, calls: Calls) -> ModelConfig | ServedModelConfig:
+    return recipe.sub_models.get(calls.role, recipe.model)
+
+
+def _times(each: Range, count: float) -> Range:
+    return each[0] * count, each[1] * count
 
 
 def _drawn(count: int | None, sample: int | None) -> int | None:
@@ -48,7 +79,7 @@ def calls_of(recipe: InferRecipe, *, conversation: bool = False) -> list[Calls] 
     limits = Limits(recipe.passages_per_query if recipe.retriever else 0, recipe.max_new_tokens, roles)
     reworded = [Calls("condense", (0, 1), writes=1_024, prompt="standalone_question")] if conversation else []
     calls = [*reworded, *plan(recipe.decoder_options(recipe.where), limits)]
-    return [_as_chat(one, recipe.sub_models.get(one.role, recipe.model)) for one in calls]
+    return [_as_chat(one, _model(recipe, one)) for one in calls]
 
 
 def _as_chat(calls: Calls, model: object) -> Calls:
@@ -61,7 +92,7 @@ def _as_chat(calls: Calls, model: object) -> Calls:
 
 def dollars_of(recipe: InferRecipe, calls: Iterable[Calls], texts: Texts) -> Range | None:
     """What the calls of a question cost, each at the price of the model that plays its role; None if one of these is unknown."""
-    costs = [_dollars(recipe.sub_models.get(one.role, recipe.model), planned([one], texts)) for one in calls if one.count[1]]
+    costs = [_dollars(_model(recipe, one), planned([one], texts)) for one in calls if one.count[1]]
     known = [cost for cost in costs if cost is not None]
     return total(known) if len(known) == len(costs) else None
 

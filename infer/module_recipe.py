@@ -32,9 +32,16 @@ class ModuleRecipe(InferRecipe):
         with self.at("module"):
             return find_module(self.decoder, self.module)
 
+    @property
+    def needs_annotations(self) -> bool:
+        """Whether only annotated questions can be measured: a judge may be asked about any."""
+        return not (self.found_module().kind.judged_alone and JUDGE in self.sub_models)
+
     def read(self) -> list[Question]:
-        """The questions that are annotated for the module. Raises RecordError if there are none."""
+        """The questions that are annotated for the module, or all if a judge needs no annotations. Raises RecordError if there are none."""
         kind, questions = self.found_module().kind, super().read()
+        if not self.needs_annotations:
+            return questions
         annotated = [question for question in questions if kind.annotated(question)]
         if not annotated:
             raise RecordError(

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from refinery.runtime.forecast import Forecast, RowsOf
+from refinery.runtime.forecast import Expected, Forecast
 from refinery.runtime.stages import Stage
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ class InferStage(Stage):
 
         return digest(run)
 
-    def forecast(self, recipe: str, overrides: Sequence[str], rows_of: RowsOf) -> Forecast:
+    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take."""
         from infer.forecast import forecast
         from infer.recipe import InferRecipe
         from refinery.runtime.recipe import load_recipe
 
-        return forecast(load_recipe(recipe, InferRecipe, overrides), rows_of)
+        return forecast(load_recipe(recipe, InferRecipe, overrides), expected)
 
     def measure(self) -> dict[str, Any]:
         """Compare the engine with plain decoders."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from refinery.runtime.forecast import Forecast, RowsOf
+from refinery.runtime.forecast import Expected, Forecast
 from refinery.runtime.stages import Stage
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ class TrainStage(Stage):
 
         return digest(run)
 
-    def forecast(self, recipe: str, overrides: Sequence[str], rows_of: RowsOf) -> Forecast:
+    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take."""
         from refinery.runtime.recipe import load_recipe
         from train.planning.forecast import forecast
         from train.recipe import TrainRecipe
 
-        return forecast(load_recipe(recipe, TrainRecipe, overrides), rows_of)
+        return forecast(load_recipe(recipe, TrainRecipe, overrides), expected)
 
     def measure(self) -> dict[str, Any]:
         """Packed rows compared with padded ones and with TRL."""

@@ -51,7 +51,8 @@ def _preview(recipe: Any) -> None:
 
     print(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
     kind, questions = recipe.found_module().kind, recipe.read()
-    print(printable(f"--- module '{recipe.module}' ({kind.name}) on {len(questions)} questions that have {kind.needs}"))
+    which = f" that have {kind.needs}" if recipe.needs_annotations else ""
+    print(printable(f"--- module '{recipe.module}' ({kind.name}) on {len(questions)} questions{which}"))
 
 
 def _text(runs: list[Path], table_format: Any) -> str:

@@ -70,14 +70,21 @@ def _against_cost(name: str, across: str, metric: str, systems: Any, accuracy: d
 def _against_setting(
     name: str, across: str, setting: Callable[[StoredRun], int | None], runs: Sequence[StoredRun], metric: str
 ) -> list[Panel]:
-    """One line for each decoder and model whose runs differ in the setting."""
+    """One line for each decoder and model whose runs differ in the setting, and a level one for each run that does not have it."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         if (value := setting(run)) is not None:
-            lines.setdefault(f"{run.recipe.decoder}, {_model(run)}", []).append((value, _score(run, run.system, metric)[0]))
+            lines.setdefault(_system(run), []).append((value, _score(run, run.system, metric)[0]))
     lines = {label: sorted(points) for label, points in lines.items() if len({x for x, _ in points}) > 1}
     if not lines:
         return []
+    settings = [value for points in lines.values() for value, _ in points]
+    without = [run for run in runs if setting(run) is None]
+    systems = [_system(run) for run in without]
+    for system, run in zip(systems, without, strict=True):
+        score = _score(run, run.system, metric)[0]
+        label = system if systems.count(system) == 1 else f"{system} ({run.path.resolve().name})"
+        lines[label] = [(min(settings), score), (max(settings), score)]
     return [Panel(name, f"{metric} against {name}", lambda axes: draw_lines(axes, lines, across=across, label=f"{metric} (%)"))]
 
 
@@ -87,6 +94,10 @@ def _max_depth(run: StoredRun) -> int | None:
 
 def _passages_per_query(run: StoredRun) -> int | None:
     return run.metrics["passages_per_query"]
+
+
+def _system(run: StoredRun) -> str:
+    return f"{run.recipe.decoder}, {_model(run)}"
 
 
 def _model(run: StoredRun) -> str:

@@ -1,10 +1,17 @@
 """`refinery convert-weights MODEL --output DIR`."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+
+from refinery.runtime.forecast import Expected, Forecast
 
 GROUP = "Models"
 HELP = "write a checkpoint's .bin weights as safetensors, without running code from it"
+
+# Bytes of a parameter in 16 and in 32 bits, which are on disk twice: as downloaded, and converted.
+_BYTES, _COPIES = (2, 4), 2
+_BYTES_A_SECOND = 2e6, 5e7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,3 +27,17 @@ def run(arguments: argparse.Namespace) -> None:
 
     for file in convert_weights(arguments.model, arguments.output):
         print(printable(f"{file}: {file.stat().st_size / 1e6:,.1f} MB"))
+
+
+def forecast(words: Sequence[str], expected: Expected) -> Forecast:
+    """The time to download the weights and the disk that both copies take."""
+    from refinery.llms.weights.shapes import parameters_of
+
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_arguments(parser)
+    model: str = parser.parse_args(list(words)).model
+    if (parameters := parameters_of(model)) is None:
+        return Forecast(seconds=None, disk_bytes=None, base=model)
+    low, high = (float(parameters * size) for size in _BYTES)
+    seconds = low / _BYTES_A_SECOND[1], high / _BYTES_A_SECOND[0]
+    return Forecast(seconds=seconds, disk_bytes=(low * _COPIES, high * _COPIES), base=model)

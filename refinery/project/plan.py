@@ -69,6 +69,12 @@ class _Files:
 
     rows: dict[Path, int] = field(default_factory=dict[Path, int])
     sizes: dict[Path, float] = field(default_factory=dict[Path, float])
+    bases: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def expected(self) -> Expected:
+        """What a step that begins now will find."""
+        return Expected(self.rows_of, self.bytes_of, lambda model: self.bases.get(model, model))
 
     def add(self, job: Job, forecast: Forecast | None) -> None:
         """Remember what a step that is to be done will write."""
@@ -76,6 +82,8 @@ class _Files:
             self.rows.update(forecast.writes)
             if job.output and forecast.disk_bytes and any(forecast.disk_bytes):
                 self.sizes[job.output] = forecast.disk_bytes[1]
+            if job.output and forecast.base:
+                self.bases[str(job.output)] = self.bases.get(forecast.base, forecast.base)
 
     def rows_of(self, path: Path) -> int | None:
         if path in self.rows:
@@ -107,7 +115,7 @@ def _forecast(job: Job, files: _Files, command_of: CommandOf) -> Forecast:
     """The job's forecast; an empty one where it cannot be made, because a plan must not stop what can run."""
     try:
         if job.stage:
-            first = stages()[job.stage].forecast(job.words[0], job.words[1:], files.rows_of)
+            first = stages()[job.stage].forecast(job.words[0], job.words[1:], files.expected)
         else:
             first = _of_command(job, files, command_of)
         if not job.then:
@@ -129,7 +137,7 @@ def _of_command(job: Job, files: _Files, command_of: CommandOf) -> Forecast:
 def _of_words(words: Sequence[str], files: _Files, command_of: CommandOf) -> Forecast:
     """What a command itself says; nothing for one that costs nothing worth a plan."""
     if says := getattr(command_of(words[0]), "forecast", None):
-        return says(words[1:], Expected(files.rows_of, files.bytes_of))
+        return says(words[1:], files.expected)
     runs_models = any(word.startswith("output_dir=") for word in words)
     return Forecast(dollars=None, seconds=None, gpu_seconds=None) if runs_models else Forecast()
 

@@ -20,7 +20,8 @@ _CORE, _GPU = (1e10, 6e10), (2e13, 3e14)
 class Forecast:
     """What a step reads (`rows`), writes (rows by file), asks, pays, takes and needs. None is unknown; dollars or seconds of 0 are none.
 
-    `gpu_seconds` are those of `seconds` in which a model on this machine computes, and `disk_bytes` what the step leaves on disk.
+    `gpu_seconds` is how long models that are not behind an endpoint compute on one GPU, `disk_bytes` what the step leaves on disk, and
+    `base` the model that the one in its output is made from.
     """
 
     rows: int | None = None
@@ -31,14 +32,19 @@ class Forecast:
     memory_bytes: float | None = None
     gpu_seconds: Range | None = (0, 0)
     disk_bytes: Range | None = (0, 0)
+    base: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What files have or will have when a step begins: their rows and bytes; None if nothing says so."""
+    """What files have or will have when a step begins: their rows and bytes; None if nothing says so.
+
+    `base_of(model)` is the base of a model that an earlier step leaves in a folder, and `model` itself of any other.
+    """
 
     rows_of: RowsOf
-    bytes_of: RowsOf
+    bytes_of: RowsOf = lambda path: None
+    base_of: Callable[[str], str] = str
 
 
 def total(ranges: "list[Range]") -> Range:
@@ -56,6 +62,11 @@ def seconds_of(operations: Range) -> Range:
     """How long this machine computes: at the higher speed for the fewest operations, at the lower one for the most."""
     slow, fast = _speed()
     return operations[0] / fast, operations[1] / slow
+
+
+def gpu_seconds_of(operations: Range) -> Range:
+    """How long one GPU computes, whatever this machine has."""
+    return operations[0] / _GPU[1], operations[1] / _GPU[0]
 
 
 @cache

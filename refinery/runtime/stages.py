@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from refinery.errors import PluginError
-from refinery.runtime.forecast import Forecast, RowsOf
+from refinery.runtime.forecast import Expected, Forecast
 
 GROUP = "refinery.stages"
 
@@ -40,7 +40,7 @@ class Stage(ABC):
     def write_page(self, runs: Sequence[Path], output: Path, *, limit: int, project: str = "") -> int:
         """Write the page of runs, with a link to the index of its `project` if that is named, and return the number of its rows."""
 
-    def forecast(self, recipe: str, overrides: Sequence[str], rows_of: RowsOf) -> Forecast:
+    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take, before its inputs exist. Raises RecipeError."""
         return Forecast(dollars=None, seconds=None)
 

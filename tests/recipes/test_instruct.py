@@ -8,8 +8,8 @@ from helpers.chat_templates import FAMILIES
 from helpers.decoder_families import FAMILIES as DECODED
 
 from infer.recipe import InferRecipe
+from refinery.llms.weights.shapes import config_of
 from refinery.runtime.recipe import load_recipe
-from train.families.shapes import config_of
 from train.launch.launch import Launch
 from train.planning.memory import estimate
 from train.recipe import TrainRecipe

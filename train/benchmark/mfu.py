@@ -31,17 +31,18 @@ def measure_mfu() -> dict[str, Any]:
 
 
 def build_lora_trainer(shape: str, folder: str, *, rows: int, max_length: int) -> Any:
-    """Our trainer of a LoRA adapter on random bfloat16 weights of a shape (train/families/shapes.py), over `rows` packed rows, one bin a
-    step.
+    """Our trainer of a LoRA adapter on random bfloat16 weights of a shape (refinery/llms/weights/shapes.py), over `rows` packed rows.
+
+    Each step is one bin.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
     from refinery.demo.base_model.tokenizer import build_tokenizer
+    from refinery.llms.weights.shapes import config_of
     from train.benchmark.rows import trajectory_rows
     from train.families.adapter import add_adapter
     from train.families.causal import build_trainer
-    from train.families.shapes import config_of
     from train.recipe import TrainRecipe
 
     recipe = TrainRecipe.model_validate(

@@ -40,6 +40,6 @@ def merge(run: Path, output: Path, *, dtype: str = "auto") -> Path:
 def _torch_dtype(name: str, base: str) -> Any:
     import torch
 
-    from train.families.shapes import config_of
+    from refinery.llms.weights.shapes import config_of
 
     return (config_of(base).dtype or torch.float32) if name == "auto" else getattr(torch, name)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.llms.weights.embeddings import embedding_rows, extend_vocabulary
 from refinery.llms.weights.families import auto_class, label_arguments
+from refinery.llms.weights.shapes import RESERVED, SHAPES, config_of
 from refinery.tasks.base import PairTask
 from train.families.adapter import add_adapter
-from train.families.shapes import RESERVED, SHAPES, config_of
 from train.families.vocabulary import add_control_tokens, control_tokens_of
 from train.launch.launch import Launch
 from train.recipe import TrainRecipe

@@ -42,7 +42,7 @@ class ModuleKind:
 
     `annotated(question)` says whether a question has those that the kind `needs`. `cases(question, session)` makes its cases, and may
     search. `observe(case, output, question, session)` adds what a search or a judge makes of a reply. `grade(question, steps)` grades the
-    finished steps, by what they are measured on.
+    finished steps, by what they are measured on. `judged_alone` says that a judge can be asked about any question.
     """
 
     name: str
@@ -51,3 +51,4 @@ class ModuleKind:
     cases: Callable[[Question, Session], Awaitable[list[Case]]]
     grade: Callable[[Question, Sequence[TraceStep]], Mapping[str, Graded]]
     observe: Callable[[Case, ModuleOutput, Question, Session], Awaitable[ModuleOutput]] = _as_it_is
+    judged_alone: bool = False

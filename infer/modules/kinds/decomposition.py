@@ -73,4 +73,4 @@ def _annotated(question: Question) -> bool:
     return bool(question.decomposition or question.supporting)
 
 
-DECOMPOSITION = ModuleKind("decomposition", "sub-questions or supporting passages", _annotated, _cases, _grade, _observe)
+DECOMPOSITION = ModuleKind("decomposition", "sub-questions or supporting passages", _annotated, _cases, _grade, _observe, judged_alone=True)

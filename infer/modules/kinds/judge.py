@@ -1,10 +1,15 @@
-"""What a judge says of a module's texts, if the recipe names one as `sub_models.judge`: yes, no, or a reply that cannot be read (None).
+"""What a judge says, if the recipe names one as `sub_models.judge`: of a module's texts yes, no or a reply that cannot be read (None), and
+of a question or a passage the label that it would give.
 
 Its tokens are not part of the module's cost.
 """
 
 import asyncio
 import re
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel
 
 from infer.modules.kinds.base import Case
 from infer.modules.kinds.gold import answers_of, gold_steps
@@ -13,10 +18,11 @@ from infer.steps.ask import reply_to
 from refinery.contract.records import Question
 from refinery.contract.trace import ModuleOutput
 from refinery.llms.base import Usage
+from refinery.llms.served.json_reply import parse_json_reply
 from refinery.prompts.render import render_prompt
 
 ROLE = "judge"
-_WORD, _LIST = 8, 200  # tokens of a yes or no, and of a list of numbers with its explanation (MIGRES Table 14)
+_WORD, _LABEL, _LIST = 8, 32, 200  # tokens of a yes or no, of a JSON label, and of a list of numbers with its explanation (MIGRES Table 14)
 _INDEX = re.compile(r"\bindex(?:es)?\W*\[([\d, ]*)\]", re.IGNORECASE)
 
 
@@ -32,8 +38,48 @@ async def judged_useful(case: Case, output: ModuleOutput, question: Question, se
 
 
 async def judged_consistent(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
-    """Whether each sub-question is consistent in meaning with the question (RA-ISF Sec. 5.5)."""
+    """Whether each sub-question is consistent in meaning with the question (RA-ISF Sec. 5.5); no sub-questions are not."""
+    if ROLE in session.sub_models and not output.texts:
+        return output.model_copy(update={"judged": [False]})
     return await _of_texts("module_consistent", output, session, question=question.text, shown_as="sub_question")
+
+
+async def judged_known(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
+    """Whether the judge says that it knows the answer itself (RA-ISF Sec. 5.5)."""
+    if ROLE not in session.sub_models:
+        return output
+    reply = await _reply("teacher_self_knowledge", session, _LABEL, question=case.question)
+    return output.model_copy(update={"judged": [_says(reply, _Knows, "yes")]})
+
+
+async def judged_relevant(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
+    """Whether the judge finds each passage relevant (RA-ISF Sec. 5.5)."""
+    if ROLE not in session.sub_models:
+        return output
+    asked = (_reply("teacher_relevance_each", session, _LABEL, question=case.question, passage=passage) for passage in case.passages)
+    return output.model_copy(update={"judged": [_says(reply, _IsRelevant, "relevant") for reply in await asyncio.gather(*asked)]})
+
+
+class _Knows(BaseModel):
+    answer: Literal["yes", "no"]
+
+
+class _IsRelevant(BaseModel):
+    label: Literal["relevant", "irrelevant"]
+
+
+def _says(reply: str, schema: type[BaseModel], positive: str) -> bool | None:
+    """Whether the one field of a reply has the `positive` value; None if the reply cannot be read."""
+    try:
+        return positive in parse_json_reply(reply, schema).model_dump().values()
+    except ValueError:
+        return None
+
+
+def judged_the_same(outputs: Sequence[ModuleOutput]) -> dict[str, tuple[float, float]]:
+    """The share of labels that are the judge's, as counts; a reply of the judge that cannot be read agrees with none."""
+    pairs = [pair for output in outputs if output.judged for pair in zip(output.labels, output.judged, strict=True)]
+    return {"judged the same": (sum(label is verdict for label, verdict in pairs), len(pairs))} if pairs else {}
 
 
 async def judged_aligned(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:

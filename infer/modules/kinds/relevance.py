@@ -1,12 +1,14 @@
 """Judges of passages: is each of the passages that a search found for a question or sub-question one of those annotated for it?
 
 RA-ISF's M_rel (Sec. 3.2, App. D) is to call a passage relevant that suffices on its own, which for a sub-question is the annotated one.
+A judge is asked the same of each passage, also of questions without annotations (Sec. 5.5).
 """
 
 from collections.abc import Mapping, Sequence
 
 from infer.modules.kinds.base import Case, ModuleKind
 from infer.modules.kinds.gold import QUESTIONS, SUB_QUESTIONS, known_parts, searched, supporting_of
+from infer.modules.kinds.judge import ROLE, judged_relevant, judged_the_same
 from infer.session import Session
 from refinery.contract.records import Question
 from refinery.contract.trace import TraceStep
@@ -16,7 +18,8 @@ from refinery.metrics.graded import Graded, graded_labels
 async def _cases(question: Question, session: Session) -> list[Case]:
     """The question and each sub-question, with the passages that it finds."""
     k = session.passages_per_query
-    parts = [(step, part) for step, part in known_parts(question) if part.supporting]
+    judged = ROLE in session.sub_models
+    parts = [(step, part) for step, part in known_parts(question) if part.supporting or (judged and step is None)]
     return [Case(part.text, step, await searched(part.text, k, question, session)) for step, part in parts]
 
 
@@ -33,14 +36,19 @@ def _of(step: TraceStep) -> int | None:
 def _graded(question: Question, steps: Sequence[TraceStep]) -> Graded:
     pairs: list[tuple[bool, bool]] = []
     scored: list[tuple[float, bool]] = []
+    outputs = [step.output for step in steps if step.output]
     for step in steps:
         assert step.output is not None
-        gold = [passage.id in supporting_of(question, step.output.step) for passage in step.passages or []]
+        if not (supporting := supporting_of(question, step.output.step)):
+            continue
+        gold = [passage.id in supporting for passage in step.passages or []]
         pairs += zip(step.output.labels, gold, strict=True)
         scored += zip(step.output.probabilities, gold, strict=False)
     found = graded_labels(pairs, scored=scored)
-    unread = sum(step.output.unread for step in steps if step.output)
-    return Graded(dict(found.counts) | {"unparsed": (unread, len(pairs))}, found.correct, scored)
+    unparsed = sum(output.unread for output in outputs), sum(len(output.labels) for output in outputs)
+    return Graded(dict(found.counts) | {"unparsed": unparsed} | judged_the_same(outputs), found.correct, scored)
 
 
-RELEVANCE = ModuleKind("relevance", "supporting passages", lambda question: bool(question.supporting), _cases, _grade)
+RELEVANCE = ModuleKind(
+    "relevance", "supporting passages", lambda question: bool(question.supporting), _cases, _grade, judged_relevant, judged_alone=True
+)

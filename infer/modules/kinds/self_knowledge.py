@@ -1,6 +1,7 @@
 """Judges of self-knowledge: does the judge say of a question or sub-question that the model knows it, and does the model answer it?
 
-The model's own closed-book answers are the gold (RA-ISF App. A.1), so no annotation of what a model knows is needed.
+The model's own closed-book answers are the gold (RA-ISF App. A.1), so no annotation of what a model knows is needed. A judge says whether
+it knows the answer itself (Sec. 5.5), which may be something else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from infer.modules.kinds.answers import asked_with_answers, by_line
 from infer.modules.kinds.base import ModuleKind
 from infer.modules.kinds.gold import answers_of
+from infer.modules.kinds.judge import judged_known, judged_the_same
 from refinery.contract.records import Question
 from refinery.contract.trace import TraceStep
 from refinery.metrics.graded import Graded, graded_labels
@@ -24,7 +26,7 @@ def _graded(question: Question, steps: Sequence[TraceStep]) -> Graded:
     scored = [(share, gold) for output, gold in zip(outputs, known, strict=True) for share in output.probabilities]
     found = graded_labels([(output.labels[0], gold) for output, gold in zip(outputs, known, strict=True)], scored=scored)
     unread = sum(output.unread for output in outputs)
-    return Graded(dict(found.counts) | {"unparsed": (unread, len(outputs))}, found.correct, scored)
+    return Graded(dict(found.counts) | {"unparsed": (unread, len(outputs))} | judged_the_same(outputs), found.correct, scored)
 
 
-SELF_KNOWLEDGE = ModuleKind("self_knowledge", "answers", lambda question: bool(question.answers), asked_with_answers, _grade)
+SELF_KNOWLEDGE = ModuleKind("self_knowledge", "answers", lambda question: bool(question.answers), asked_with_answers, _grade, judged_known)

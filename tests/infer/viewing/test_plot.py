@@ -75,6 +75,16 @@ def test_depth_and_k_are_plotted_where_runs_of_a_decoder_and_model_differ_in_the
     assert "k" in named([*runs, run(3, 9, 10)])
 
 
+def test_a_run_without_the_setting_is_a_level_line(stored_run, tmp_path):
+    """RA-ISF Figure 2 has the accuracy of RAG and of no retrieval beside D_th."""
+    model = {"llm": {"base": str(tmp_path)}}
+    ra_isf = {"decoder": "ra_isf", **model}
+    deep = [stored_run(f"d{depth}", QUESTIONS, ["Torvel"] * 20, options={"max_depth": depth}, **ra_isf) for depth in (1, 4)]
+    plain = [stored_run(name, QUESTIONS, ["Torvel"] * 10 + ["Oslo"] * 10, decoder=name, **model) for name in ("direct", "rag")]
+    lines = {line.get_label().split(",")[0]: line.get_xydata().tolist() for line in drawn(named([*deep, *plain])["depth"]).get_lines()}
+    assert lines == {"ra_isf": [[1, 100], [4, 100]], "direct": [[1, 50], [4, 50]], "rag": [[1, 50], [4, 50]]}
+
+
 def test_selections_stand_beside_the_upper_bound(tree_run):
     axes = drawn(named([tree_run()])["selections"])
     drawn_bars = [container for container in axes.containers if not container.get_label().startswith("_")]  # not the error bars

@@ -84,6 +84,53 @@ def test_the_dollars_of_a_decoder_that_does_not_say_its_calls_are_unknown(projec
     assert _answers("silent:DECODER", TEACHER.replace("teacher", "endpoint")).dollars is None
 
 
+def test_a_sample_of_each_file_is_what_is_labeled(project: Project) -> None:
+    Path("labels.yaml").write_text(RELEVANCE + TEACHER + SEARCH + "sample: 10\n")
+    forecast = _plan(project)["labels"].forecast
+
+    assert forecast is not None
+    assert (forecast.rows, forecast.calls) == (20, (100, 100))
+    assert {path.name: count for path, count in forecast.writes.items()} == {"train.jsonl": 10, "validation.jsonl": 10}
+
+
+def test_a_target_that_answers_closed_book_is_planned_behind_an_endpoint_and_on_this_machine(project: Project) -> None:
+    task = "task: self_knowledge\noptions: {by: student, samples: 3}\nquestions: [q/train.jsonl]\noutput_dir: labels\n"
+    Path("labels.yaml").write_text(task + TEACHER.replace("teacher", "target_endpoint"))
+    served = _plan(project)["labels"].forecast
+    Path("labels.yaml").write_text(task + "target: {base: meta-llama/Llama-2-7b-hf}\n")
+    here = _plan(project)["labels"].forecast
+
+    assert served is not None
+    assert (served.calls, served.gpu_seconds) == ((240, 240), (0, 0))
+    assert here is not None
+    assert here.gpu_seconds is not None
+    assert (here.calls, here.dollars) == (None, (0, 0))
+    assert 0 < here.gpu_seconds[0] < here.gpu_seconds[1]
+
+
+def test_a_models_gpu_time_grows_with_its_parameters(project: Project) -> None:
+    small, large = (_answers("rag", f"llm: {{base: meta-llama/Llama-2-{size}-hf}}\n").gpu_seconds for size in ("7b", "13b"))
+
+    assert small is not None
+    assert large is not None
+    assert 1.8 < large[0] / small[0] < 2.0
+    assert large[0] < large[1]
+
+
+def test_a_model_that_an_earlier_step_makes_is_planned_by_its_base(project: Project) -> None:
+    shared = "task: relevance\nstrategy: lora\nlearning_rate: 1.0e-4\nper_device_train_batch_size: 1\nmax_length: 512\nepochs: 1\n"
+    Path("train.yaml").write_text(f"{shared}base: meta-llama/Llama-2-7b-hf\ndata: [labels/train.jsonl]\noutput_dir: model\n")
+    Path("answers.yaml").write_text(f"decoder: rag\nquestions: [q/validation.jsonl]\noutput_dir: answers\nllm: {{base: model}}\n{SEARCH}")
+    words = {"model": ["train", "train.yaml"], "answers": ["infer", "answers.yaml"]}
+    steps = {name: Step(command=command) for name, command in words.items()}
+    planned = {step.name: step.forecast for step in plan_of(jobs_of(Project(steps={**project.steps, **steps}), where="x"), Path())}
+
+    assert planned["answers"] is not None
+    assert planned["answers"].gpu_seconds == _answers("rag", "llm: {base: meta-llama/Llama-2-7b-hf}\n").gpu_seconds
+    assert planned["model"] is not None
+    assert planned["model"].gpu_seconds is not None
+
+
 def test_answers_of_a_model_on_this_machine_cost_nothing(project: Project) -> None:
     forecast = _answers("rag", "llm: {base: org/base}\n")
 

@@ -9,9 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from refinery.cli import main
+from refinery.commands.convert_weights import forecast
 from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_base
 from refinery.llms.weights.convert import convert_weights
+from refinery.runtime.forecast import Expected
 
 
 @pytest.fixture
@@ -34,6 +36,14 @@ def test_a_converted_checkpoint_has_the_same_weights_and_is_loaded(pickled, tmp_
     assert all(torch.equal(found[name], weight) for name, weight in weights.items())
     assert load_base(str(tmp_path / "new"))[0].dtype == next(iter(weights.values())).dtype
     assert not list((tmp_path / "new").glob("*.bin"))
+
+
+def test_both_copies_of_the_weights_are_planned():
+    plan = forecast(["facebook/contriever-msmarco", "--output", "new"], Expected(lambda path: None))
+    assert plan.disk_bytes is not None
+    low, high = (size / 1e6 for size in plan.disk_bytes)
+    assert (420 < low < 450, high) == (True, 2 * low)  # 109 million parameters
+    assert plan.base == "facebook/contriever-msmarco"
 
 
 def test_bin_weights_are_refused_with_the_command_that_converts_them(pickled):

@@ -1,11 +1,14 @@
-"""The shapes of the papers' and of recipes/instruct's base models, so that training on them can be planned before they are downloaded.
+"""The shapes of the papers' and of recipes/instruct's models, so that what they take can be planned before they are downloaded.
 
 From each model's published config.json. Any other base is read from its own.
 """
 
+from functools import cache
 from typing import Any
 
 _LLAMA_2 = {"model_type": "llama", "vocab_size": 32000, "tie_word_embeddings": False}
+_LLAMA_2_7B = {**_LLAMA_2, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11008}
+_LLAMA_2_13B = {**_LLAMA_2, "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40, "intermediate_size": 13824}
 _LLAMA_3 = {"model_type": "llama", "vocab_size": 128256, "tie_word_embeddings": False}
 _LLAMA_3_8B = {
     **_LLAMA_3,
@@ -28,20 +31,10 @@ _T5 = {"model_type": "t5", "vocab_size": 32128, "d_kv": 64}
 _LARGE = {"d_model": 1024, "num_layers": 24, "num_heads": 16}
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "meta-llama/Llama-2-7b-hf": {
-        **_LLAMA_2,
-        "hidden_size": 4096,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "intermediate_size": 11008,
-    },
-    "meta-llama/Llama-2-13b-hf": {
-        **_LLAMA_2,
-        "hidden_size": 5120,
-        "num_hidden_layers": 40,
-        "num_attention_heads": 40,
-        "intermediate_size": 13824,
-    },
+    "meta-llama/Llama-2-7b-hf": _LLAMA_2_7B,
+    "selfrag/selfrag_llama2_7b": {**_LLAMA_2_7B, "vocab_size": 32016},
+    "meta-llama/Llama-2-13b-hf": _LLAMA_2_13B,
+    "selfrag/selfrag_llama2_13b": {**_LLAMA_2_13B, "vocab_size": 32016},  # with reflection tokens
     "meta-llama/Meta-Llama-3-8B": _LLAMA_3_8B,
     "meta-llama/Llama-3.1-8B-Instruct": _LLAMA_3_8B,
     "meta-llama/Llama-3.2-1B-Instruct": {**_LLAMA_3_SMALL, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32},
@@ -75,6 +68,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "head_dim": 256,
         "intermediate_size": 10240,
     },
+    "facebook/contriever-msmarco": {"model_type": "bert"},  # BERT-base's, which is the default of transformers
     "google-t5/t5-base": {**_T5, "d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 3072},
     "google-t5/t5-large": {**_T5, **_LARGE, "d_ff": 4096},
     "google/flan-t5-large": {**_T5, **_LARGE, "d_ff": 2816, "feed_forward_proj": "gated-gelu"},
@@ -101,5 +95,23 @@ def config_of(base: str) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise CheckpointError(
-            f"{base}: no configuration can be read ({reason}), and train/families/shapes.py has no shape of that name."
+            f"{base}: no configuration can be read ({reason}), and refinery/llms/weights/shapes.py has no shape of that name."
         ) from None
+
+
+@cache
+def parameters_of(model: str) -> int | None:
+    """How many parameters a model has that is in the table, a folder or on the hub, an adapter's base counted; None if that is unknown."""
+    import torch
+    from transformers import AutoModel
+
+    from refinery.errors import CheckpointError
+    from refinery.llms.weights.hub_files import read_small_json
+
+    try:
+        adapter = None if model in SHAPES else read_small_json(model, "adapter_config.json")
+        config = config_of(adapter["base_model_name_or_path"] if adapter else model)
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())
+    except (CheckpointError, ValueError):
+        return None
