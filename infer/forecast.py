@@ -27,6 +27,7 @@ def forecast(recipe: InferRecipe, expected: Expected) -> Forecast:
     counts = [_drawn(expected.rows_of(path), recipe.sample) for path in recipe.questions]
     rows = sum(count for count in counts if count is not None) if None not in counts else None
     rows = recipe.limit if rows is None else min(rows, recipe.limit or rows)
+    rows = rows and rows * recipe.samples
     writes = {} if rows is None else {recipe.output_dir / PREDICTIONS_FILE: rows}
     calls = calls_of(recipe)
     if rows is None or calls is None:

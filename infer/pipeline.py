@@ -9,6 +9,7 @@ from infer.known_model import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
 from infer.parts import Parts
 from infer.recipe import PipelineRecipe
+from infer.samples import SampledLLM
 from infer.session import Session
 from infer.steps.standalone import standalone_question
 from refinery.contract.choices import choice_question
@@ -141,17 +142,22 @@ class Pipeline:
         recipe = self.recipe
         return Session(
             question=_as_read(question),
-            llm=self.llm,
+            llm=self._sampled(self.llm),
             retriever=self.retriever,
             passages_per_query=recipe.passages_per_query,
             adapters=frozenset(recipe.model.adapters),
-            sub_models=self.sub_models,
+            sub_models={role: self._sampled(llm) for role, llm in self.sub_models.items()},
             max_new_tokens=recipe.max_new_tokens,
+            temperature=recipe.temperature,
             keep_prompts=recipe.keep_prompts,
             answer_style=recipe.answer_style,
             usage=Usage(question_id=question.id),
             searches=self._searches,
         )
+
+    def _sampled(self, llm: LLM) -> LLM:
+        """The model as the recipe's `temperature` lets it write."""
+        return SampledLLM(llm, self.recipe.temperature) if self.recipe.temperature else llm
 
     async def _decode(self, session: Session, question: Question) -> Prediction:
         with use_prompts(self.prompts):

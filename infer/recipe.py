@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from infer.decoders.base import Decoder, find_decoder
+from infer.samples import repeated
 from infer.session import AnswerStyle
 from refinery.contract.records import Question
 from refinery.llms.build import ModelConfig, Role
@@ -50,6 +51,12 @@ class PipelineRecipe(Recipe):
         default=None, description="a folder of your own prompts, named like those that `refinery prompts` lists, which they replace"
     )
     questions_in_flight: int = Field(default=64, description="questions decoded at once; limits the size of the key-value cache", ge=1)
+    temperature: float = Field(
+        default=0.0,
+        description="sampling temperature of all that the decoder's models write, and of the action that an adaptive RQ-RAG takes; 0 is"
+        " greedy. Judges' labels are read, and not sampled",
+        ge=0,
+    )
     keep_prompts: bool = Field(
         default=False, description="record in the trace the prompt of every call, which `distill` (task traces) turns into rows"
     )
@@ -108,6 +115,11 @@ class InferRecipe(StoresReplies, PipelineRecipe, SampleKeys, BadRowKeys):
     reader: str = Field(default="jsonl", description="the schema of the questions: the name of a file in refinery/questions")
     output_dir: Path
     limit: int | None = Field(default=None, description="answer only the first questions", ge=1)
+    samples: int = Field(
+        default=1,
+        description="how often each question is answered, for rejection sampling (`distill`, task traces); needs `temperature`",
+        ge=1,
+    )
     store: str | None = STORE
     store_kind: str = STORE_KIND
     max_cost_usd: float | None = MAX_COST_USD
@@ -118,14 +130,16 @@ class InferRecipe(StoresReplies, PipelineRecipe, SampleKeys, BadRowKeys):
         return own_prompts(self.prompts, self.output_dir) if self.prompts else None
 
     def read(self) -> list[Question]:
-        """The questions, as `sample`, `limit` and `on_bad_row` say. Raises RecordError for rows that cannot be read."""
+        """The questions, as `sample`, `limit` and `on_bad_row` say, each once a sample. Raises RecordError for rows that cannot be read."""
         with skipping_bad_rows(self):
-            return read_questions(self.questions, reader=self.reader, limit=self.limit, sample=self)
+            return repeated(read_questions(self.questions, reader=self.reader, limit=self.limit, sample=self), self.samples)
 
     def check(self, where: str) -> None:
         """Check the decoder's options, the reader, the metrics and the store."""
         super().check(where)
         self.store_place(self.output_dir)
+        if self.samples > 1 and self.temperature == 0:
+            raise self.fault("samples", f"{self.samples} greedy answers are all the same. Set temperature above 0, or samples to 1.")
         if self.max_cost_usd and not self.served:
             raise self.fault("max_cost_usd", "every model is on this machine, and none of them is paid for. Leave it out.")
         if self.max_cost_usd:

@@ -37,6 +37,7 @@ class Session:
     adapters: frozenset[str] = frozenset()
     sub_models: Mapping[str, LLM] = field(default_factory=dict)
     max_new_tokens: int = 32
+    temperature: float = 0.0  # of a decoder's own choices; the models' is in `llm` and `sub_models`
     keep_prompts: bool = False
     answer_style: AnswerStyle = "paper"
     usage: Usage = field(default_factory=Usage)

@@ -1,6 +1,6 @@
 """The finished paths of RQ-RAG trees from infer runs, each right or wrong by its answer."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -31,23 +31,24 @@ AnswerMetric = Annotated[str, AfterValidator(reads_answers)]
 
 
 def labeled_trees(question: Question, context: LabelContext) -> list[tuple[list[Trajectory], list[Trajectory]]]:
-    """(right paths, wrong paths) of each run's tree: right scores 0.5 or more by the task's `metric`.
+    """(right paths, wrong paths) of each run's tree, or of all its sampled paths: right scores 0.5 or more by the task's `metric`.
 
     Raises RejectedRow if a run has no tree for the question or the question has no gold answer.
     """
-    return [_labeled(prediction, question, context.options.metric) for prediction in context.predictions.of(question)]
+    return [_labeled(samples, question, context.options.metric) for samples in context.predictions.by_run(question)]
 
 
-def _labeled(prediction: Prediction, question: Question, metric: str) -> tuple[list[Trajectory], list[Trajectory]]:
-    if not prediction.paths:
+def _labeled(samples: Sequence[Prediction], question: Question, metric: str) -> tuple[list[Trajectory], list[Trajectory]]:
+    paths = [path for prediction in samples for path in prediction.paths]
+    if not paths:
         raise RejectedRow("no_tree", f"the run has no tree for question {question.id}")
-    answers = [path.answer for path in prediction.paths]
+    answers = [path.answer for path in paths]
     scores = score_all([metric], answers, [question] * len(answers))[metric]  # (paths,)
     if not question.answers or np.isnan(scores).any():
         raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answer for {metric} to score against")
     right: list[Trajectory] = []
     wrong: list[Trajectory] = []
-    for path, score in zip(prediction.paths, scores, strict=True):
+    for path, score in zip(paths, scores, strict=True):
         (right if score >= _RIGHT_FROM else wrong).append(path)
     return right, wrong
 

@@ -4,6 +4,7 @@ A later sub-question refers to an earlier answer as `#1` (MuSiQue's notation), u
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -12,18 +13,20 @@ from distill.grading.decompositions import DECOMPOSITION
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.steps.relation_notation import Relations, worded
+from distill.steps.solved_trees import TreeKeys, right_traces
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.contract.sub_questions import resolved_step
 from refinery.prompts.render import Prompt, render_prompt
-from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
 
 
-class Options(Recipe):
+class Options(TreeKeys):
     """What decomposes the questions, and which decompositions are kept."""
 
-    by: Literal["teacher", "annotations"] = "teacher"
+    by: Literal["teacher", "annotations", "trees"] = Field(
+        default="teacher", description="trees: RA-ISF's own runs; a decomposition is kept if it led to the right answer"
+    )
     examples: Literal["zero", "few"] = Field(default="zero", description="few: the prompt shows worked examples")
     references: Literal["kept", "resolved"] = Field(
         default="kept", description="kept: an annotated `#1` remains; resolved: it is replaced by the gold answer that it refers to"
@@ -37,7 +40,7 @@ class Options(Recipe):
 
 def needs(options: Options) -> tuple[str, ...]:
     """The recipe keys that this task requires."""
-    return ("teacher",) if options.by == "teacher" else ()
+    return {"teacher": ("teacher",), "annotations": (), "trees": ("runs",)}[options.by]
 
 
 class Reply(BaseModel):
@@ -48,6 +51,8 @@ class Reply(BaseModel):
 
 async def label(question: Question, context: LabelContext) -> list[Decomposition]:
     """The sub-questions, each on one line. Raises RejectedRow for an empty list, a copy of the question or a duplicate."""
+    if context.options.by == "trees":
+        return _by_trees(question, context)
     if context.options.by == "annotations":
         sub_questions, provenance = _annotated(question, context.options), context.provenance()
     else:
@@ -59,6 +64,23 @@ async def label(question: Question, context: LabelContext) -> list[Decomposition
     sub_questions = [_one_line(text, number) for number, text in enumerate(sub_questions, 1)]
     _check(sub_questions, question, context.options)
     return [Decomposition(question_id=question.id, question=question.text, sub_questions=sub_questions, provenance=provenance)]
+
+
+def _by_trees(question: Question, context: LabelContext) -> list[Decomposition]:
+    """Of each question in a right trace that was divided, the first usable decomposition. Raises RejectedRow if there is none."""
+    divided = [one for trace in right_traces(question, context, context.options.metric) for one in trace if one.was_divided]
+    kept = dict[str, Decomposition]()
+    for one in divided:
+        asked = question.model_copy(update={"text": one.question})
+        with suppress(RejectedRow):
+            _check(one.sub_questions, asked, context.options)
+            row = Decomposition(
+                question_id=question.id, question=one.question, sub_questions=one.sub_questions, provenance=context.provenance()
+            )
+            kept.setdefault(one.question, row)
+    if not kept:
+        raise RejectedRow("undivided", f"no right answer to question {question.id} was put together from usable sub-questions")
+    return list(kept.values())
 
 
 def _prompt(question: str, options: Options) -> Prompt:
@@ -102,4 +124,11 @@ def _check(sub_questions: Sequence[str], question: Question, options: Options) -
         raise RejectedRow("duplicate_sub_question", f"'{twice}' is asked twice")
 
 
-LABEL_TASK = LabelTask(label, Options, needs, examples=LabeledRows(Decomposition, _pairs), grader=DECOMPOSITION)
+LABEL_TASK = LabelTask(
+    label,
+    Options,
+    needs,
+    needs_answers=lambda options: options.by == "trees",
+    examples=LabeledRows(Decomposition, _pairs),
+    grader=DECOMPOSITION,
+)

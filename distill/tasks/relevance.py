@@ -7,6 +7,8 @@ ask the same about a passage, because the student reads it alone: a part of what
 names its passages (MuSiQue, 2WikiMultihopQA, StrategyQA), a passage is relevant to a sub-question that it supports, and to the whole
 question only if it supports every step. A two-hop question therefore has no relevant passages and is decomposed. HotpotQA does not
 annotate steps, so every supporting passage counts as relevant to the question, which is coarser than App. D.
+
+`by: trees` learns from RA-ISF's own runs (distill/steps/solved_trees.py).
 """
 
 import asyncio
@@ -22,20 +24,22 @@ from distill.recipe import DistillRecipe
 from distill.steps.gold import search_own, sufficient_passages
 from distill.steps.rationale import rationale_of, reasoned
 from distill.steps.relation_notation import Relations
+from distill.steps.solved_trees import TreeKeys, needed_passages, right_traces
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import Prompt, render_prompt
 from refinery.runtime.forecast import Range
-from refinery.runtime.recipe import Recipe
 
 T = TypeVar("T", bound=BaseModel)
 
 
-class Options(Recipe):
+class Options(TreeKeys):
     """What judges the passages, and how."""
 
-    by: Literal["teacher", "annotations"] = Field(
-        default="teacher", description="annotations need a corpus with the dataset's own passage ids"
+    by: Literal["teacher", "annotations", "trees"] = Field(
+        default="teacher",
+        description="annotations need a corpus with the dataset's own passage ids; trees: RA-ISF's own runs, where a passage is relevant if"
+        " a right answer was read from it",
     )
     judge: Literal["each", "list"] = Field(default="list", description="each: one call per passage (App. A.2); list: one for all (App. D)")
     swap: bool = Field(default=False, description="also judge the list in reverse order; a passage must be relevant in both orders")
@@ -55,7 +59,7 @@ class Options(Recipe):
 
 def needs(options: Options) -> tuple[str, ...]:
     """The recipe keys that this task requires."""
-    return ("teacher", "retriever") if options.by == "teacher" else ("retriever",)
+    return {"teacher": ("teacher", "retriever"), "annotations": ("retriever",), "trees": ("runs",)}[options.by]
 
 
 class Reply(BaseModel):
@@ -73,6 +77,8 @@ class EachReply(BaseModel):
 async def label(question: Question, context: LabelContext) -> list[RelevanceLabel]:
     """One label per retrieved passage, in the retriever's order. Raises RejectedRow when nothing was retrieved."""
     labels: list[RelevanceLabel] = []
+    if context.options.by == "trees":
+        return _by_trees(question, context)
     if context.options.by == "annotations":
         labels = await _by_annotations(question, context)
     elif passages := await search_own(question.text, question, context):
@@ -159,6 +165,20 @@ async def _by_annotations(question: Question, context: LabelContext) -> list[Rel
     ]
 
 
+def _by_trees(question: Question, context: LabelContext) -> list[RelevanceLabel]:
+    """Labels for the passages of right traces. Raises RejectedRow if none of them says which passages its answer needed."""
+    traces, provenance = right_traces(question, context, context.options.metric), context.provenance()
+    rows = {
+        (one.question, passage.id): _labeled(question, one.question, passage, needed, provenance)
+        for trace in traces
+        for one in trace
+        for passage, needed in needed_passages(one)
+    }
+    if not rows:
+        raise RejectedRow("no_passages", f"no right answer to question {question.id} was read from passages that have it")
+    return list(rows.values())
+
+
 def _labeled(
     question: Question,
     asked: str,
@@ -186,4 +206,12 @@ def calls(recipe: DistillRecipe, options: Options) -> Range:
     return count, count
 
 
-LABEL_TASK = LabelTask(label, Options, needs, calls=calls, examples=LabeledRows(RelevanceLabel, _pairs), grader=RELEVANCE)
+LABEL_TASK = LabelTask(
+    label,
+    Options,
+    needs,
+    calls=calls,
+    needs_answers=lambda options: options.by == "trees",
+    examples=LabeledRows(RelevanceLabel, _pairs),
+    grader=RELEVANCE,
+)

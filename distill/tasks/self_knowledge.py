@@ -15,6 +15,7 @@ from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.steps.closed_book import right_share
 from distill.steps.rationale import rationale_of, reasoned
+from distill.steps.solved_trees import all_traces, is_right
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.llms.base import LLM
@@ -25,8 +26,10 @@ from refinery.runtime.recipe import Recipe
 class Options(Recipe):
     """What decides whether an answer is known, and how."""
 
-    by: Literal["student", "teacher"] = Field(
-        default="student", description="student: the target's own answers decide (App. A.1); teacher: the teacher decides (App. D)"
+    by: Literal["student", "teacher", "trees"] = Field(
+        default="student",
+        description="student: the target's own answers decide (App. A.1); teacher: the teacher decides (App. D); trees: the closed-book"
+        " answers in RA-ISF's own runs decide",
     )
     examples: Literal["zero", "few"] = Field(default="zero", description="few: the prompt shows worked examples")
     samples: int = Field(default=1, description="closed-book answers per question; 1 is Eq. 5", ge=1)
@@ -43,7 +46,7 @@ class Options(Recipe):
 
 def needs(options: Options) -> tuple[str, ...]:
     """The recipe keys that this task requires."""
-    return ("target",) if options.by == "student" else ("teacher",)
+    return {"student": ("target",), "teacher": ("teacher",), "trees": ("runs",)}[options.by]
 
 
 class Reply(BaseModel):
@@ -54,6 +57,8 @@ class Reply(BaseModel):
 
 async def label(question: Question, context: LabelContext) -> list[KnowledgeLabel]:
     """The label `know` or `unknow`. Raises RejectedRow if there is no gold answer to grade a student's answers against."""
+    if context.options.by == "trees":
+        return _by_trees(question, context)
     return [await (_by_student if context.options.by == "student" else _by_teacher)(question, context)]
 
 
@@ -114,6 +119,35 @@ async def _closed_book_answers(question: Question, context: LabelContext, asked:
     return [generation.text for generation in await asyncio.gather(*sampled)]
 
 
+def _by_trees(question: Question, context: LabelContext) -> list[KnowledgeLabel]:
+    """The question, and in right traces its sub-questions, where they were answered closed-book. Raises RejectedRow if none was.
+
+    The question is known if enough of its closed-book answers are right (`threshold`); a sub-question that led to a right answer is.
+    """
+    metric, provenance = context.options.metric, context.provenance()
+    replies, known = list[str](), dict[str, str]()
+    for prediction, trace in all_traces(question, context):
+        replies += [one.closed_book for one in trace if one.question == question.text and one.closed_book is not None]
+        if is_right(prediction.answer, question, metric):
+            known |= {one.question: one.closed_book for one in trace if one.question != question.text and one.closed_book}
+    shares = {one: (1.0, [reply]) for one, reply in known.items()}
+    if replies:
+        shares[question.text] = right_share(replies, question.answers, metric), replies
+    if not shares:
+        raise RejectedRow("not_closed_book", f"no run answers question {question.id}, or a part of it, without a search")
+    return [
+        KnowledgeLabel(
+            question_id=question.id,
+            question=asked,
+            label="know" if share >= context.options.threshold else "unknow",
+            share=share,
+            replies=given,
+            provenance=provenance,
+        )
+        for asked, (share, given) in shares.items()
+    ]
+
+
 def _prompt_name(context: LabelContext) -> str:
     return "answer_direct" if context.options.examples == "zero" else "closed_book_few"
 
@@ -122,7 +156,7 @@ LABEL_TASK = LabelTask(
     label,
     Options,
     needs,
-    needs_answers=lambda options: options.by == "student",
+    needs_answers=lambda options: options.by != "teacher",
     examples=LabeledRows(KnowledgeLabel, _pairs),
     grader=SELF_KNOWLEDGE,
 )

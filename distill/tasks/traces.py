@@ -3,8 +3,8 @@
 Only calls of correctly answered questions are kept, and only if they passed the method's own checks: the decoder could use the reply, and
 all of its citations hold; a search found a supporting passage that was not found before. `form: steps` gives one row per call, with the
 student's prompt and reply (refinery/prompts/replies.py). `form: trajectories` gives the searches and the answer as one trajectory with
-control tokens, so that one generator learns how the method proceeds, and RQ-RAG's decoder can run it. From a tree it takes the most likely
-path with a right answer, with only the searches on that path.
+control tokens, so that one generator learns how the method proceeds, and RQ-RAG's decoder can run it. Of a tree, or of several sampled
+answers (rejection sampling: an infer run with `samples` and `temperature`), `paths` says which right paths become rows.
 
 `form: steps` requires an infer run that recorded its prompts (`keep_prompts: true`).
 """
@@ -17,6 +17,7 @@ from pydantic import Field
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
+from distill.steps.right_paths import PathChoice, chosen_paths
 from distill.steps.tree_paths import AnswerMetric, likeliest
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, PromptCompletion, Question, Step, Trajectory
@@ -42,6 +43,18 @@ class Options(Recipe):
     searches_find: Literal["new_support", "anything"] = Field(
         default="new_support", description="what a search must find to be kept; questions without annotated support are not checked"
     )
+    paths: PathChoice = Field(
+        default="likeliest",
+        description="trajectories: which right paths of a run's tree or samples become rows: the one that the model finds likeliest, the"
+        " one with the fewest searches, or all that differ (`most_per_question`, `most_alike`)",
+    )
+    most_per_question: int = Field(default=4, description="paths: all: maximum rows of a question and run, the likeliest first", ge=1)
+    most_alike: float = Field(
+        default=0.8,
+        description="paths: all: a path is left out if its queries are more like those of one that is kept (Jaccard similarity of words)",
+        ge=0,
+        le=1,
+    )
     steps: list[str] | None = Field(default=None, description="keep only calls with these names in the trace; all by default")
     explanations: bool = Field(
         default=False,
@@ -65,13 +78,17 @@ async def label(question: Question, context: LabelContext) -> Sequence[PromptCom
     """The question's rows from every run that answered it right. Raises RejectedRow if none did or no call passed the checks."""
     options = context.options
     form = _prompt_completions if options.form == "steps" else _trajectories
-    right = [prediction for prediction in context.predictions.of(question) if _right_answers(prediction, question, options)]
-    if not right:
+    runs = [_right(samples, question, options) for samples in context.predictions.by_run(question)]
+    if not any(runs):
         raise RejectedRow("wrong_answer", f"no run answers question {question.id} right by {options.metric}")
-    rows = [row for prediction in right for row in form(prediction, question, context)]
+    rows = [row for right in runs if right for row in form(right, question, context)]
     if not rows:
         raise RejectedRow("failed_checks", f"no call of question {question.id} passed the method's own checks")
     return rows
+
+
+def _right(samples: Sequence[Prediction], question: Question, options: Options) -> list[Prediction]:
+    return [prediction for prediction in samples if _right_answers(prediction, question, options)]
 
 
 def _right_answers(prediction: Prediction, question: Question, options: Options) -> list[str]:
@@ -82,8 +99,13 @@ def _right_answers(prediction: Prediction, question: Question, options: Options)
     return [answer for answer, score in zip(answers, scores, strict=True) if score >= options.min_score]
 
 
-def _prompt_completions(prediction: Prediction, question: Question, context: LabelContext) -> Iterator[PromptCompletion]:
-    """One row per call, until its group is full."""
+def _prompt_completions(right: Sequence[Prediction], question: Question, context: LabelContext) -> Iterator[PromptCompletion]:
+    """One row per call of each right answer, until its group is full. Calls that two samples have in common are one row."""
+    rows = [row for prediction in right for row in _calls_as_rows(prediction, question, context)]
+    yield from {(row.prompt, row.reply): row for row in rows}.values()
+
+
+def _calls_as_rows(prediction: Prediction, question: Question, context: LabelContext) -> Iterator[PromptCompletion]:
     first, calls = _calls(prediction, context.recipe)
     found = _found(first)
     for step, after in calls:
@@ -148,25 +170,46 @@ def _plain_reply(step: TraceStep, options: Options) -> str | None:
     return reply.plain()
 
 
-def _trajectories(prediction: Prediction, question: Question, context: LabelContext) -> Iterator[Trajectory]:
-    """One trajectory: the useful searches with the passages they found, and the answer."""
+def _trajectories(right: Sequence[Prediction], question: Question, context: LabelContext) -> Iterator[Trajectory]:
+    """The chosen right paths: of each the useful searches with the passages they found, and the answer."""
+    options = context.options
+    paths = [_useful(path, question, options) for path in _right_paths(right, question, options)]
+    if not any(prediction.paths for prediction in right):
+        paths = [_with_actions(path) for path in paths]
+    for path in chosen_paths(paths, options.paths, most=options.most_per_question, most_alike=options.most_alike):
+        if context.take_quota(f"{len(path) - 1} searches"):
+            yield Trajectory(question_id=question.id, question=question.text, steps=[*path], provenance=context.provenance())
+
+
+def _useful(path: Sequence[Step], question: Question, options: Options) -> list[Step]:
+    """The path without searches that found nothing useful."""
     found: set[str] = set()
     kept: list[Step] = []
-    *searches, answer = _right_path(prediction, question, context.options)
+    *searches, answer = path
     for step in searches:
         new = {passage.id for passage in step.passages}
-        if _is_useful(new, found, question, context.options):
-            kept.append(step if prediction.paths else step.model_copy(update={"action": "decompose" if kept else "rewrite"}))
+        if _is_useful(new, found, question, options):
+            kept.append(step)
         found |= new
-    if context.take_quota(f"{len(kept)} searches"):
-        yield Trajectory(question_id=question.id, question=question.text, steps=[*kept, answer], provenance=context.provenance())
+    return [*kept, answer]
 
 
-def _right_path(prediction: Prediction, question: Question, options: Options) -> list[Step]:
-    """The steps to the right answer: a tree's most likely path with a right answer, or all searches of another decoder in order."""
-    if prediction.paths:
-        right = set(_right_answers(prediction, question, options))
-        return likeliest((path for path in prediction.paths if path.answer in right), id)[0].steps
+def _with_actions(path: Sequence[Step]) -> list[Step]:
+    """The searches of a decoder without actions: the first one rewrites the question, and the others ask for parts of it."""
+    return [step if step is path[-1] else step.model_copy(update={"action": "decompose"}) if n else step for n, step in enumerate(path)]
+
+
+def _right_paths(right: Sequence[Prediction], question: Question, options: Options) -> list[list[Step]]:
+    """The steps to right answers, the likeliest first: of trees and sampled paths, or all searches of another decoder in order."""
+    answers = {answer for prediction in right for answer in _right_answers(prediction, question, options)}
+    paths = [path for prediction in right for path in prediction.paths if path.answer in answers]
+    if paths:
+        return [path.steps for path in likeliest(paths, id)]
+    return [_searches(prediction) for prediction in right]
+
+
+def _searches(prediction: Prediction) -> list[Step]:
+    """A trace's searches and its answer as the steps of a path."""
     searched = [step for step in prediction.trace if step.name == "retrieve"]
     return [
         *(

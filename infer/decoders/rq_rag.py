@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
+from infer.samples import drawn
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.calls import Calls, Limits
@@ -127,19 +128,22 @@ async def _expand(node: _Node, question: Question, session: Session, options: Op
     below = await asyncio.gather(
         *(
             _answer(node, question, session, options) if action == "answer" else _search(action, node, question, session, options)
-            for action in await _actions(node, options)
+            for action in await _actions(node, session, options)
         )
     )
     return [path for paths in below for path in paths]
 
 
-async def _actions(node: _Node, options: Options) -> Sequence[Action]:
-    """The actions to try at a node: all of them, or those that the model finds most likely."""
+async def _actions(node: _Node, session: Session, options: Options) -> Sequence[Action]:
+    """The actions to try at a node: all of them, or those that the model finds most likely. A sampled single path draws its action."""
     searches = options.actions if len(node.steps) < options.max_depth else []
     ranked: list[Action] = ["answer", *searches] if options.adaptive else [*searches]
     limit = 1 if options.adaptive else options.width or len(searches)
     if len(ranked) > limit:
         scores = await asyncio.gather(*(node.context.score([action_segment(action)]) for action in ranked))
+        if options.adaptive and session.temperature:
+            key = f"{session.question.id} {len(node.steps)}"
+            return [ranked[drawn([score[0] for score in scores], session.temperature, key)]]
         likeliest = sorted(range(len(ranked)), key=lambda i: -scores[i][0])[:limit]
         ranked = [ranked[i] for i in sorted(likeliest)]
     return ranked if options.adaptive else ["answer", *ranked]
