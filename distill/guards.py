@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distill.repeated_numbers import num_repetitions
 from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
 from refinery.contract.records import Decomposition, JudgeLabel, Preference, Question, Record, RelevanceLabel, Trajectory
 from refinery.contract.relation_notation import is_notation
@@ -19,6 +18,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions
+from refinery.runtime.repeated_numbers import num_repetitions
 from refinery.similar_texts import SimilarTexts
 from refinery.tasks.base import PromptedTask, Task, task_of
 from refinery.text import normalize_answer

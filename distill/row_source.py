@@ -7,12 +7,12 @@ from typing import Any
 
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
-from distill.repeated_numbers import repeated
 from distill.steps.repeats import EvaluationOverlap, repeated_questions
 from distill.teacher.teacher import RejectedRow
 from refinery.errors import RecordError
 from refinery.questions.base import check_ids, iter_questions, read_questions
 from refinery.runtime.fingerprint import id_number
+from refinery.runtime.repeated_numbers import repeated
 from refinery.supporting import check_supporting
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Self, overload
 
 from infer.evaluation import scores
+from infer.evaluation.answers import Answers
 from infer.evaluation.evaluate import evaluate
-from infer.evaluation.rescore import answered_in_order
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.sources import recipe_of
-from refinery.contract.records import Question, read_records
+from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import LLMError, RecordError
 from refinery.metrics.bootstrap import Interval
@@ -178,7 +178,7 @@ def _predictions_of(
     """One prediction per question, in the order of the questions; None where there is none."""
     if isinstance(given, str | Path):
         file = Path(given) / PREDICTIONS_FILE if Path(given).is_dir() else Path(given)
-        return answered_in_order(read_records(file, Prediction), questions, file.parent)
+        return [prediction for _, prediction in Answers(questions, file)]
     if len(given) != len(questions):
         raise RecordError(f"there are {len(given)} predictions for {len(questions)} questions. Give one for each, in their order.")
     return [_prediction_of(one, question) for one, question in zip(given, questions, strict=True)]

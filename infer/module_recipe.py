@@ -2,7 +2,8 @@
 
 import dataclasses
 import logging
-from functools import partial
+from collections.abc import Iterator
+from functools import cache, partial
 from typing import Any
 
 from pydantic import Field
@@ -37,20 +38,25 @@ class ModuleRecipe(InferRecipe):
         """Whether only annotated questions can be measured: a judge may be asked about any."""
         return not (self.found_module().kind.judged_alone and JUDGE in self.sub_models)
 
-    def read(self) -> list[Question]:
-        """The questions that are annotated for the module, or all if a judge needs no annotations. Raises RecordError if there are none."""
-        kind, questions = self.found_module().kind, super().read()
-        if not self.needs_annotations:
-            return questions
-        annotated = [question for question in questions if kind.annotated(question)]
-        if not annotated:
+    def each_question(self) -> Iterator[Question]:
+        """The questions that are annotated for the module, or all if a judge needs no annotations.
+
+        Raises RecordError, at the end, if there are none.
+        """
+        kind, count, left = self.found_module().kind, 0, 0
+        for question in super().each_question():
+            count += 1
+            if not self.needs_annotations or kind.annotated(question):
+                yield question
+            else:
+                left += 1
+        if left and left == count:
             raise RecordError(
-                f"{self.questions[0]}: none of {len(questions)} questions has {kind.needs}, which module '{self.module}' is measured by. "
+                f"{self.questions[0]}: none of {count} questions has {kind.needs}, which module '{self.module}' is measured by. "
                 "Name rows that have them, such as MuSiQue's or 2WikiMultihopQA's."
             )
-        if left := len(questions) - len(annotated):
-            logger.info("%d of %d questions have no %s and are left out.", left, len(questions), kind.needs)
-        return annotated
+        if left:
+            _say_left_out(left, count, kind.needs)
 
     def found_decoder(self) -> Decoder[Any]:
         """The decoder with its module in its place, which needs only the roles that the module has."""
@@ -67,6 +73,12 @@ class ModuleRecipe(InferRecipe):
         """The recipe with only those sub-models that the module uses."""
         used = {*self.found_module().roles, JUDGE}
         return self.model_copy(update={"sub_models": {role: model for role, model in self.sub_models.items() if role in used}})
+
+
+@cache
+def _say_left_out(left: int, count: int, needs: str) -> None:
+    """Say once, although the questions are read several times."""
+    logger.info("%d of %d questions have no %s and are left out.", left, count, needs)
 
 
 def _load_nothing(options: Any) -> None:

@@ -1,14 +1,13 @@
 """Run one module of a decoder alone on annotated questions, resumable like every run, and grade its replies."""
 
-from collections.abc import Sequence
 from typing import Any
 
+from infer.evaluation.answer_files import AnswerFiles
+from infer.evaluation.answers import Answers
 from infer.evaluation.module_quality import STAGE, graded_lines
 from infer.module_recipe import ModuleRecipe
 from infer.pipeline import Pipeline
 from infer.run import run_recipe
-from refinery.contract.records import Question
-from refinery.contract.trace import Prediction
 from refinery.metrics.graded import measures
 
 
@@ -17,11 +16,9 @@ def run(recipe: ModuleRecipe, *, resume: bool) -> dict[str, Any]:
     return run_recipe(recipe.trimmed(), stage=STAGE, finish=_graded, resume=resume)
 
 
-def _graded(
-    recipe: ModuleRecipe, pipeline: Pipeline, questions: Sequence[Question], predictions: Sequence[Prediction], seconds: float
-) -> dict[str, Any]:
+def _graded(recipe: ModuleRecipe, pipeline: Pipeline, answers: Answers, files: AnswerFiles, seconds: float) -> dict[str, Any]:
     """Each line's measures, as fractions of 1, with 95 % intervals over questions."""
-    lines = graded_lines(recipe.found_module(), questions, predictions)
+    lines = graded_lines(recipe.found_module(), answers)
     measured = {on: {"questions": len(found), "measures": measures(found)} for on, found in lines.items()}
     intervals = {
         on: of_line

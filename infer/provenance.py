@@ -1,11 +1,12 @@
 """Record what a run's results depend on, by content rather than by name: questions, corpus, prompts and model."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from infer.asked import AskedQuestions
 from infer.recipe import InferRecipe
 from refinery.contract.records import Question
 from refinery.errors import RecordError
@@ -18,13 +19,14 @@ from refinery.retrievers.base import Retriever, RetrieverConfig, read_passages
 from refinery.retrievers.search.build import retriever_options
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig
 from refinery.retrievers.search.encoder import EncoderConfig
-from refinery.runtime.fingerprint import file_fingerprint, text_fingerprint
+from refinery.runtime.fingerprint import file_fingerprint
 from refinery.runtime.hub_dataset import source_fingerprint
 from refinery.runtime.run_dir import Fingerprints
+from refinery.runtime.sorted_lines import sorted_fingerprint
 from refinery.sample import sample_report
 
 
-def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Retriever | None) -> dict[str, Any]:
+def provenance(recipe: InferRecipe, questions: Iterable[Question], retriever: Retriever | None) -> dict[str, Any]:
     """The part of `metrics.json` that says what was run. `corpus_hash` is null without a retriever or for an unknown corpus (the web)."""
     return {
         "decoder": recipe.decoder,
@@ -40,7 +42,7 @@ def provenance(recipe: InferRecipe, questions: Sequence[Question], retriever: Re
     }
 
 
-def fingerprints(recipe: InferRecipe, questions: Sequence[Question], options: Any) -> Fingerprints:
+def fingerprints(recipe: InferRecipe, questions: AskedQuestions, options: Any) -> Fingerprints:
     """The fingerprints for `run.json`: what the answers depend on besides the recipe, as far as it is known before loading.
 
     Raises RetrievalError or RecordError for a corpus that cannot be read.
@@ -52,7 +54,7 @@ def fingerprints(recipe: InferRecipe, questions: Sequence[Question], options: An
     paths = {part for part in parts if isinstance(part, Path)}
     prompts = recipe.own_prompts()
     return {
-        "questions": text_fingerprint(sorted(question.model_dump_json() for question in questions)),
+        "questions": questions.fingerprint,
         **{f"checkpoint {name}": whole_revision(name) for name in sorted(checkpoints)},
         **{str(path): _content(path) for path in sorted(paths)},
         **(prompts.fingerprints() if prompts else {}),
@@ -90,10 +92,10 @@ def _content(path: Path) -> str | None:
 
 def questions_hash(questions: Iterable[Question]) -> str:
     """A hash of ids, texts and gold answers, in any order. Scores over questions with equal hashes can be compared."""
-    return text_fingerprint(sorted(question.model_dump_json(include={"id", "text", "answers"}) for question in questions))
+    return sorted_fingerprint(question.model_dump_json(include={"id", "text", "answers"}) for question in questions)
 
 
-def corpus_hash(recipe: InferRecipe, questions: Sequence[Question], retriever: Retriever | None) -> str | None:
+def corpus_hash(recipe: InferRecipe, questions: Iterable[Question], retriever: Retriever | None) -> str | None:
     """A hash of the passages, in memory, in an index or in the questions; it is the same for every retriever over one corpus."""
     config = recipe.retriever
     if config is None:
@@ -101,7 +103,7 @@ def corpus_hash(recipe: InferRecipe, questions: Sequence[Question], retriever: R
     if config.passages:
         return passages_hash(read_passages(config.passages))
     if config.name == "candidates":
-        return text_fingerprint(sorted(p.model_dump_json() for question in questions for p in question.passages or []))
+        return sorted_fingerprint(passage.model_dump_json() for question in questions for passage in question.passages or [])
     return retriever.corpus_hash if retriever else None
 
 

@@ -1,6 +1,6 @@
 """The keys of an inference recipe."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from refinery.llms.served.budget import Budget
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.protocols.base import check_protocol
 from refinery.prompts.own import OwnPrompts, own_prompts
-from refinery.questions.base import find_reader, read_questions
+from refinery.questions.base import check_ids, find_reader, iter_questions, repeated_id
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime.bad_rows import BadRowKeys, skipping_bad_rows
 from refinery.runtime.recipe import Recipe, build_recipe, read_values
@@ -129,10 +129,16 @@ class InferRecipe(StoresReplies, PipelineRecipe, SampleKeys, BadRowKeys):
         """Like `PipelineRecipe.own_prompts`, or the run's copy if their folder has gone."""
         return own_prompts(self.prompts, self.output_dir) if self.prompts else None
 
+    def each_question(self) -> Iterator[Question]:
+        """The questions one by one, as `sample` and `limit` say, each once a sample. Whether their ids are unique is not checked."""
+        return repeated(iter_questions(self.questions, reader=self.reader, limit=self.limit, sample=self), self.samples)
+
     def read(self) -> list[Question]:
-        """The questions, as `sample`, `limit` and `on_bad_row` say, each once a sample. Raises RecordError for rows that cannot be read."""
+        """All questions, also as `on_bad_row` says. Raises RecordError for rows that cannot be read, and ids that are not unique."""
         with skipping_bad_rows(self):
-            return repeated(read_questions(self.questions, reader=self.reader, limit=self.limit, sample=self), self.samples)
+            questions = list(self.each_question())
+        check_ids(self.questions, len(questions), repeated_id(questions))
+        return questions
 
     def check(self, where: str) -> None:
         """Check the decoder's options, the reader, the metrics and the store."""

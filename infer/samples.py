@@ -6,7 +6,7 @@ questions. Temperature reaches every text that a decoder's models write, whateve
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +18,14 @@ from refinery.llms.base import LLM, Context, Generation, Usage
 _SAMPLE = "#sample-"
 
 
-def repeated(questions: Sequence[Question], samples: int) -> list[Question]:
+def repeated(questions: Iterable[Question], samples: int) -> Iterator[Question]:
     """Every question once for each sample; with one sample the questions themselves."""
-    if samples == 1:
-        return list(questions)
-    return [question.model_copy(update={"id": f"{question.id}{_SAMPLE}{n}"}) for question in questions for n in range(1, samples + 1)]
+    for question in questions:
+        if samples == 1:
+            yield question
+            continue
+        for number in range(1, samples + 1):
+            yield question.model_copy(update={"id": f"{question.id}{_SAMPLE}{number}"})
 
 
 def question_of(sample_id: str) -> str:

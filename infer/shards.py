@@ -5,18 +5,22 @@ process merges them. A resumed run continues from all existing ledgers, even wit
 """
 
 import logging
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Self, TextIO, TypeVar
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Self, TextIO, TypeVar
 
-from refinery.contract.records import Record, parse_record
-from refinery.contract.trace import Prediction
+from pydantic import field_serializer
+
+from refinery.contract.records import Question, Record, parse_record
+from refinery.contract.trace import Prediction, StoredPrediction, packed
 from refinery.errors import RunDirError
 from refinery.prompts.render import rendered_prompts
+from refinery.runtime.line_files import LineIndex, drop_torn_line, numbered_lines
 from refinery.runtime.process import num_processes, process_rank
 from refinery.runtime.run_dir import RunDir
 
@@ -46,9 +50,9 @@ class Processes:
         """Whether this process opens the run and merges the results."""
         return self.rank == 0
 
-    def share(self, rows: Sequence[T]) -> Sequence[T]:
+    def share(self, rows: Iterable[T]) -> Iterator[T]:
         """Every `count`-th row, so that a file sorted by difficulty is spread evenly over the processes."""
-        return rows[self.rank :: self.count]
+        return islice(rows, self.rank, None, self.count)
 
     def wait(self) -> None:
         """Wait until every process gets here. Raises RunDirError if one of them has ended.
@@ -83,6 +87,26 @@ class LedgerRow(Record):
     prompts: dict[str, str]
     prediction: Prediction
 
+    @field_serializer("prediction")
+    def _stored(self, prediction: Prediction) -> StoredPrediction:
+        return packed(prediction)
+
+
+class _Outcome(Record, extra="ignore"):
+    """What a row's prediction says of its question."""
+
+    question_id: str
+    failed: str | None = None
+
+
+class _RowHead(Record, extra="ignore"):
+    """A row without what a question was answered with."""
+
+    attempt: int
+    seconds: float
+    prompts: dict[str, str]
+    prediction: _Outcome
+
 
 class AnswerLedger:
     """The ledger that one process appends to. Opening it removes a last line that an interruption left incomplete."""
@@ -93,7 +117,7 @@ class AnswerLedger:
 
     def __enter__(self) -> Self:
         if self._path.exists():
-            os.truncate(self._path, len(_whole_lines(self._path.read_bytes())))
+            drop_torn_line(self._path)
         self._file, self._started = self._path.open("a", encoding="utf-8"), time.perf_counter()
         return self
 
@@ -125,43 +149,77 @@ def _is_answered(prediction: Prediction) -> bool:
     )
 
 
-def read_ledgers(output: RunDir) -> list[LedgerRow]:
-    """The rows of all processes and attempts, without incomplete last lines. Raises RecordError for any other invalid line."""
-    rows: list[LedgerRow] = []
-    for path in sorted(output.path.glob(f"{_LEDGER}.*")):
-        lines = _whole_lines(path.read_bytes()).split(b"\n")[:-1]
-        rows += [parse_record(line, LedgerRow, where=f"{path}:{number}") for number, line in enumerate(lines, 1)]
-    return rows
+class LedgerAnswers:
+    """What the ledgers of all processes and attempts hold, without incomplete last lines. Only the place of each line is kept in memory.
+
+    Raises RecordError for any other invalid line. `attempts` counts how often the run was started or resumed, and `prompts` has the hashes
+    of the prompts that any process used, by name.
+    """
+
+    def __init__(self, ledgers: Sequence[Path]) -> None:
+        self._paths = ledgers
+        self._lines, self._answered = LineIndex(), LineIndex()
+        self._longest: dict[int, float] = {}
+        self._open: dict[int, BinaryIO] = {}
+        self.prompts: dict[str, str] = {}
+        for file, path in enumerate(self._paths):
+            for number, (start, line) in enumerate(numbered_lines(path), 1):
+                if line.endswith(b"\n"):
+                    self._add(parse_record(line, _RowHead, where=f"{path}:{number}"), start, file)
+
+    def _add(self, row: _RowHead, start: int, file: int) -> None:
+        self._lines.add(row.prediction.question_id, start, file=file)
+        if row.prediction.failed is None:
+            self._answered.add(row.prediction.question_id, start, file=file)
+        self._longest[row.attempt] = max(row.seconds, self._longest.get(row.attempt, 0.0))
+        self.prompts |= row.prompts
+
+    @property
+    def attempts(self) -> int:
+        """How many times the run was started or resumed."""
+        return max(self._longest, default=0)
+
+    @property
+    def wall_seconds(self) -> float:
+        """The wall time of the whole run in seconds: each attempt counts up to its last answer."""
+        return sum(self._longest.values())
+
+    @property
+    def num_answered(self) -> int:
+        """How many questions have an answer."""
+        return self._answered.num_ids()
+
+    def has_answer(self, question: Question) -> bool:
+        """Whether an attempt has answered the question without a failure."""
+        return question.id in self._answered
+
+    def last_outcome(self, question: Question) -> Prediction:
+        """The outcome of the question's last attempt. Raises RunDirError if there is none."""
+        rows = [row for place in self._lines.find(question.id) if (row := self._read(*place)).prediction.question_id == question.id]
+        if not rows:
+            raise RunDirError(f"question '{question.id}' has no outcome, because the questions have changed. Resume the run with --resume.")
+        return sorted(rows, key=lambda row: row.attempt)[-1].prediction
+
+    def _read(self, file: int, start: int) -> LedgerRow:
+        if file not in self._open:
+            self._open[file] = self._paths[file].open("rb")
+        self._open[file].seek(start)
+        return parse_record(self._open[file].readline(), LedgerRow, where=str(self._paths[file]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._open.values():
+            file.close()
+
+
+def ledgers_of(output: RunDir) -> list[Path]:
+    """The ledgers of all processes."""
+    return sorted(output.path.glob(f"{_LEDGER}.*"))
 
 
 def delete_ledgers(output: RunDir) -> None:
     """Delete the ledgers; call it once every question has an answer."""
-    for path in output.path.glob(f"{_LEDGER}.*"):
+    for path in ledgers_of(output):
         path.unlink()
-
-
-def attempts(rows: Sequence[LedgerRow]) -> int:
-    """How many times the run was started or resumed."""
-    return max((row.attempt for row in rows), default=0)
-
-
-def wall_seconds(rows: Sequence[LedgerRow]) -> float:
-    """The wall time of the whole run in seconds: each attempt counts up to its last answer."""
-    longest: dict[int, float] = {}
-    for row in rows:
-        longest[row.attempt] = max(row.seconds, longest.get(row.attempt, 0.0))
-    return sum(longest.values())
-
-
-def last_outcomes(rows: Sequence[LedgerRow]) -> dict[str, Prediction]:
-    """The outcome of each question's last attempt, by question id."""
-    return {row.prediction.question_id: row.prediction for row in sorted(rows, key=lambda row: row.attempt)}
-
-
-def prompts_used(rows: Sequence[LedgerRow]) -> dict[str, str]:
-    """The hashes of the prompts that any process used, by name."""
-    return {name: prompt for row in rows for name, prompt in row.prompts.items()}
-
-
-def _whole_lines(written: bytes) -> bytes:
-    return written[: written.rfind(b"\n") + 1]

@@ -1,19 +1,20 @@
 """Compare runs: every system's metrics with their intervals, and the significance of its differences from a baseline."""
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from infer.evaluation.comparison_table import Line, System, comparison_text, unequal
-from infer.evaluation.evaluate import default_metrics, group_rows
+from infer.evaluation.evaluate import ALL, groups_in
 from infer.evaluation.finished_runs import StoredRun, stored_runs
-from infer.evaluation.scores import QuestionScores
+from infer.evaluation.rows_by_id import RowsById
+from infer.evaluation.scores import SCORES_FILE, QuestionScores
 from refinery.errors import RunDirError
-from refinery.metrics.bootstrap import interval, paired
+from refinery.metrics.bootstrap import counted_interval, counted_paired
 from refinery.metrics.registry import find_metric
 from refinery.reporting.tables import TableFormat
+from refinery.runtime.line_files import LineIndex
 from refinery.text import printable
 
 
@@ -47,37 +48,28 @@ def compare(
     for metric in metrics:
         find_metric(metric)
     if not force:
-        _check_comparable(stored, {system.run.path: system.rows for system in systems})
+        _check_comparable(stored)
     against = _find(systems, baseline) if baseline else None
-    shown = list(metrics) or list(dict.fromkeys(metric for s in systems for metric in default_metrics(s.rows, s.name)))
-    groups = list(dict.fromkeys(group for system in systems for group in group_rows(system.rows))) if breakdown else ["all"]
-    lines = [_line(system, group, shown, against) for group in groups for system in systems]
-    return [line for line in lines if line.questions]
+    shown = list(metrics) or list(dict.fromkeys(metric for system in systems for metric in system.results["default_metrics"]))
+    tallies = {run.path: _tallies(run, [system for system in systems if system.run is run], shown, against) for run in stored}
+    groups = list(dict.fromkeys(group for of_run in tallies.values() for _, group in of_run)) if breakdown else [ALL]
+    found = [(system, group, tallies[system.run.path].get((system.label, group))) for group in groups for system in systems]
+    return [tally.line(system, group) for system, group, tally in found if tally]
 
 
 def _systems(stored: Sequence[StoredRun]) -> list[System]:
     names = [name for run in stored for name in run.metrics["results"]]
-    systems = []
-    for run in stored:
-        rows = run.scores()
-        for name in run.metrics["results"]:
-            label = name if names.count(name) == 1 else f"{name} ({run.path})"
-            systems.append(System(label, name, run, rows))
-    return systems
+    return [
+        System(name if names.count(name) == 1 else f"{name} ({run.path})", name, run) for run in stored for name in run.metrics["results"]
+    ]
 
 
-def _check_comparable(stored: Sequence[StoredRun], rows: dict[Path, list[QuestionScores]]) -> None:
+def _check_comparable(stored: Sequence[StoredRun]) -> None:
     """Raise RunDirError, which names the difference, for the first run that cannot be compared with the others."""
     first, corpus_run = stored[0], None
-    ids = {row.question_id for row in rows[first.path]}
     for run in stored:
         if run.metrics["questions_hash"] != first.metrics["questions_hash"]:
-            own = {row.question_id for row in rows[run.path]}
-            raise RunDirError(
-                f"{run.path}: answers different questions than {first.path} ({len(own & ids)} ids in common of {len(own)} and {len(ids)}; "
-                f"questions_hash {run.metrics['questions_hash']} and {first.metrics['questions_hash']}). "
-                "Their means cannot be compared. Run both on the same questions, or pass --force."
-            )
+            raise _other_questions(run, first)
         if run.metrics["retriever"] is None:
             continue
         corpus_run = corpus_run or run
@@ -86,6 +78,20 @@ def _check_comparable(stored: Sequence[StoredRun], rows: dict[Path, list[Questio
                 f"{run.path}: searches a different corpus than {corpus_run.path} ({_corpus(run)} and {_corpus(corpus_run)}). "
                 "A difference may come from the corpus instead of the method. Run both on the same corpus, or pass --force."
             )
+
+
+def _other_questions(run: StoredRun, first: StoredRun) -> RunDirError:
+    known = LineIndex()
+    for row in first.scores():
+        known.add(row.question_id, 0)
+    count = shared = 0
+    for row in run.scores():
+        count, shared = count + 1, shared + (row.question_id in known)
+    return RunDirError(
+        f"{run.path}: answers different questions than {first.path} ({shared} ids in common of {count} and {len(known)}; "
+        f"questions_hash {run.metrics['questions_hash']} and {first.metrics['questions_hash']}). "
+        "Their means cannot be compared. Run both on the same questions, or pass --force."
+    )
 
 
 def _corpus(run: StoredRun) -> str:
@@ -101,25 +107,43 @@ def _find(systems: Sequence[System], name: str) -> System:
     return found[0]
 
 
-def _line(system: System, group: str, metrics: Sequence[str], baseline: System | None) -> Line:
-    rows = group_rows(system.rows).get(group, [])
-    scores = {metric: _percent(rows, system, metric) for metric in metrics}
-    shared, differences = [], {}
-    if baseline is not None and baseline is not system:
-        theirs = {row.question_id: row for row in baseline.rows}
-        shared = [row for row in rows if row.question_id in theirs]
-        against = [theirs[row.question_id] for row in shared]
-        differences = {metric: (_percent(shared, system, metric), _percent(against, baseline, metric)) for metric in metrics}
-    return Line(
-        system,
-        group,
-        len(rows),
-        len(shared),
-        {metric: interval(values) for metric, values in scores.items() if len(values)},
-        {metric: paired(mine, theirs) for metric, (mine, theirs) in differences.items() if len(mine) == len(theirs) > 0},
-    )
+class _Tally:
+    """How many questions of a group have each score of one system, in percent, and each difference from the baseline, by metric."""
+
+    def __init__(self) -> None:
+        self.questions = self.shared = 0
+        self._scores: dict[str, Counter[float]] = {}
+        self._differences: dict[str, Counter[float]] = {}
+        self._alone: set[str] = set()  # metrics that apply to a shared question in one of the two runs
+
+    def add(self, scores: Mapping[str, float], baseline: Mapping[str, float] | None, metrics: Sequence[str]) -> None:
+        """Count one question; `baseline` are the other system's scores, if it answered the question."""
+        self.questions += 1
+        self.shared += baseline is not None
+        for metric in metrics:
+            mine, theirs = scores.get(metric), None if baseline is None else baseline.get(metric)
+            if mine is not None:
+                self._scores.setdefault(metric, Counter())[100 * mine] += 1
+            if mine is not None and theirs is not None:
+                self._differences.setdefault(metric, Counter())[100 * mine - 100 * theirs] += 1
+            elif baseline is not None and (mine is not None or theirs is not None):
+                self._alone.add(metric)
+
+    def line(self, system: System, group: str) -> Line:
+        """The means with their intervals."""
+        scores = {metric: counted_interval(counts) for metric, counts in self._scores.items()}
+        differences = {metric: counted_paired(counts) for metric, counts in self._differences.items() if metric not in self._alone}
+        return Line(system, group, self.questions, self.shared, scores, differences)
 
 
-def _percent(rows: Sequence[QuestionScores], system: System, metric: str) -> np.ndarray:
-    """Scores, in percent, of the rows that the metric applies to."""
-    return 100 * np.array([row.scores[system.name][metric] for row in rows if metric in row.scores[system.name]])
+def _tallies(run: StoredRun, systems: Sequence[System], metrics: Sequence[str], baseline: System | None) -> dict[tuple[str, str], _Tally]:
+    """The tallies of a run by the label of the system and the group. Rows are read one by one, with those of the baseline beside them."""
+    tallies: dict[tuple[str, str], _Tally] = {}
+    theirs = RowsById(baseline.run.path / SCORES_FILE, QuestionScores) if baseline else None
+    for row in run.scores():
+        other = theirs and theirs.get(row.question_id)
+        for system in systems:
+            against = other.scores[baseline.name] if other and baseline and system is not baseline else None
+            for group in groups_in(row):
+                tallies.setdefault((system.label, group), _Tally()).add(row.scores[system.name], against, metrics)
+    return tallies

@@ -6,7 +6,6 @@ from typing import Any
 
 from infer.evaluation.fairness import differences
 from infer.evaluation.finished_runs import StoredRun
-from infer.evaluation.scores import QuestionScores
 from refinery.metrics.bootstrap import Difference, Interval
 from refinery.reporting.tables import TableFormat, render_table
 from refinery.text import printable
@@ -19,7 +18,11 @@ class System:
     label: str
     name: str
     run: StoredRun
-    rows: list[QuestionScores]
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What `metrics.json` says of it."""
+        return self.run.metrics["results"][self.name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +145,8 @@ def _columns(lines: Sequence[Line]) -> tuple[list[str], bool]:
 def _cost(line: Line) -> dict[str, str]:
     """How the system searched, its mean cost per question over the whole run, and its failures and faults."""
     metrics: dict[str, Any] = line.system.run.metrics
-    cost = metrics["results"][line.system.name]["cost_per_question"]
-    faults = [f"{reason} {count}" for reason, count in metrics["results"][line.system.name].get("faults", {}).items()]
+    cost = line.system.results["cost_per_question"]
+    faults = [f"{reason} {count}" for reason, count in line.system.results.get("faults", {}).items()]
     return {
         "retriever": metrics["retriever"] or "-",
         "k": str(metrics["passages_per_query"] or "-"),

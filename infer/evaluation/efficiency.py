@@ -1,8 +1,7 @@
 """Measure how much a method iterates and reads, as MIGRES Tables 4 and 5 do, from the traces alone."""
 
 import re
-from collections.abc import Callable, Sequence
-from statistics import fmean
+from collections.abc import Callable
 
 from refinery.contract.segments import encode_text
 from refinery.contract.tokenizer import Tokenizer
@@ -11,7 +10,7 @@ from refinery.contract.trace import Prediction, ScoredPassage
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def efficiency(predictions: Sequence[Prediction | None], *, tokenizer: Tokenizer | None = None) -> dict[str, float]:
+class Efficiency:
     """What the model was shown, as means over the answered questions (MIGRES Tables 4 and 5).
 
     `iterations` ("# Iter" in Table 4) is the number of depths in a trace. `passages_per_iteration` ("# Passages") counts the passages that
@@ -21,20 +20,25 @@ def efficiency(predictions: Sequence[Prediction | None], *, tokenizer: Tokenizer
     that repeat earlier passages (ReAct, Self-Ask) show the model more than these numbers say, as in the paper. Without a `tokenizer`, each
     word and each punctuation mark counts as a token.
     """
-    answered = [prediction for prediction in predictions if prediction]
-    if not answered:
-        return {"iterations": 0.0, "passages_per_iteration": 0.0, "passages_per_call": 0.0, "knowledge_tokens": 0.0}
-    iterations = [1 + max((step.depth for step in prediction.trace), default=0) for prediction in answered]
-    passages = [len(passages_read(prediction)) for prediction in answered]
-    calls = [max(prediction.cost.calls, 1) for prediction in answered]
-    count_tokens = _counter(tokenizer)
-    tokens = [sum(map(count_tokens, _texts(prediction))) for prediction in answered]
-    return {
-        "iterations": round(fmean(iterations), 2),
-        "passages_per_iteration": round(fmean(read / count for read, count in zip(passages, iterations, strict=True)), 2),
-        "passages_per_call": round(fmean(read / count for read, count in zip(passages, calls, strict=True)), 2),
-        "knowledge_tokens": round(fmean(tokens), 2),
-    }
+
+    def __init__(self, *, tokenizer: Tokenizer | None = None) -> None:
+        self._count_tokens = _counter(tokenizer)
+        self._answered = 0
+        self._sums = dict.fromkeys(("iterations", "passages_per_iteration", "passages_per_call", "knowledge_tokens"), 0.0)
+
+    def add(self, prediction: Prediction) -> None:
+        """Count one answer."""
+        iterations = 1 + max((step.depth for step in prediction.trace), default=0)
+        passages = len(passages_read(prediction))
+        self._answered += 1
+        self._sums["iterations"] += iterations
+        self._sums["passages_per_iteration"] += passages / iterations
+        self._sums["passages_per_call"] += passages / max(prediction.cost.calls, 1)
+        self._sums["knowledge_tokens"] += sum(map(self._count_tokens, _texts(prediction)))
+
+    def means(self) -> dict[str, float]:
+        """The means so far."""
+        return {name: round(value / max(self._answered, 1), 2) for name, value in self._sums.items()}
 
 
 def _counter(tokenizer: Tokenizer | None) -> Callable[[str], int]:

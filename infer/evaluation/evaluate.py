@@ -1,84 +1,156 @@
 """The results of a run: the mean of every metric with its interval, on all questions and by kind, with costs and faults."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from infer.evaluation.efficiency import efficiency
-from infer.evaluation.scores import QuestionScores
+from infer.evaluation.answers import Answer
+from infer.evaluation.efficiency import Efficiency
+from infer.evaluation.scores import SCORES_FILE, QuestionScores, Scorer
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
-from refinery.metrics.bootstrap import interval
+from refinery.metrics.bootstrap import counted_interval
 from refinery.metrics.registry import DEFAULT_METRICS, METRICS, metrics_of
+from refinery.runtime.line_files import LineWriter
 
 _COSTS = ("calls", "retrievals", "prefill_tokens", "decode_tokens")
 
 
-def evaluate(
-    rows: Sequence[QuestionScores], predictions: Sequence[Prediction | None], *, seconds: float, tokenizer: Tokenizer | None = None
-) -> dict[str, Any]:
-    """Scores in percent per system and question group; `em` and `f1` are SQuAD's.
+class Results:
+    """Scores in percent per system and question group, over answers that are added one by one; `em` and `f1` are SQuAD's.
 
-    `default_metrics` are those that papers report on these datasets. `seconds` is the wall time of the whole run, which all systems share.
-    `tokenizer` counts the knowledge that was read (infer/evaluation/efficiency.py), and `knowledge_unit` says whether one was given.
-    `faults` counts the faults of all questions together by reason.
+    Only the number of questions with each score is kept, because scores have few values. `default_metrics` are those that papers report on
+    these datasets. `tokenizer` counts the knowledge that was read (infer/evaluation/efficiency.py), and `knowledge_unit` says whether one
+    was given. `faults` counts the faults of all questions together by reason.
     """
-    spent = total_cost(predictions, seconds=seconds)
-    cost = {field: round(value / len(rows), 4 if field == "seconds" else 2) for field, value in spent.items()}
-    shared = {
-        "cost_per_question": cost | efficiency(predictions, tokenizer=tokenizer),
-        "knowledge_unit": "words" if tokenizer is None else "tokens",
-        "faults": count_faults(predictions),
-    }
-    return {system: _by_group(rows, system) | {"default_metrics": default_metrics(rows, system)} | shared for system in rows[0].scores}
+
+    def __init__(self, *, tokenizer: Tokenizer | None = None) -> None:
+        self._unit = "words" if tokenizer is None else "tokens"
+        self._cost, self._efficiency = TotalCost(), Efficiency(tokenizer=tokenizer)
+        self._faults: Counter[str] = Counter()
+        self._datasets: dict[str, None] = {}
+        self._systems: dict[str, ScoreCounts] = {}
+        self._questions = 0
+
+    def add(self, row: QuestionScores, prediction: Prediction | None) -> None:
+        """Count one answer."""
+        self._questions += 1
+        self._datasets[row.dataset] = None
+        for system in row.scores:
+            self._systems.setdefault(system, ScoreCounts(system)).add(row)
+        if prediction:
+            self._cost.add(prediction)
+            self._efficiency.add(prediction)
+            self._faults.update(count_faults([prediction]))
+
+    def report(self, *, seconds: float) -> dict[str, Any]:
+        """The results for `metrics.json`. `seconds` is the wall time of the whole run, which all systems share."""
+        spent = self._cost.report(seconds=seconds)
+        cost = {field: round(value / self._questions, 4 if field == "seconds" else 2) for field, value in spent.items()}
+        shared = {
+            "cost_per_question": cost | self._efficiency.means(),
+            "knowledge_unit": self._unit,
+            "faults": dict(self._faults.most_common()),
+        }
+        return {
+            system: counts.report() | {"default_metrics": self._default_metrics(counts)} | shared
+            for system, counts in self._systems.items()
+        }
+
+    def _default_metrics(self, counts: "ScoreCounts") -> list[str]:
+        """The metrics of the rows' datasets that apply to at least one question, and the additional ones that the recipe names."""
+        wanted, scored = dict.fromkeys(metric for dataset in self._datasets for metric in metrics_of(dataset)), counts.metrics
+        shown = [metric for metric in wanted if metric in scored] or list(DEFAULT_METRICS)
+        return [*shown, *(metric for metric in scored if metric not in METRICS)]
 
 
-def count_faults(predictions: Sequence[Prediction | None]) -> dict[str, int]:
+def evaluate(
+    rows: Iterable[QuestionScores], predictions: Iterable[Prediction | None], *, seconds: float, tokenizer: Tokenizer | None = None
+) -> dict[str, Any]:
+    """The results of answers that are in memory; see `Results`."""
+    results = Results(tokenizer=tokenizer)
+    for row, prediction in zip(rows, predictions, strict=True):
+        results.add(row, prediction)
+    return results.report(seconds=seconds)
+
+
+def score_answers(
+    run: Path, answers: Iterable[Answer], scorer: Scorer, *, seconds: float, tokenizer: Tokenizer | None = None
+) -> dict[str, Any]:
+    """Score answers one by one, write their scores to the folder of a run, and return the results; see `Results`."""
+    results = Results(tokenizer=tokenizer)
+    with LineWriter(run / SCORES_FILE) as scores:
+        for question, prediction in answers:
+            row = scorer.row(question, prediction)
+            scores.write(row.model_dump_json(exclude_none=True))
+            results.add(row, prediction)
+    return results.report(seconds=seconds)
+
+
+def count_faults(predictions: Iterable[Prediction]) -> dict[str, int]:
     """The number of `fault` steps in all traces, by the reason at the beginning of each, most frequent first."""
-    steps = [step for prediction in predictions if prediction for step in prediction.trace if step.name == "fault"]
+    steps = (step for prediction in predictions for step in prediction.trace if step.name == "fault")
     return dict(Counter((step.text or "").partition(":")[0] for step in steps).most_common())
 
 
-def total_cost(predictions: Sequence[Prediction | None], *, seconds: float) -> dict[str, float]:
-    """The total cost of all predictions."""
-    costs = [prediction.cost for prediction in predictions if prediction]
-    return {field: sum(getattr(cost, field) for cost in costs) for field in _COSTS} | {"seconds": round(seconds, 4)}
+class TotalCost:
+    """The total cost of predictions that are added one by one."""
+
+    def __init__(self) -> None:
+        self._sums = dict.fromkeys(_COSTS, 0)
+
+    def add(self, prediction: Prediction) -> None:
+        """Add what one question took."""
+        for field in _COSTS:
+            self._sums[field] += getattr(prediction.cost, field)
+
+    def report(self, *, seconds: float) -> dict[str, float]:
+        """The sums, with the wall time of the whole run."""
+        return self._sums | {"seconds": round(seconds, 4)}
 
 
-def default_metrics(rows: Sequence[QuestionScores], system: str) -> list[str]:
-    """The metrics of the rows' datasets that apply to at least one question, and the additional ones that the recipe names."""
-    wanted = dict.fromkeys(metric for dataset in dict.fromkeys(row.dataset for row in rows) for metric in metrics_of(dataset))
-    scored = dict.fromkeys(metric for row in rows for metric in row.scores[system])
-    shown = [metric for metric in wanted if metric in scored] or list(DEFAULT_METRICS)
-    return [*shown, *(metric for metric in scored if metric not in METRICS)]
+class ScoreCounts:
+    """How many questions have each score of one system, by group of questions, `all` first, and metric."""
+
+    def __init__(self, system: str) -> None:
+        self._system = system
+        self.questions: Counter[str] = Counter()
+        self.scores: dict[str, dict[str, Counter[float]]] = {}
+
+    @property
+    def metrics(self) -> dict[str, Counter[float]]:
+        """The scores over all questions by metric."""
+        return self.scores.get(ALL, {})
+
+    def add(self, row: QuestionScores) -> None:
+        """Count one question."""
+        for group in groups_in(row):
+            self.questions[group] += 1
+            counts = self.scores.setdefault(group, {})
+            for metric, value in row.scores[self._system].items():
+                counts.setdefault(metric, Counter())[value] += 1
+
+    def report(self) -> dict[str, Any]:
+        """Means and intervals by group."""
+        return {group: _means(self.questions[group], counts) for group, counts in self.scores.items()}
 
 
-def group_rows(rows: Sequence[QuestionScores]) -> dict[str, list[QuestionScores]]:
-    """The rows of each group, `all` first."""
-    groups = {"all": list(rows)}
-    for row in rows:
-        for group in row.groups:
-            groups.setdefault(group, []).append(row)
-    return groups
+ALL = "all"  # the group of all questions
 
 
-def _by_group(rows: Sequence[QuestionScores], system: str) -> dict[str, Any]:
-    return {group: _means([row.scores[system] for row in members]) for group, members in group_rows(rows).items()}
+def groups_in(row: QuestionScores) -> list[str]:
+    """The groups under which a question counts."""
+    return [ALL, *row.groups]
 
 
-def _means(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
-    values: dict[str, list[float]] = {}
-    for of_question in scores:
-        for metric, value in of_question.items():
-            values.setdefault(metric, []).append(value)
-    metrics = {metric: _interval(found) for metric, found in values.items()}
+def _means(questions: int, counts: dict[str, Counter[float]]) -> dict[str, Any]:
+    metrics = {metric: _interval(found) for metric, found in counts.items()}
     em, f1 = (metrics[name]["mean"] if name in metrics else None for name in DEFAULT_METRICS)  # None: no question has a gold answer
-    return {"questions": len(scores), "em": em, "f1": f1, "metrics": metrics}
+    return {"questions": questions, "em": em, "f1": f1, "metrics": metrics}
 
 
-def _interval(values: list[float]) -> dict[str, float]:
+def _interval(counts: Counter[float]) -> dict[str, float]:
     """Mean and interval in percent, over the questions that the metric applies to."""
-    found = interval(100 * np.array(values))
-    return {"mean": round(found.mean, 2), "low": round(found.low, 2), "high": round(found.high, 2), "questions": len(values)}
+    found = counted_interval(counts, scale=100)
+    return {"mean": round(found.mean, 2), "low": round(found.low, 2), "high": round(found.high, 2), "questions": counts.total()}

@@ -1,15 +1,17 @@
 """Read finished infer runs from disk: from their own folder alone, unless an older version made them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from infer.evaluation.answers import Answers, RecordFile
 from infer.evaluation.run_inputs import TokenText, read_token_texts, text_by_tokenizer
-from infer.evaluation.scores import SCORES_FILE, QuestionScores
+from infer.evaluation.scores import SCORES_FILE, UPPER_BOUND, QuestionScores
 from infer.recipe import InferRecipe
 from infer.steps.selection import Fidelity
-from refinery.contract.records import Question, read_records
-from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE, Prediction
+from refinery.contract.records import Question
+from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE
 from refinery.errors import RecordError, RunDirError
 from refinery.questions.base import read_questions
 from refinery.runtime.recipe import build_recipe
@@ -42,10 +44,13 @@ class StoredRun:
         systems = list(self.metrics["results"])
         return systems[0] if len(systems) == 1 else next(system for system in systems if system.endswith(f"_{self.selected_by[0]}"))
 
-    def questions(self) -> list[Question]:
-        """The questions that it answered. Raises RunDirError if it did not keep them and its recipe's files are missing."""
+    def questions(self) -> Iterable[Question]:
+        """The questions that it answered, which may be gone through several times.
+
+        Raises RunDirError if it did not keep them and its recipe's files are missing.
+        """
         if (self.path / QUESTIONS_FILE).exists():
-            return read_records(self.path / QUESTIONS_FILE, Question)
+            return RecordFile(self.path / QUESTIONS_FILE, Question)
         recipe = self.recipe
         try:
             return read_questions([self._find(path) for path in recipe.questions], reader=recipe.reader, limit=recipe.limit, sample=recipe)
@@ -68,13 +73,20 @@ class StoredRun:
         start = Path(*here.parts[: -len(parts)]) if here.parts[-len(parts) :] == parts else Path()
         return start / name if (start / name).exists() else Path(name)
 
-    def predictions(self) -> list[Prediction]:
-        """The predictions, with answers and traces."""
-        return read_records(self.path / PREDICTIONS_FILE, Prediction)
+    def answers(self, questions: Iterable[Question] | None = None) -> Answers:
+        """Its questions, or others in their place, with its predictions."""
+        return Answers(questions or self.questions(), self.path / PREDICTIONS_FILE)
 
-    def scores(self) -> list[QuestionScores]:
-        """The scores of each question."""
-        return read_records(self.path / SCORES_FILE, QuestionScores)
+    def scores(self) -> Iterable[QuestionScores]:
+        """The scores of each question, one by one."""
+        return RecordFile(self.path / SCORES_FILE, QuestionScores)
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The selections of its trees; none without trees."""
+        name = self.recipe.name or self.recipe.decoder
+        found = [system.removeprefix(f"{name}_") for system in self.metrics["results"]]
+        return tuple(strategy for strategy in found if strategy != UPPER_BOUND) if len(found) > 1 else ()
 
 
 def open_stored(path: Path) -> StoredRun:

@@ -5,13 +5,13 @@ judging again asks only about new answers, and `refinery rescore` does not need 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
 from infer.evaluation.finished_runs import open_stored
-from infer.evaluation.rescore import answered_in_order, rescore
+from infer.evaluation.rescore import rescore
 from infer.evaluation.scores import JUDGEMENTS_FILE, JudgedAnswer, read_judgements
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
@@ -21,7 +21,7 @@ from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
 from refinery.prompts.render import prompt_hash, render_prompt
 from refinery.runtime.progress import Progress
-from refinery.runtime.together import together
+from refinery.runtime.together import each
 
 
 def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
@@ -31,16 +31,17 @@ def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
     so far are stored.
     """
     stored = open_stored(run)
-    questions = stored.questions()
     known = read_judgements(run)
     _check_same_judge(run, known.values(), config)
-    asked = [
-        (question, answer)
-        for question, prediction in zip(questions, answered_in_order(stored.predictions(), questions, run), strict=True)
-        for answer in _answers(prediction)
-        if question.answers and (question.id, answer) not in known
-    ]
-    asyncio.run(_ask_all(asked, config, run / JUDGEMENTS_FILE))
+
+    def unjudged() -> Iterator[tuple[Question, str]]:
+        for question, prediction in stored.answers():
+            for answer in _answers(prediction):
+                if question.answers and (question.id, answer) not in known:
+                    yield question, answer
+
+    total = sum(1 for _ in unjudged())
+    asyncio.run(_ask_all(unjudged(), total, config, run / JUDGEMENTS_FILE))
     return rescore(run)
 
 
@@ -60,20 +61,18 @@ def _answers(prediction: Prediction | None) -> list[str]:
     return [answer for answer in dict.fromkeys((prediction.answer, *prediction.selected.values())) if answer.strip()]
 
 
-async def _ask_all(asked: Sequence[tuple[Question, str]], config: EndpointConfig, path: Path) -> None:
+async def _ask_all(asked: Iterable[tuple[Question, str]], total: int, config: EndpointConfig, path: Path) -> None:
     endpoint = EndpointClient(config)
-    waiting = asyncio.Semaphore(4 * config.calls_in_flight)
-    with path.open("a", encoding="utf-8") as file, Progress("judge", total=len(asked)) as progress:
+    with path.open("a", encoding="utf-8") as file, Progress("judge", total=total) as progress:
 
-        async def ask(question: Question, answer: str) -> None:
-            async with waiting:
-                said = await _ask(question, answer, endpoint)
+        async def ask(of: tuple[Question, str]) -> None:
+            said = await _ask(*of, endpoint)
             file.write(said.model_dump_json() + "\n")
             file.flush()
             progress.advance()
 
         try:
-            await together(ask(question, answer) for question, answer in asked)
+            await each(asked, ask, at_once=4 * config.calls_in_flight)
         finally:
             await endpoint.close()
 

@@ -1,14 +1,15 @@
 """What the modules of finished `refinery evaluate-modules` runs are worth: each is graded again from its own folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infer.evaluation.answers import Answer, Answers, RecordFile
 from infer.module_recipe import ModuleRecipe
 from infer.modules.base import OUTPUT, Module
-from refinery.contract.records import Question, read_records
-from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE, Prediction
+from refinery.contract.records import Question
+from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE
 from refinery.errors import RunDirError
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.prices import known_price
@@ -79,16 +80,18 @@ def module_quality(runs: Sequence[Path]) -> list[ModuleQuality]:
 
 
 def _lines(run: ModuleRun) -> list[ModuleQuality]:
-    questions = read_records(run.path / QUESTIONS_FILE, Question)
-    graded = graded_lines(run.module, questions, read_records(run.path / PREDICTIONS_FILE, Prediction))
+    answers = Answers(RecordFile(run.path / QUESTIONS_FILE, Question), run.path / PREDICTIONS_FILE)
+    graded = graded_lines(run.module, answers)
     return [ModuleQuality(run, on, len(found), measures(found)) for on, found in graded.items()]
 
 
-def graded_lines(module: Module, questions: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, list[Graded]]:
+def graded_lines(module: Module, answers: Iterable[Answer]) -> dict[str, list[Graded]]:
     """The graded questions of each line. Questions that failed are left out, because --resume asks them again."""
     lines: dict[str, list[Graded]] = {}
-    for question, prediction in zip(questions, predictions, strict=True):
+    for question, prediction in answers:
+        if prediction is None or prediction.failed is not None:
+            continue
         steps = [step for step in prediction.trace if step.name == OUTPUT]
-        for on, found in (module.kind.grade(question, steps) if prediction.failed is None else {}).items():
+        for on, found in module.kind.grade(question, steps).items():
             lines.setdefault(on, []).append(found)
     return lines

@@ -1,17 +1,17 @@
 """Select and score the stored answers of a run again, without a model: after a metric changed, or with a different selection."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infer.evaluation.evaluate import evaluate
-from infer.evaluation.finished_runs import open_stored
-from infer.evaluation.run_inputs import keep_questions
-from infer.evaluation.scores import SCORES_FILE, read_judgements, score
+from infer.evaluation.answer_files import AnswerFiles
+from infer.evaluation.evaluate import score_answers
+from infer.evaluation.finished_runs import StoredRun, open_stored
+from infer.evaluation.scores import Scorer, read_judgements
 from infer.provenance import questions_hash
 from infer.steps.selection import LEARNED, Definition, Fidelity, select_all, selectable, strategies_of
-from refinery.contract.records import Question, write_records
-from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+from refinery.contract.records import Question, no_rows
+from refinery.contract.trace import QUESTIONS_FILE, Prediction
 from refinery.errors import RunDirError
 from refinery.runtime.run_dir import RunDir, locked_run
 
@@ -22,13 +22,13 @@ def rescore(
     selection: str | None = None,
     fidelity: Fidelity | None = None,
     metrics: Sequence[str] = (),
-    questions: Sequence[Question] | None = None,
+    questions: Iterable[Question] | None = None,
 ) -> dict[str, Any]:
     """Rewrite predictions, scores and `metrics.json` of a finished run; its cost and provenance do not change. Returns the metrics.
 
-    `questions` replace those that the run has kept, with other gold answers for example. `metrics` are scored in addition to those of the
-    run's recipe. For a run with trees, `selection` and `fidelity` replace the decoder's options, and are recorded in `metrics.json`. Raises
-    RunDirError if a question that was answered is not among the questions.
+    `questions`, which are gone through several times, replace those that the run has kept, with other gold answers for example. `metrics`
+    are scored in addition to those of the run's recipe. For a run with trees, `selection` and `fidelity` replace the decoder's options, and
+    are recorded in `metrics.json`. Raises RunDirError if a question that was answered is not among the questions.
     """
     open_stored(run)
     with locked_run(run):
@@ -36,63 +36,56 @@ def rescore(
 
 
 def _rescore(
-    run: Path, selection: str | None, fidelity: Fidelity | None, added: Sequence[str], given: Sequence[Question] | None
+    run: Path, selection: str | None, fidelity: Fidelity | None, added: Sequence[str], given: Iterable[Question] | None
 ) -> dict[str, Any]:
     stored = open_stored(run)
-    recipe, seconds = stored.recipe, stored.metrics["cost"]["seconds"]
-    questions = given or stored.questions()
-    predictions = answered_in_order(stored.predictions(), questions, run)
+    recipe, questions = stored.recipe, given or stored.questions()
     changed = {name: value for name, value in (("selection", selection), ("fidelity", fidelity)) if value}
-    if any(prediction and prediction.paths for prediction in predictions):
-        decoded = stored.options
-        if fidelity and fidelity not in selectable(decoded["fidelity"]):
-            raise RunDirError(
-                f"{run}: was not decoded with `fidelity: {fidelity}`, which also scores the text that the model only reads. "
-                "Decode it again with this fidelity."
-            )
-        if selection == LEARNED and not all(
-            LEARNED in strategies_of(prediction.paths) for prediction in predictions if prediction and prediction.paths
-        ):
-            raise RunDirError(f"{run}: no selector has judged its trees. Decode it again with a selector (sub_models.selection).")
-        options = decoded | changed
-        predictions = [p and _reselected(p, q, options) for p, q in zip(predictions, questions, strict=True)]
-    elif changed:
-        raise RunDirError(f"{run}: decoder '{recipe.decoder}' makes no trees, so there is nothing to select. Drop {', '.join(changed)}.")
-    rows = score(recipe.name or recipe.decoder, questions, predictions, read_judgements(run), [*recipe.metrics, *added])
+    if changed:
+        _check_selectable(stored, fidelity, changed)
+    options = stored.options | changed if stored.strategies else {}
     metrics = {key: value for key, value in stored.metrics.items() if key != "rescored_with"}
-    # The run counted knowledge with its tokenizer, which is not loaded here. Runs of versions that did not count it get words.
-    kept = next(iter(stored.metrics["results"].values()))
-    counted = {"knowledge_unit": kept["knowledge_unit"]} if "knowledge_unit" in kept else {}
-    results = evaluate(rows, predictions, seconds=seconds)
-    results = {
-        system: scores | {"cost_per_question": scores["cost_per_question"] | kept["cost_per_question"]} | counted
-        for system, scores in results.items()
-    }
-    metrics |= {"results": results, "questions_hash": questions_hash(questions)}
+    with AnswerFiles(run) as files:
+        for question, prediction in stored.answers(questions):
+            files.add(question, prediction and _reselected(prediction, question, options, run))
+        if not files.count:
+            raise no_rows(run / QUESTIONS_FILE, Question)
+        answers = files.answers(questions)
+        scorer = Scorer(recipe.name or recipe.decoder, files.survey.close(answers), read_judgements(run), metrics=[*recipe.metrics, *added])
+        results = score_answers(run, answers, scorer, seconds=stored.metrics["cost"]["seconds"])
+    metrics |= {"results": _with_kept_costs(results, stored), "questions_hash": questions_hash(questions)}
     metrics |= {"rescored_with": changed} if changed else {}
-    keep_questions(run, questions, predictions)
-    write_records(run / PREDICTIONS_FILE, [prediction for prediction in predictions if prediction])
-    write_records(run / SCORES_FILE, rows)
     RunDir(run).write_metrics(metrics)
     return metrics
 
 
-def answered_in_order(predictions: Sequence[Prediction], questions: Sequence[Question], run: Path) -> list[Prediction | None]:
-    """Each question's prediction, or None. Raises RunDirError for a prediction whose question is not among them."""
-    texts = {question.id: question.text for question in questions}
-    for prediction in predictions:
-        if texts.get(prediction.question_id) != prediction.question:
-            raise RunDirError(
-                f"{run}: question '{prediction.question_id}' was answered, but it is not among the questions, or has another text there. "
-                "Give the questions that the run answered."
-            )
-    by_id = {prediction.question_id: prediction for prediction in predictions}
-    return [by_id.get(question.id) for question in questions]
+def _check_selectable(stored: StoredRun, fidelity: Fidelity | None, changed: Mapping[str, str]) -> None:
+    if not stored.strategies:
+        raise RunDirError(
+            f"{stored.path}: decoder '{stored.recipe.decoder}' makes no trees, so there is nothing to select. Drop {', '.join(changed)}."
+        )
+    if fidelity and fidelity not in selectable(stored.options["fidelity"]):
+        raise RunDirError(
+            f"{stored.path}: was not decoded with `fidelity: {fidelity}`, which also scores the text that the model only reads. "
+            "Decode it again with this fidelity."
+        )
 
 
-def _reselected(prediction: Prediction, question: Question, options: Mapping[str, Any]) -> Prediction:
-    if not prediction.paths:  # the question failed
+def _with_kept_costs(results: dict[str, Any], stored: StoredRun) -> dict[str, Any]:
+    """The run counted knowledge with its tokenizer, which is not loaded here. Runs of versions that did not count it get words."""
+    kept = next(iter(stored.metrics["results"].values()))
+    counted = {"knowledge_unit": kept["knowledge_unit"]} if "knowledge_unit" in kept else {}
+    return {
+        system: scores | {"cost_per_question": scores["cost_per_question"] | kept["cost_per_question"]} | counted
+        for system, scores in results.items()
+    }
+
+
+def _reselected(prediction: Prediction, question: Question, options: Mapping[str, Any], run: Path) -> Prediction:
+    if not options or not prediction.paths:  # the decoder makes no trees, or the question failed
         return prediction
+    if options["selection"] == LEARNED and LEARNED not in strategies_of(prediction.paths):
+        raise RunDirError(f"{run}: no selector has judged its trees. Decode it again with a selector (sub_models.selection).")
     by = Definition(options["fidelity"], question.choices is not None, options["generator_weight"])
     selected = select_all(prediction.paths, by)
     return prediction.model_copy(update={"selected": selected, "answer": selected[options["selection"]]})

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from refinery.contract.records import Question, Step, write_records
+from infer.evaluation.scores import found_ids
+from refinery.contract.records import Question, Step
 from refinery.contract.tokenizer import Tokenizer
-from refinery.contract.trace import QUESTIONS_FILE, Prediction, TraceStep
+from refinery.contract.trace import Prediction, TraceStep
 from refinery.errors import RunDirError
 from refinery.runtime.run_dir import write_json
 
@@ -20,29 +21,32 @@ TokenText = Callable[[int, str | None], str]
 _TOKENS: TypeAdapter[dict[str, dict[int, str]]] = TypeAdapter(dict[str, dict[int, str]])
 
 
-def keep_questions(run: Path, questions: Iterable[Question], predictions: Iterable[Prediction | None]) -> None:
-    """Write the questions to the run's folder, each without its candidate passages that no search found.
+def with_found(question: Question, prediction: Prediction | None) -> Question:
+    """The question without its candidate passages that its searches did not find; candidates can be ten times as long as their question.
 
-    Candidates can be ten times as long as their question. Those that were found say whether the questions belong to the corpus.
+    Those that were found say whether the questions belong to the corpus.
     """
-    found = {passage.id for prediction in predictions if prediction for step in _steps(prediction) for passage in step.passages or ()}
-    write_records(run / QUESTIONS_FILE, (_with_found(question, found) for question in questions))
-
-
-def _with_found(question: Question, found: set[str]) -> Question:
     if not question.passages:
         return question
+    found = found_ids(prediction) if prediction else ()
     return question.model_copy(update={"passages": [passage for passage in question.passages if passage.id in found]})
 
 
-def keep_token_texts(run: Path, predictions: Iterable[Prediction], tokenizer_of: Callable[[str], Tokenizer]) -> None:
-    """Write the text of every token id in the traces, by the role of the model that wrote it. `tokenizer_of` is called with such a role."""
-    written: dict[str, set[int]] = {}
-    for prediction in predictions:
+class TokenTexts:
+    """The ids of all tokens in predictions, by the role of the model that wrote them."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, set[int]] = {}
+
+    def add(self, prediction: Prediction) -> None:
+        """Take account of one prediction."""
         for step in _steps(prediction):
             if step.token_ids:
-                written.setdefault(_role_of(step), set()).update(step.token_ids)
-    write_json(run / TOKENS_FILE, {role: _texts(token_ids, tokenizer_of(role)) for role, token_ids in sorted(written.items())})
+                self._written.setdefault(_role_of(step), set()).update(step.token_ids)
+
+    def write(self, run: Path, tokenizer_of: Callable[[str], Tokenizer]) -> None:
+        """Write the text of every token id to the run's folder. `tokenizer_of` is called with a role."""
+        write_json(run / TOKENS_FILE, {role: _texts(token_ids, tokenizer_of(role)) for role, token_ids in sorted(self._written.items())})
 
 
 def _texts(token_ids: Iterable[int], tokenizer: Tokenizer) -> dict[int, str]:

@@ -1,18 +1,21 @@
 """The scores of each question, by system and metric. They are stored in `scores.jsonl`, so runs are compared without their questions."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from infer.evaluation.answers import Answer
 from refinery.contract.records import Question, Record, Trajectory, iter_records
 from refinery.contract.trace import Prediction
 from refinery.metrics.registry import METRICS, find_metric, score_all
+from refinery.runtime.fingerprint import id_number
 
 SCORES_FILE = "scores.jsonl"
 JUDGEMENTS_FILE = "judgements.jsonl"
+UPPER_BOUND = "upper_bound"  # how the system of a tree's best path ends
 
 
 class QuestionScores(Record):
@@ -48,12 +51,102 @@ def read_judgements(run: Path) -> JudgedAnswers:
     return {(row.question_id, row.answer): row for row in rows}
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
+class Survey:
+    """What has to be known of all answers before the first is scored: add each of them, and then call `close`.
+
+    `strategies` are those of trees, and `datasets` those of the questions. `same_corpus` says whether the passages found share ids with the
+    questions; a corpus with different ids cannot be scored for support.
+    """
+
+    def __init__(self) -> None:
+        self.strategies: tuple[str, ...] = ()
+        self.datasets: set[str] = set()
+        self.same_corpus = False
+        self._known = array("Q")  # ids as numbers, which are needed only until a question has found a passage of its own
+
+    def add(self, question: Question, prediction: Prediction | None) -> None:
+        """Take account of one answer."""
+        self.datasets.add(question.dataset)
+        if prediction and prediction.has_answer and not self.strategies:
+            self.strategies = tuple(prediction.selected)
+        if not self.same_corpus and (known := _known_ids(question)):
+            self.same_corpus = prediction is not None and not known.isdisjoint(found_ids(prediction))
+            self._known.extend(map(id_number, known))
+
+    def close(self, answers: Iterable[Answer]) -> Self:
+        """Compare the passages that all searches found with those of all questions, unless that is decided already."""
+        if not self.same_corpus and self._known:
+            known = np.unique(np.frombuffer(self._known, dtype=np.uint64))
+            self.same_corpus = any(prediction and _has_any(known, found_ids(prediction)) for _, prediction in answers)
+        self._known = array("Q")
+        return self
+
+
+def _known_ids(question: Question) -> set[str]:
+    return {*(question.supporting or ()), *(passage.id for passage in question.passages or ())}
+
+
+def found_ids(prediction: Prediction) -> set[str]:
+    """The ids of the passages that all searches for a question found."""
+    steps = (*prediction.trace, *(step for path in prediction.paths for step in path.steps))
+    return {passage.id for step in steps for passage in step.passages or ()}
+
+
+def _has_any(known: np.ndarray, ids: set[str]) -> bool:
+    numbers = np.array([id_number(passage_id) for passage_id in ids], dtype=np.uint64)
+    return bool(len(numbers)) and bool(np.isin(numbers, known, assume_unique=False).any())
+
+
+class _Given(NamedTuple):
     """What a system gave for one question: answers, of which the best counts, and the passages found on each path that leads to them."""
 
     answers: Sequence[str | None]
     retrieved: Sequence[Sequence[str] | None]
+
+
+class Scorer:
+    """Scores answers one by one with every metric that applies.
+
+    A question without an answer (None, or failed) is wrong; one without a gold answer is not scored. `metrics` are scored in addition to
+    the built-in ones. A tree decoder gives one system per selection, and the upper bound: the best of its paths (RQ-RAG Sec. 2.3).
+    """
+
+    def __init__(self, name: str, survey: Survey, judgements: JudgedAnswers | None = None, metrics: Sequence[str] = ()) -> None:
+        self._name, self._survey, self._judgements = name, survey, judgements or {}
+        names = list(dict.fromkeys((*METRICS, *metrics)))
+        self._texts, self._passages = ([name for name in names if find_metric(name).reads == read] for read in ("answer", "passages"))
+
+    def row(self, question: Question, prediction: Prediction | None) -> QuestionScores:
+        """The scores of one question."""
+        answered = prediction if prediction and prediction.has_answer else None
+        return QuestionScores(
+            question_id=question.id,
+            dataset=question.dataset,
+            groups=groups_of(question, len(self._survey.datasets) > 1),
+            scores={system: self._scores(system, given, question) for system, given in self._systems(answered)},
+        )
+
+    def _systems(self, prediction: Prediction | None) -> Iterator[tuple[str, _Given]]:
+        strategies = self._survey.strategies
+        if not strategies:
+            yield self._name, _Given([prediction.answer], [_found(prediction)]) if prediction else _NOTHING
+            return
+        for strategy in strategies:
+            yield f"{self._name}_{strategy}", _selected(prediction, strategy) if prediction else _NOTHING
+        yield self._bound, _every(prediction) if prediction else _NOTHING
+
+    @property
+    def _bound(self) -> str:
+        return f"{self._name}_{UPPER_BOUND}"
+
+    def _scores(self, system: str, given: _Given, question: Question) -> dict[str, float]:
+        best = system == self._bound
+        scores = _pooled(self._texts, given.answers, question, best=True)
+        if self._judgements and not best:  # the judge sees only those of a tree's answers that a strategy selects
+            scores |= _pooled(["judge"], [_verdict(question, answer, self._judgements) for answer in given.answers], question, best=True)
+        if self._survey.same_corpus:
+            scores |= _pooled(self._passages, given.retrieved, question, best=best)
+        return scores
 
 
 def score(
@@ -63,30 +156,12 @@ def score(
     judgements: JudgedAnswers | None = None,
     metrics: Sequence[str] = (),
 ) -> list[QuestionScores]:
-    """Every metric that applies, one row per question.
-
-    A question without an answer (None, or failed) is wrong; one without a gold answer is not scored. `metrics` are scored in addition to
-    the built-in ones. A tree decoder gives one system per selection, and the upper bound: the best of its paths (RQ-RAG Sec. 2.3).
-    """
-    predictions = [prediction if prediction and prediction.has_answer else None for prediction in predictions]
-    names = list(dict.fromkeys((*METRICS, *metrics)))
-    columns = {
-        system: _columns(given, names, questions, judgements or {}, best=system == _bound(name))
-        for system, given in _systems(name, predictions)
-    }
-    several = len({question.dataset for question in questions}) > 1
-    return [
-        QuestionScores(
-            question_id=question.id,
-            dataset=question.dataset,
-            groups=groups_of(question, several),
-            scores={
-                system: {metric: float(values[row]) for metric, values in metrics.items() if not np.isnan(values[row])}
-                for system, metrics in columns.items()
-            },
-        )
-        for row, question in enumerate(questions)
-    ]
+    """The scores of answers that are in memory, one row per question; see `Scorer`."""
+    answers, survey = list(zip(questions, predictions, strict=True)), Survey()
+    for answer in answers:
+        survey.add(*answer)
+    scorer = Scorer(name, survey.close(answers), judgements, metrics)
+    return [scorer.row(*answer) for answer in answers]
 
 
 def has_gold(question: Question) -> bool:
@@ -103,19 +178,6 @@ def groups_of(question: Question, several_datasets: bool) -> list[str]:
     return list(dict.fromkeys(groups))
 
 
-def _systems(name: str, predictions: Sequence[Prediction | None]) -> list[tuple[str, list[_Given]]]:
-    if not any(prediction and prediction.selected for prediction in predictions):
-        return [(name, [_Given([p.answer], [_found(p)]) if p else _NOTHING for p in predictions])]
-    strategies = next(prediction.selected for prediction in predictions if prediction and prediction.selected)
-    systems = [(f"{name}_{strategy}", [_selected(p, strategy) if p else _NOTHING for p in predictions]) for strategy in strategies]
-    every = [_Given([path.answer for path in p.paths], [_on_path(path) for path in p.paths]) if p else _NOTHING for p in predictions]
-    return [*systems, (_bound(name), every)]
-
-
-def _bound(name: str) -> str:
-    return f"{name}_upper_bound"
-
-
 _NOTHING = _Given([None], [None])
 
 
@@ -123,6 +185,10 @@ def _selected(prediction: Prediction, strategy: str) -> _Given:
     """The selected answer, and every path that ends in it (RQ-RAG's sample_from_tree.py takes their mean)."""
     answer = prediction.selected[strategy]
     return _Given([answer], [_on_path(path) for path in prediction.paths if (path.answer or "") == answer])
+
+
+def _every(prediction: Prediction) -> _Given:
+    return _Given([path.answer for path in prediction.paths], [_on_path(path) for path in prediction.paths])
 
 
 def _found(prediction: Prediction) -> list[str]:
@@ -133,42 +199,14 @@ def _on_path(path: Trajectory) -> list[str]:
     return [passage.id for step in path.steps for passage in step.passages]
 
 
-def _columns(
-    given: Sequence[_Given], names: Sequence[str], questions: Sequence[Question], judgements: JudgedAnswers, *, best: bool
-) -> dict[str, np.ndarray]:
-    """Scores of shape (questions,) by metric; NaN where the metric does not apply."""
-    texts, passages = ([name for name in names if find_metric(name).reads == read] for read in ("answer", "passages"))
-    columns = _pooled(texts, [g.answers for g in given], questions, best=True)
-    if judgements and not best:  # the judge sees only those of a tree's answers that a strategy selects
-        verdicts = [[_verdict(question, answer, judgements) for answer in g.answers] for g, question in zip(given, questions, strict=True)]
-        columns |= _pooled(["judge"], verdicts, questions, best=True)
-    if _same_corpus(given, questions):
-        columns |= _pooled(passages, [g.retrieved for g in given], questions, best=best)
-    return {name: values for name, values in columns.items() if not np.isnan(values).all()}
-
-
 def _verdict(question: Question, answer: str | None, judgements: JudgedAnswers) -> bool | None:
     """The judge's verdict; None, which scores as unanswered, if the answer is blank or the judge said neither yes nor no."""
     found = judgements.get((question.id, answer or ""))
     return found and found.implied
 
 
-def _pooled(names: list[str], candidates: Sequence[Sequence[Any]], questions: Sequence[Question], *, best: bool) -> dict[str, np.ndarray]:
-    """The best score among a question's candidates, or their mean."""
-    sizes = np.array([len(some) for some in candidates])
-    flat = score_all(
-        names,
-        [candidate for some in candidates for candidate in some],
-        [question for question, some in zip(questions, candidates, strict=True) for _ in some],
-    )
-    starts = np.cumsum(sizes) - sizes
-    if best:
-        return {name: np.maximum.reduceat(values, starts) for name, values in flat.items()}
-    return {name: np.add.reduceat(values, starts) / sizes for name, values in flat.items()}
-
-
-def _same_corpus(given: Sequence[_Given], questions: Sequence[Question]) -> bool:
-    """Whether the passages found share ids with the questions; a corpus with different ids cannot be scored for support."""
-    known = {passage_id for question in questions for passage_id in question.supporting or []}
-    known |= {passage.id for question in questions for passage in question.passages or []}
-    return any(passage_id in known for g in given for ids in g.retrieved for passage_id in ids or [])
+def _pooled(names: list[str], candidates: Sequence[Any], question: Question, *, best: bool) -> dict[str, float]:
+    """The best score among a question's candidates, or their mean, by the metrics that apply to it."""
+    found = score_all(names, candidates, [question] * len(candidates))
+    pooled = {name: values.max() if best else values.sum() / len(values) for name, values in found.items()}
+    return {name: float(value) for name, value in pooled.items() if not np.isnan(value)}

@@ -1,23 +1,25 @@
 """The page of infer runs: one row per question, one view per selection, and each run's trace."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from infer.evaluation.finished_runs import StoredRun, stored_runs
+from infer.evaluation.rows_by_id import RowsById
 from infer.evaluation.scores import groups_of, has_gold
 from infer.evaluation.why_wrong import why_wrong
 from infer.steps.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
 from infer.viewing.card import run_card
 from infer.viewing.trace_tree import prediction_tree
-from refinery.contract.records import Question, parse_record
+from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.metrics.registry import metrics_of, score_all
 from refinery.reporting.pages.content import Cell, Detail, Leaf, Passages, Row, Run, RunDetail, Selection
 from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
+from refinery.runtime.line_files import LineIndex
 
 _WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by"}
 _COLUMNS = ("score", "F1", "calls", "tokens")
@@ -32,13 +34,12 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None, project: st
     whose questions are missing.
     """
     runs = [_ShownRun(stored) for path in paths for stored in stored_runs(path)]
-    questions = {question.id: question for run in runs for question in run.questions()}
-    chosen = list(questions.values())[:limit]
+    chosen, total = _chosen(runs, limit)
     metrics = dict.fromkeys(_metric(question) for question in chosen)
     several_datasets = len({question.dataset for question in chosen}) > 1
     note = f"An answer is right if its score by {', '.join(metrics)}, as in the datasets' papers, is at least 0.5."
-    if len(chosen) < len(questions):
-        note += f" This page shows the first {len(chosen):,} of {len(questions):,} questions."
+    if len(chosen) < total:
+        note += f" This page shows the first {len(chosen):,} of {total:,} questions."
     return write_page(
         output,
         title=title_of(paths),
@@ -53,13 +54,24 @@ def write(paths: Sequence[Path], output: Path, *, limit: int | None, project: st
     )
 
 
+def _chosen(runs: "Sequence[_ShownRun]", limit: int | None) -> tuple[list[Question], int]:
+    """The first questions of all runs together, each once, and how many there are."""
+    chosen, known = dict[str, Question](), LineIndex()
+    for run in runs:
+        for question in run.questions():
+            known.add(question.id, 0)
+            if limit is None or len(chosen) < limit:
+                chosen.setdefault(question.id, question)
+    return list(chosen.values()), known.num_ids()
+
+
 class _ShownRun:
     """A run whose predictions are read one by one, when their questions are shown."""
 
     def __init__(self, stored: StoredRun) -> None:
         self.stored = stored
-        self.predictions = _Predictions(stored.path / PREDICTIONS_FILE)
-        self.views = self._views() if self.predictions.strategies else [_View("answer", None, None)]
+        self.predictions = RowsById(stored.path / PREDICTIONS_FILE, Prediction)
+        self.views = self._views() if stored.strategies else [_View("answer", None, None)]
         self.token_text = stored.token_text()
         self.head: Run = {
             "name": stored.recipe.name or stored.recipe.decoder,
@@ -69,8 +81,8 @@ class _ShownRun:
         self._relevance_threshold: float = stored.options.get("relevance_threshold", 0.5)
         self._knows_supporting = self._found_supporting()
 
-    def questions(self) -> list[Question]:
-        """The questions of the run's recipe."""
+    def questions(self) -> Iterable[Question]:
+        """The questions of the run's recipe, one by one."""
         return self.stored.questions()
 
     def why_wrong(self, question: Question, prediction: Prediction, scores: Sequence[float | None], path: int | None) -> str:
@@ -92,14 +104,14 @@ class _ShownRun:
 
     def _views(self) -> list["_View"]:
         options = self.stored.options
-        pairs = product((one for one in self.predictions.strategies if one != LEARNED), selectable(options["fidelity"]))
+        pairs = product((one for one in self.stored.strategies if one != LEARNED), selectable(options["fidelity"]))
         by = Definition(options["fidelity"], generator_weight=options["generator_weight"])
-        learned = [_View(LEARNED, LEARNED, by)] if LEARNED in self.predictions.strategies else []
+        learned = [_View(LEARNED, LEARNED, by)] if LEARNED in self.stored.strategies else []
         named = (_View(f"{strategy} · {fidelity}", strategy, Definition(fidelity)) for strategy, fidelity in pairs)
         return [*named, *learned, _View(_UPPER_BOUND, None, None)]
 
     def _own(self) -> int:
-        if not self.predictions.strategies:
+        if not self.stored.strategies:
             return 0
         strategy, fidelity = self.stored.selected_by
         fidelities = (fidelity,) if strategy != LEARNED else selectable("official")
@@ -116,29 +128,6 @@ class _View:
         """The definition for this question."""
         assert self.by is not None
         return replace(self.by, multiple_choice=question.choices is not None)
-
-
-class _Predictions:
-    """A predictions file, read by question id. Only the offset of each line is kept in memory, and the `strategies` of its trees."""
-
-    def __init__(self, path: Path) -> None:
-        from pydantic_core import from_json
-
-        self._path, self._starts, self.strategies = path, dict[str, int](), tuple[str, ...]()
-        self._file = path.open("rb")
-        start = 0
-        for line in self._file:
-            values = from_json(line)
-            self._starts[values["question_id"]] = start
-            self.strategies = self.strategies or tuple(values.get("selected", ()))
-            start += len(line)
-
-    def get(self, question_id: str) -> Prediction | None:
-        """The question's prediction, or None."""
-        if question_id not in self._starts:
-            return None
-        self._file.seek(self._starts[question_id])
-        return parse_record(self._file.readline(), Prediction, where=str(self._path))
 
 
 def _row(question: Question, runs: Sequence[_ShownRun], several_datasets: bool) -> tuple[Row, Detail]:

@@ -10,6 +10,7 @@ from refinery.contract.record_faults import row_fault
 from refinery.contract.split_name import SPLIT_RULE, is_split
 from refinery.errors import RecordError
 from refinery.runtime.bad_rows import readable_rows
+from refinery.runtime.line_files import write_lines
 from refinery.text import not_utf8, without_mark
 
 Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
@@ -289,12 +290,4 @@ def parse_record(line: bytes, record: type[R], *, where: str) -> R:
 
 def write_records(path: str | Path, rows: Iterable[Record]) -> int:
     """Write rows as JSON Lines through a temporary file, so that the final name never holds a partial file. Returns the count."""
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    count = 0
-    with partial.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(row.model_dump_json(exclude_none=True) + "\n")
-            count += 1
-    partial.replace(path)
-    return count
+    return write_lines(Path(path), (row.model_dump_json(exclude_none=True) for row in rows))

@@ -4,7 +4,7 @@ A resample of `n` scores is a multinomial draw over their distinct values, which
 replacement. Answer scores have few distinct values (exact match has two), so a million questions cost as little as a hundred.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,17 +31,38 @@ class Difference(Interval):
 
 def interval(scores: np.ndarray, *, resamples: int = 1_000, seed: int = 0) -> Interval:
     """The mean of scores of shape (questions,), at least one, with its percentile interval."""
-    means = _resampled_means(scores, resamples, seed)
+    values, counts = np.unique(scores, return_counts=True)
+    means = _resampled_means(values, counts, resamples, seed)
     return Interval(float(scores.mean()), *_percentiles(means))
+
+
+def counted_interval(counts: Mapping[float, int], *, scale: float = 1.0, resamples: int = 1_000, seed: int = 0) -> Interval:
+    """`interval` of scores of which only the number of questions with each value is known, times `scale`."""
+    values, numbers = _columns(counts, scale)
+    return Interval(float(values @ numbers / numbers.sum()), *_percentiles(_resampled_means(values, numbers, resamples, seed)))
 
 
 def paired(scores: np.ndarray, baseline: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> Difference:
     """How much better `scores` are than `baseline`; both of shape (questions,) over the same questions in the same order."""
-    differences = np.subtract(scores, baseline)
-    means = _resampled_means(differences, resamples, seed)
+    values, counts = np.unique(np.subtract(scores, baseline), return_counts=True)
+    return _difference(values, counts, resamples, seed)
+
+
+def counted_paired(differences: Mapping[float, int], *, resamples: int = 10_000, seed: int = 0) -> Difference:
+    """`paired` scores of which only the number of questions with each difference is known."""
+    return _difference(*_columns(differences, 1.0), resamples, seed)
+
+
+def _difference(values: np.ndarray, counts: np.ndarray, resamples: int, seed: int) -> Difference:
+    means = _resampled_means(values, counts, resamples, seed)
     tail = min((means <= 0).sum(), (means >= 0).sum())
     p = min(1.0, 2 * (1 + int(tail)) / (1 + resamples))
-    return Difference(float(differences.mean()), *_percentiles(means), p)
+    return Difference(float(values @ counts / counts.sum()), *_percentiles(means), p)
+
+
+def _columns(counts: Mapping[float, int], scale: float) -> tuple[np.ndarray, np.ndarray]:
+    ordered = sorted(counts.items())
+    return scale * np.array([value for value, _ in ordered]), np.array([number for _, number in ordered])
 
 
 def ratio(numerators: np.ndarray, denominators: np.ndarray, *, resamples: int = 1_000, seed: int = 0) -> Interval | None:
@@ -72,10 +93,9 @@ def _percentiles(means: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _resampled_means(scores: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+def _resampled_means(values: np.ndarray, counts: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """Means of the resamples, shape (resamples,)."""
-    values, counts = np.unique(scores, return_counts=True)
-    return np.concatenate([draw @ values for draw in _draws(counts, resamples, seed)]) / len(scores)
+    return np.concatenate([draw @ values for draw in _draws(counts, resamples, seed)]) / counts.sum()
 
 
 def _draws(counts: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:

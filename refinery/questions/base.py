@@ -59,8 +59,7 @@ def read_questions(
 ) -> list[Question]:
     """Every question of `paths`. Ids must be unique across all files. Raises RecordError naming the file and line."""
     questions = list(iter_questions(paths, reader=reader, limit=limit, sample=sample))
-    counts = Counter(question.id for question in questions)
-    check_ids(paths, len(questions), next((question_id for question_id, count in counts.items() if count > 1), None))
+    check_ids(paths, len(questions), repeated_id(questions))
     return questions
 
 
@@ -104,6 +103,12 @@ def read_named_questions(named: Sequence[str]) -> list[Question]:
         reader, equals, path = name.rpartition("=")
         questions += read_questions([Path(path)], reader=reader if equals else "jsonl")
     return questions
+
+
+def repeated_id(questions: Iterable[Question]) -> str | None:
+    """The first id that is used more than once, or None."""
+    counts = Counter(question.id for question in questions)
+    return next((question_id for question_id, count in counts.items() if count > 1), None)
 
 
 def check_ids(paths: Sequence[Path], count: int, repeated: str | None) -> None:

@@ -1,10 +1,11 @@
 """Show a run: its results, and the traces of its questions."""
 
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
 
-from refinery.contract.records import read_records
+from refinery.contract.records import iter_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import RunDirError
 from refinery.reporting.results import print_trace, results_table
@@ -22,8 +23,8 @@ def print_run(run: Path, *, question: str | None, limit: int) -> None:
     console.print(results_table(metrics["results"], title=str(run)))
     if not (run / PREDICTIONS_FILE).exists():
         return
-    predictions = read_records(run / PREDICTIONS_FILE, Prediction)
-    chosen = [p for p in predictions if p.question_id == question] if question else predictions[:limit]
+    predictions = iter_records(run / PREDICTIONS_FILE, Prediction)
+    chosen = [p for p in predictions if p.question_id == question] if question else list(islice(predictions, limit))
     if not chosen:
         raise RunDirError(f"{run}: has no question '{question}'. IDs are listed in {PREDICTIONS_FILE}.")
     for prediction in chosen:

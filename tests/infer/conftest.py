@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from infer.evaluation.evaluate import evaluate, total_cost
-from infer.evaluation.run_inputs import keep_questions
+from infer.evaluation.answer_files import AnswerFiles
+from infer.evaluation.evaluate import evaluate
 from infer.evaluation.scores import SCORES_FILE, score
 from infer.provenance import provenance
 from infer.recipe import InferRecipe
 from refinery.contract.records import Passage, Question, write_records
-from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
+from refinery.contract.trace import Cost, Prediction
 from refinery.runtime.run_dir import open_run
 
 PASSAGES = [Passage(id=str(number), title=f"film {number}", text=f"film {number} is by Maria {number}.") for number in range(5)]
@@ -38,13 +38,14 @@ def stored_run(tmp_path):
         )
         predictions = [given if isinstance(given, Prediction) else plain(q, given) for q, given in zip(questions, answers, strict=True)]
         output = open_run(recipe, recipe.output_dir, stage="infer", resume=False)
-        write_records(output / PREDICTIONS_FILE, predictions)
         rows = score(recipe.name or recipe.decoder, questions, predictions)
         write_records(output / SCORES_FILE, rows)
-        keep_questions(output.path, questions, predictions)
+        with AnswerFiles(output.path) as files:
+            for question, prediction in zip(questions, predictions, strict=True):
+                files.add(question, prediction)
         output.write_metrics(
             {"results": evaluate(rows, predictions, seconds=7.0), "questions": len(questions)}
-            | {"cost": total_cost(predictions, seconds=7.0)}
+            | {"cost": files.cost.report(seconds=7.0)}
             | provenance(recipe, questions, None)
         )
         return output.path

@@ -20,10 +20,10 @@ FILM = Passage(id="1", title="film 1", text="film 1 is a film directed by Maria 
 
 
 def test_each_sample_is_a_row_and_knows_its_question():
-    rows = repeated(QUESTIONS, 2)
+    rows = list(repeated(QUESTIONS, 2))
     assert len({row.id for row in rows}) == 6
     assert [question_of(row.id) for row in rows] == ["q0", "q0", "q1", "q1", "q2", "q2"]
-    assert repeated(QUESTIONS, 1) == QUESTIONS
+    assert list(repeated(QUESTIONS, 1)) == QUESTIONS
     assert question_of("q#1") == "q#1"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infer.shards import AnswerLedger, Processes, attempts, delete_ledgers, prompts_used, read_ledgers, wall_seconds
+from infer.shards import AnswerLedger, LedgerAnswers, LedgerRow, Processes, delete_ledgers, ledgers_of
 from refinery.contract.records import Passage, Question, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import RecordError
@@ -29,10 +29,22 @@ def output(tmp_path) -> RunDir:
     return RunDir(tmp_path)
 
 
+def ledgers(output: RunDir) -> LedgerAnswers:
+    return LedgerAnswers(ledgers_of(output))
+
+
+def rows(output: RunDir) -> list[LedgerRow]:
+    return [row for path in ledgers_of(output) for row in read_records(path, LedgerRow)]
+
+
+def asked(number: int) -> Question:
+    return Question(id=f"q{number}", text="é?")
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("questions", [0, 1, 6, 20])
 def test_every_question_is_in_one_share_and_shares_are_even(count, questions):
-    shares = [Processes(rank, count).share(range(questions)) for rank in range(count)]
+    shares = [list(Processes(rank, count).share(range(questions))) for rank in range(count)]
     assert sorted(number for share in shares for number in share) == list(range(questions))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
@@ -48,9 +60,10 @@ def test_what_all_processes_wrote_is_read_and_then_deleted(output):
     for rank in range(3):
         with AnswerLedger(output, rank, attempt=1) as ledger:
             ledger.write(answered(rank))
-    assert [row.prediction for row in read_ledgers(output)] == [answered(0), answered(1), answered(2)]
+    with ledgers(output) as found:
+        assert [found.last_outcome(asked(number)) for number in range(3)] == [answered(0), answered(1), answered(2)]
     delete_ledgers(output)
-    assert read_ledgers(output) == []
+    assert not ledgers_of(output)
 
 
 @pytest.mark.parametrize("torn", [b"{", '{"attempt": 2, "prediction": {"answer": "é'.encode()[:-1], b"\xff\xfe"])
@@ -59,35 +72,43 @@ def test_a_line_cut_short_is_neither_read_nor_continued(output, torn):
         ledger.write(answered(0))
     path = next(output.path.iterdir())
     path.write_bytes(path.read_bytes() + torn)
-    assert [row.prediction.question_id for row in read_ledgers(output)] == ["q0"]
+    assert [ledgers(output).has_answer(asked(number)) for number in range(2)] == [True, False]
     with AnswerLedger(output, 0, attempt=2) as ledger:
         ledger.write(answered(1))
-    assert [(row.prediction.question_id, row.attempt) for row in read_ledgers(output)] == [("q0", 1), ("q1", 2)]
+    assert [(row.prediction.question_id, row.attempt) for row in rows(output)] == [("q0", 1), ("q1", 2)]
 
 
 def test_a_line_that_is_no_row_says_where_it_is(output):
     (output / "predictions.jsonl.ledger.4").write_text('{"attempt": 1}\n')
     with pytest.raises(RecordError, match=r"ledger\.4:1: "):
-        read_ledgers(output)
+        ledgers(output)
+
+
+def test_the_last_attempt_of_a_question_counts_whichever_process_made_it(output):
+    failed = answered(0).model_copy(update={"failed": "refused: no"})
+    for rank, attempt, outcome in [(1, 1, failed), (0, 2, answered(0)), (1, 3, failed)]:
+        with AnswerLedger(output, rank, attempt=attempt) as ledger:
+            ledger.write(outcome)
+    with ledgers(output) as found:
+        assert (found.last_outcome(asked(0)), found.has_answer(asked(0)), found.num_answered) == (failed, True, 1)
 
 
 def test_the_time_of_a_run_is_that_of_its_slowest_process_in_each_attempt(output):
-    rows = [(0, 1, 2.0), (0, 1, 3.0), (1, 1, 5.0), (0, 2, 4.0), (1, 2, 1.0)]
-    for rank, attempt, seconds in rows:
+    for rank, attempt, seconds in [(0, 1, 2.0), (0, 1, 3.0), (1, 1, 5.0), (0, 2, 4.0), (1, 2, 1.0)]:
         row = {"attempt": attempt, "seconds": seconds, "prompts": {f"by {rank}": "hash"}, "prediction": answered(0).model_dump(mode="json")}
         with (output / f"predictions.jsonl.ledger.{rank}").open("a") as file:
             file.write(json.dumps(row) + "\n")
-    read = read_ledgers(output)
-    assert (attempts(read), wall_seconds(read)) == (2, 9.0)
-    assert prompts_used(read) == {"by 0": "hash", "by 1": "hash"}
-    assert (attempts([]), wall_seconds([])) == (0, 0)
+    found, nothing = ledgers(output), LedgerAnswers([])
+    assert (found.attempts, found.wall_seconds) == (2, 9.0)
+    assert found.prompts == {"by 0": "hash", "by 1": "hash"}
+    assert (nothing.attempts, nothing.wall_seconds) == (0, 0)
 
 
 def test_a_row_says_which_prompts_were_used_so_far(output):
     render_prompt("answer_direct", question="Who?")
     with AnswerLedger(output, 0, attempt=1) as ledger:
         ledger.write(answered(0))
-    assert "answer_direct" in prompts_used(read_ledgers(output))
+    assert "answer_direct" in ledgers(output).prompts
 
 
 @pytest.mark.slow

@@ -1,12 +1,14 @@
 """The bootstrap by multinomial draws: equal to drawing questions, and right as often as it says."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refinery.metrics import bootstrap
-from refinery.metrics.bootstrap import interval, interval_of, paired, ratio
+from refinery.metrics.bootstrap import counted_interval, counted_paired, interval, interval_of, paired, ratio
 
 scores = st.lists(st.sampled_from([0.0, 0.25, 0.4, 2 / 3, 1.0]), min_size=1, max_size=60).map(np.array)
 
@@ -99,3 +101,17 @@ def test_a_statistic_is_computed_of_the_questions_that_are_drawn():
     ours, theirs = interval_of(lambda drawn: float(values[drawn].mean()), len(values)), interval(values)
     assert (ours.mean, ours.low, ours.high) == pytest.approx((theirs.mean, theirs.low, theirs.high), abs=0.03)
     assert interval_of(lambda drawn: None, 3) is None
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 1 / 3, 1.0]), min_size=1, max_size=30))
+def test_counted_scores_have_the_interval_of_the_scores(scores):
+    counted = counted_interval(Counter(scores), scale=100, resamples=50)
+    found = interval(100 * np.array(scores), resamples=50)
+    assert (counted.low, counted.high) == (found.low, found.high)
+    assert counted.mean == pytest.approx(found.mean)
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([0.0, 0.25, 1.0])] * 2), min_size=1, max_size=30))
+def test_counted_differences_are_those_of_paired_scores(scores):
+    counted = counted_paired(Counter(mine - theirs for mine, theirs in scores), resamples=50)
+    assert counted == paired(*np.array(scores).T, resamples=50)

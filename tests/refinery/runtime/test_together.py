@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from refinery.runtime.together import together
+from refinery.runtime.together import each, together
 
 
 async def after(seconds: float, value: str) -> str:
@@ -30,3 +30,30 @@ def test_the_first_error_is_raised_alone_once_the_others_have_ended():
     with pytest.raises(KeyError, match="mine"):
         asyncio.run(together([wait(), fail(), wait()]))
     assert ended == [True, True]
+
+
+def test_items_are_taken_only_when_there_is_room_and_each_is_worked_on_once():
+    taken, done, most = [], [], 0
+
+    async def work(item: int) -> None:
+        nonlocal most
+        most = max(most, len(taken) - len(done))
+        await asyncio.sleep(0.001 * (item % 3))
+        done.append(item)
+
+    asyncio.run(each((taken.append(item) or item for item in range(20)), work, at_once=3))
+    assert (sorted(done), most) == ([*range(20)], 3)
+
+
+def test_an_error_ends_all_work():
+    worked = []
+
+    async def work(item: int) -> None:
+        worked.append(item)
+        if item == 2:
+            raise KeyError("mine")
+        await asyncio.sleep(60)
+
+    with pytest.raises(KeyError, match="mine"):
+        asyncio.run(each(range(99), work, at_once=4))
+    assert worked == [0, 1, 2, 3]

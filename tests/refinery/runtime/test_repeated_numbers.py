@@ -2,8 +2,8 @@ from array import array
 
 import pytest
 
-from distill import repeated_numbers
-from distill.repeated_numbers import num_repetitions, repeated
+from refinery.runtime import repeated_numbers
+from refinery.runtime.repeated_numbers import num_repetitions, repeated
 
 LARGE = 2**64 - 1
 
