@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from refinery.contract.records import Question, read_records
 from refinery.demo.methods import report_methods
-from refinery.demo.steps import SUB_MODELS, Steps, core_steps, method_steps
+from refinery.demo.steps import SUB_MODELS, Steps, core_steps, hard_steps, method_steps
 from refinery.demo.world.data import common_share, write_demo_data
-from refinery.errors import RunDirError
+from refinery.demo.world.entities import Difficulty
+from refinery.errors import RecipeError, RunDirError
 from refinery.project.jobs import jobs_of
 from refinery.project.project import Project
 from refinery.project.run import arun_jobs
@@ -25,39 +26,42 @@ _STEPS_AT_ONCE = 2
 Methods = Literal["core", "all"]
 
 
-def run_demo(seed: int, output: Path, *, methods: Methods, resume: bool) -> None:
+def run_demo(seed: int, output: Path, *, methods: Methods, resume: bool, world: Difficulty = "plain") -> None:
     """Run everything and write `metrics.json`, and with all methods `methods.json`.
 
-    Raises RunDirError when `output` is in use or a stage fails.
+    Raises RecipeError for methods that the world does not have, and RunDirError when `output` is in use or a stage fails.
     """
+    if world == "hard" and methods == "all":
+        raise RecipeError("--world hard: has RQ-RAG only. Leave out --methods, or use --world plain.")
     if (output / "run.json").exists() and not resume:
         raise RunDirError(f"{output}: already contains a demo. Pass --resume to continue it, or --output to start another.")
     started = time.perf_counter()
-    paths = write_demo_data(seed, output / "data")
+    paths = write_demo_data(seed, output / "data", world)
     port = _teacher_port(output)
-    write_json(output / "run.json", {"stage": "demo", "recipe": {"seed": seed, "teacher_port": port}, **environment()})
-    steps = core_steps(seed, output, port) | (method_steps(seed, output, port) if methods == "all" else {})
+    write_json(output / "run.json", {"stage": "demo", "recipe": {"seed": seed, "world": world, "teacher_port": port}, **environment()})
+    core = hard_steps if world == "hard" else core_steps
+    steps = core(seed, output, port) | (method_steps(seed, output, port) if methods == "all" else {})
     project = Project(steps=steps, at_once=_STEPS_AT_ONCE, environment={"HF_HUB_OFFLINE": "1"})
-    seconds = asyncio.run(_run_all(project, seed, port, output))
+    seconds = asyncio.run(_run_all(project, seed, world, port, output))
     questions = read_records(paths["test"], Question)
     metrics = _collect(output, questions)
-    metrics |= {"seed": seed, "seconds": round(time.perf_counter() - started, 1), "seconds_per_step": seconds}
+    metrics |= {"seed": seed, "world": world, "seconds": round(time.perf_counter() - started, 1), "seconds_per_step": seconds}
     write_json(output / "metrics.json", metrics)
     _print(metrics, output, example=next(q.text for q in questions if q.type == "two_hop"))
     if methods == "all":
         report_methods(output, _answers(output, steps))
 
 
-async def _run_all(project: Project, seed: int, port: int, output: Path) -> dict[str, float]:
+async def _run_all(project: Project, seed: int, world: Difficulty, port: int, output: Path) -> dict[str, float]:
     """Do the project's steps beside the teacher. Returns the seconds of each."""
-    async with _teacher(seed, port, output):
+    async with _teacher(seed, world, port, output):
         return await arun_jobs(jobs_of(project, where=f"{output}"), output, at_once=project.at_once)
 
 
 @asynccontextmanager
-async def _teacher(seed: int, port: int, output: Path) -> AsyncIterator[None]:
+async def _teacher(seed: int, world: Difficulty, port: int, output: Path) -> AsyncIterator[None]:
     """The teacher's process, ready to answer."""
-    command = [sys.executable, "-m", "refinery.demo.teacher.replies", "--seed", str(seed), "--port", str(port)]
+    command = [sys.executable, "-m", "refinery.demo.teacher.replies", "--seed", str(seed), "--world", world, "--port", str(port)]
     (output / "logs").mkdir(exist_ok=True)
     with (output / "logs" / "teacher.log").open("w", encoding="utf-8") as log:
         process = await asyncio.create_subprocess_exec(
@@ -93,15 +97,17 @@ def _collect(output: Path, questions: list[Question]) -> dict[str, Any]:
     """The demo's metrics from those of its runs."""
 
     results: dict[str, Any] = {}
-    for decoder in ("direct", "rag", "ra_isf_paper", "ra_isf", "rq_rag"):
-        results |= read_metrics(output / "infer" / decoder)["results"]
+    for decoder in ("direct", "rag", "ra_isf_paper", "ra_isf", "rq_rag_adaptive", "rq_rag"):
+        if (output / "infer" / decoder).exists():
+            results |= read_metrics(output / "infer" / decoder)["results"]
+    sub_models = [task for task in SUB_MODELS if (output / "models" / task).exists()]
     fields = ("accuracy", "f1", "validation_rows")
     return {
         "results": results,
         "questions": len(questions),
         "common_share": round(common_share(questions), 4),
-        "sub_models": {task: {field: read_metrics(output / "models" / task)[field] for field in fields} for task in SUB_MODELS},
-        "labels": {task: read_metrics(output / "labels" / task) for task in (*SUB_MODELS, "refinement")},
+        "sub_models": {task: {field: read_metrics(output / "models" / task)[field] for field in fields} for task in sub_models},
+        "labels": {task: read_metrics(output / "labels" / task) for task in (*sub_models, "refinement")},
     }
 
 

@@ -47,6 +47,22 @@ def core_steps(seed: int, output: Path, port: int) -> Steps:
     }
 
 
+def hard_steps(seed: int, output: Path, port: int) -> Steps:
+    """RQ-RAG in the hard world: labels of a quarter of the training questions, the generator, and its answers by one path and by a tree."""
+    labels, passages = output / "labels" / "refinement", _passages(output)
+    questions = f"questions=[{output}/data/train.jsonl, {output}/data/validation.jsonl]"
+    generator = f"llm.base={output}/models/refinement"
+    hard = {"recipe": "refinement_hard"}
+    return {
+        **_step("distill", "refinement", questions, f"output_dir={labels}", f"teacher.base_url={_url(port)}", passages, **hard),
+        **_train("refinement", seed, output, **hard),
+        **_infer("rq_rag_adaptive", output, generator, passages),
+        **_infer("rq_rag", output, generator, passages, recipe="rq_rag_hard"),
+        **_infer("rag", output, f"llm.base={BASE}", passages),
+        **_infer("direct", output, f"llm.base={BASE}"),
+    }
+
+
 def method_steps(seed: int, output: Path, port: int) -> Steps:
     """Every other decoder: the prompt-only ones on the teacher, the students of their traces, RQ-RAG with a learned selector."""
     return _student_steps(seed, output, port) | _selector_steps(seed, output) | _prompted_steps(output, port)
@@ -99,9 +115,9 @@ def _prompted_steps(output: Path, port: int) -> Steps:
     }
 
 
-def _train(task: str, seed: int, output: Path, *overrides: str) -> Steps:
-    labels = output / "labels" / task / "train.jsonl"
-    return _step("train", task, f"base={BASE}", f"data=[{labels}]", *overrides, f"output_dir={output}/models/{task}", f"seed={seed}")
+def _train(task: str, seed: int, output: Path, *overrides: str, recipe: str = "") -> Steps:
+    labels, model = output / "labels" / task / "train.jsonl", output / "models" / task
+    return _step("train", task, f"base={BASE}", f"data=[{labels}]", *overrides, f"output_dir={model}", f"seed={seed}", recipe=recipe)
 
 
 def _infer(name: str, output: Path, *overrides: str, recipe: str = "") -> Steps:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from refinery.demo.teacher.baseline_replies import BaselineReplies
 from refinery.demo.teacher.facts import sub_questions
@@ -24,8 +24,16 @@ from refinery.demo.teacher.re_thinking_replies import ReThinkingReplies
 from refinery.demo.teacher.reader import Reader
 from refinery.demo.teacher.refinement_replies import RefinementReplies
 from refinery.demo.teacher.server import ChatServer, Faults, serving
-from refinery.demo.world.entities import Entity, EntityKind, World, demo_worlds
-from refinery.demo.world.questions import AMBIGUOUS_RELATIONS, NAMESAKES_QUERY, RELATIONS, compare_years, compose, parse_question
+from refinery.demo.world.entities import Difficulty, Entity, EntityKind, World, demo_worlds
+from refinery.demo.world.questions import (
+    ALIAS_QUERY,
+    AMBIGUOUS_RELATIONS,
+    NAMESAKES_QUERY,
+    RELATIONS,
+    compare_years,
+    compose,
+    parse_question,
+)
 
 REFUSAL = "I'm sorry, I can only answer the prompts of the demo."
 
@@ -39,12 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until killed; the first line of stdout is the base URL."""
     parser = argparse.ArgumentParser(prog="python -m refinery.demo.teacher.replies", description="Serve the demo's teacher on loopback.")
     parser.add_argument("--seed", type=int, default=0, help="seed of the rare worlds (default 0)")
+    parser.add_argument("--world", choices=get_args(Difficulty), default="plain", help="the world that it knows (default plain)")
     parser.add_argument("--port", type=int, default=0, help="0 takes any free port (default)")
     faults = parser.add_argument_group("faults", "each off by default; described in refinery/demo/teacher/server.py")
     for name, off in asdict(Faults()).items():
         faults.add_argument(f"--{name.replace('_', '-')}", type=float if isinstance(off, float) else int, default=off)
     values = vars(parser.parse_args(arguments))
-    worlds = demo_worlds(values.pop("seed"))
+    worlds = demo_worlds(values.pop("seed"), values.pop("world"))
     with (
         ChatServer(DemoTeacher(worlds).reply, port=values.pop("port"), faults=Faults(**values)) as server,
         suppress(KeyboardInterrupt),
@@ -175,6 +184,9 @@ class DemoTeacher:
         """Walk along the chain through the passages found, and ask about the first thing that has none."""
         names = [name]
         for relation in chain:
+            if unread_alias := self._unread_alias(names, RELATIONS[relation].subject_kind, found):
+                return "rewrite", ALIAS_QUERY.format(unread_alias)
+            names = self._real_names(names, RELATIONS[relation].subject_kind)
             subjects = self._called(names, RELATIONS[relation].subject_kind)
             if from_memory and len(chain) == 1 and subjects and self._known.issuperset(subject.id for subject in subjects):
                 return "answer", " and ".join(self._objects(subjects, relation))
@@ -202,6 +214,17 @@ class DemoTeacher:
             years[name] = min(subject.facts[relation] for subject in subjects)  # of four digits
         stated = compare_years(relation, years)
         return ("answer", min(years, key=years.__getitem__)) if stated in searched else ("rewrite", stated)
+
+    def _unread_alias(self, names: Sequence[str], kind: EntityKind, found: Sequence[str]) -> str | None:
+        """The first of the names that is an alias whose passage is not found yet."""
+        return next((alias.name for alias in self._aliases(names, kind) if alias.title not in found), None)
+
+    def _real_names(self, names: Sequence[str], kind: EntityKind) -> list[str]:
+        real = {alias.name: self._world.behind(alias).name for alias in self._aliases(names, kind)}
+        return [real.get(name, name) for name in names]
+
+    def _aliases(self, names: Sequence[str], kind: EntityKind) -> list[Entity]:
+        return [alias for alias in self._called(names, "alias") if self._world.behind(alias).kind == kind]
 
     def _called(self, names: Sequence[str], kind: EntityKind) -> list[Entity]:
         return [entity for name in names for entity in self._by_name.get((kind, name), [])]

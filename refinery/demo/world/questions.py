@@ -51,10 +51,13 @@ CHAINS = {
         ("author", "birth_city", "country"),
         ("birth_city", "country", "capital"),
     ],
+    "four_hop": [("director", "birth_city", "country", "capital"), ("author", "birth_city", "country", "capital")],
 }
 COMPARISONS = {"release_year": "Which film came out first, {} or {}?", "birth_year": "Who was born first, {} or {}?"}
 AMBIGUOUS_RELATIONS = ("director", "release_year")
 NAMESAKES_QUERY = "all films named {}"
+ALIAS_QUERY = "another name of {}"
+MOST_SEARCHES = 5  # that a question needs
 MULTI_HOP_TYPES = ("two_hop", "three_hop", "comparison")
 QUESTION_TYPES = ("single_hop", *MULTI_HOP_TYPES, "ambiguous")
 
@@ -73,9 +76,10 @@ def draw_questions(world: World, rng: random.Random, counts: dict[str, int], *, 
             candidates = [
                 _chain_question(world, entity, chain, kind)
                 for chain in CHAINS[kind]
-                for entity in world.of_kind(RELATIONS[chain[0]].subject_kind)
+                for entity in _subjects(world, RELATIONS[chain[0]].subject_kind)
                 if entity.id in allowed
             ]
+            candidates = [question for question in candidates if len(question.supporting or []) <= MOST_SEARCHES]
         # "What is the capital of the country of X?" answers itself where X is that capital; a comparison names its answer by nature.
         candidates = [q for q in candidates if kind == "comparison" or q.answers[0] not in q.text]
         drawn += rng.sample(candidates, min(count, len(candidates)))
@@ -149,10 +153,16 @@ def _shared_titles(world: World) -> list[tuple[Entity, Entity]]:
     return [(films[0], films[1]) for films in by_name.values() if len(films) == 2]
 
 
+def _subjects(world: World, kind: EntityKind) -> list[Entity]:
+    """What a question can be about by its own name or, after those, by another one."""
+    return world.of_kind(kind) + [alias for alias in world.of_kind("alias") if world.behind(alias).kind == kind]
+
+
 def _chain_question(world: World, subject: Entity, chain: tuple[str, ...], kind: str) -> Question:
     entity, supporting, answers = subject, [], []
     for relation in chain:
-        supporting.append(entity.id)
+        supporting += dict.fromkeys((entity.id, world.behind(entity).id))
+        entity = world.behind(entity)
         answers.append(world.object_name(entity, relation))
         entity = world.entities.get(entity.facts[relation], entity)
     sub_questions = zip(decompose(chain, subject.name), answers, strict=True)

@@ -6,7 +6,7 @@ import pytest
 
 from distill.recipe import DistillRecipe
 from infer.recipe import InferRecipe
-from refinery.demo.steps import core_steps, method_steps
+from refinery.demo.steps import core_steps, hard_steps, method_steps
 from refinery.project.jobs import jobs_of
 from refinery.project.project import Project
 from refinery.runtime.plugins import available
@@ -16,6 +16,7 @@ from train.recipe import TrainRecipe
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
 OUTPUT = Path("runs/somewhere")
 JOBS = jobs_of(Project(steps=core_steps(3, OUTPUT, 8765) | method_steps(3, OUTPUT, 8765)), where="demo")
+HARD = jobs_of(Project(steps=hard_steps(3, OUTPUT, 8765)), where="demo")
 CHECKPOINT_ONLY = {"self_rag"}  # decodes one released checkpoint, which no tiny base imitates
 
 
@@ -23,7 +24,7 @@ def recipe_of(job):
     return load_recipe(job.words[0], STAGES[job.stage], job.words[1:])
 
 
-@pytest.mark.parametrize("job", JOBS.values(), ids=lambda job: job.name)
+@pytest.mark.parametrize("job", [*JOBS.values(), *HARD.values()], ids=lambda job: job.name)
 def test_a_step_is_a_valid_recipe_and_writes_into_the_demos_folder(job):
     recipe = recipe_of(job)
     assert recipe.output_dir.is_relative_to(OUTPUT)
@@ -50,7 +51,7 @@ def test_a_step_waits_for_what_it_reads(step, needs):
 
 
 def test_no_step_trains_on_held_out_questions():
-    for job in JOBS.values():
+    for job in (*JOBS.values(), *HARD.values()):
         reads_test = any("test.jsonl" in override for override in job.words[1:])
         assert reads_test == (job.stage == "infer" and job.output.parent.name != "traces")
 
