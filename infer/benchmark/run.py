@@ -1,17 +1,21 @@
 """The measurements of `refinery bench infer`: the engine against plain decoders (infer/benchmark/reference), in one run.
 
 The models are random Llamas in float32 on one thread: on a busy CPU, a second thread helps neither side. Time on a CPU is this process's
-CPU time, so other work on the machine does not count. `rq_rag` decodes 16 questions at depth 2 with three actions and the lengths of the
+CPU time, so other work on the machine does not count. `rq_rag` decodes questions at depth 2 with three actions and the lengths of the
 authors' runs (a prompt of 120 tokens, queries of 20, evidence of 450, answers of 30), on a model with hidden size 384 and SmolLM2's
-vocabulary of 49,152.
+vocabulary of 49,152, whose head is most of it. `rq_rag_layers` has shorter texts and 86 M parameters, most of them in 10 layers.
+`rq_rag_official` is the authors' procedure: their format, their way to read queries and answers, and the probability of every token that is
+read. The references decode a few of the questions, and their time is scaled up.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from infer.benchmark.bare import bare_seconds
 from infer.benchmark.reference.ra_isf import LlamaModels, problem_solving
 from infer.benchmark.reference.rq_rag import ReferencePath, decode_plainly
 from infer.benchmark.world import Shape, build_model, build_tokenizer, draw_questions, find_passages
@@ -23,6 +27,7 @@ from refinery.contract.trace import Prediction
 from refinery.llms.base import LLM
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
+from refinery.runtime.progress import Progress
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
@@ -36,47 +41,66 @@ LLAMA_3_8B = Shape(
     hidden_size=4096, intermediate_size=14_336, layers=32, heads=32, vocabulary=128_256, question_words=90, passage_words=145
 )
 
+LAYERS = Shape(hidden_size=768, intermediate_size=2560, layers=10, heads=12, vocabulary=8192, question_words=30, passage_words=40)
+
 T = TypeVar("T")
 
 
 def measure() -> dict[str, Any]:
-    """Measure `rq_rag`, `rq_rag_depth4` and `ra_isf` against their references; with a GPU also `rq_rag_gpu`."""
+    """Measure every row against its reference; on a GPU also `rq_rag_gpu`."""
     import torch
 
+    rows: dict[str, Callable[[], dict[str, Any]]] = {
+        "rq_rag": measure_rq_rag,
+        "rq_rag_layers": partial(measure_rq_rag, LAYERS, number=2, compared=1),
+        "rq_rag_official": partial(measure_rq_rag, number=4, compared=1, as_released=True),
+        "rq_rag_depth4": measure_depth4,
+        "ra_isf": measure_ra_isf,
+    }
+    if torch.cuda.is_available():
+        rows["rq_rag_gpu"] = partial(measure_rq_rag, LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    figures: dict[str, Any] = {}
     try:
-        figures = {"rq_rag": measure_rq_rag(), "rq_rag_depth4": measure_depth4(), "ra_isf": measure_ra_isf()}
+        with Progress("bench infer", total=len(rows), below=lambda: next((row for row in rows if row not in figures), "")) as progress:
+            for name, row in rows.items():
+                figures[name] = row()
+                progress.advance()
     finally:
         torch.set_num_threads(threads)
-    if torch.cuda.is_available():
-        figures["rq_rag_gpu"] = measure_rq_rag(LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16")
     return figures
 
 
 def measure_rq_rag(
     shape: Shape = LARGE,
     *,
-    number: int = 16,
-    compared: int | None = None,
+    number: int = 8,
+    compared: int = 2,
+    as_released: bool = False,
     device: str = "cpu",
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """RQ-RAG at depth 2: `number` questions at once, against `compared` of them (all by default) one path at a time."""
+    """RQ-RAG at depth 2: `number` questions at once, against `compared` of them one path at a time, and against bare forward passes."""
     world = _World.build(shape, device=device, dtype=dtype)
     questions = draw_questions(number, shape)
-    limits: dict[str, Any] = {"max_depth": 2, "max_query_tokens": 20}
+    limits: dict[str, Any] = {"max_depth": 2, "max_query_tokens": 20, "format": "official" if as_released else "consistent"}
+    options = rq_rag.Options(**limits, fidelity="official" if as_released else "fixed")
     # The reference uses transformers' attention; the engine replaces it in the model that it receives.
     plain, seconds_each = world.one_by_one(
-        questions[: compared or number], lambda question: world.reference_paths(question, limits, max_new_tokens=30)
+        questions[:compared], lambda question: world.reference_paths(question, limits, max_new_tokens=30)
     )
-    engine = world.engine(kv_tokens=400_000)
-    predictions, seconds = world.together(questions, engine, rq_rag.decode, rq_rag.Options(**limits), max_new_tokens=30)
-    floor = sum(_floor(paths) for paths in plain) * number / len(plain)
+    tokens, longest = sum(map(_floor, plain)) * number // compared, max(len(path.input_ids) for paths in plain for path in paths)
+    engine = world.engine()
+    predictions, seconds = world.together(questions, engine, rq_rag.decode, options, max_new_tokens=30)
+    engine.release()
+    written = engine.counters.decode_tokens
+    bare = bare_seconds(world.model, tokens=tokens + written, scored=tokens + written if as_released else written, length=longest)
     return {
         **_compare(predictions, plain),
-        "prefill_over_floor": round(engine.counters.prefill_tokens / floor, 4),
+        "prefill_over_floor": round(engine.counters.prefill_tokens / tokens, 4),
         "speedup": round(seconds_each * number / seconds, 2),
+        "times_bare_forward": round(seconds / bare, 2),
         "questions": number,
         "seconds_per_question": round(seconds / number, 3),
         "reference_seconds_per_question": round(seconds_each, 3),
@@ -101,13 +125,13 @@ def measure_depth4() -> dict[str, Any]:
     }
 
 
-def measure_ra_isf(shape: Shape = SHORT_QUESTIONS, *, number: int = 96) -> dict[str, Any]:
+def measure_ra_isf(shape: Shape = SHORT_QUESTIONS, *, number: int = 48) -> dict[str, Any]:
     """RA-ISF on `number` questions at once, against one call after another. A random model cannot write lists, so M_decom is a function."""
     world = _World.build(shape)
     questions = draw_questions(number, shape)
     models = LlamaModels(world.model, world.tokenizer, world.find, _decompose, max_new_tokens=30)
     plain, seconds_each = world.one_by_one(questions, lambda question: problem_solving(question.text, 0, models, max_depth=1))
-    engine = world.engine(kv_tokens=200_000)
+    engine = world.engine()
     written = FakeLLM(lambda prompt: "".join(f"\n{i}. {text}" for i, text in enumerate(_decompose(_asked(prompt)), 1)))
     predictions, seconds = world.together(
         questions, engine, ra_isf.decode, ra_isf.Options(max_depth=1), max_new_tokens=30, sub_models={"decomposition": written}
@@ -137,10 +161,10 @@ class _World:
     def find(self, query: str) -> list[Passage]:
         return find_passages(query, self.shape)
 
-    def engine(self, *, kv_tokens: int) -> "HuggingFaceLLM":
+    def engine(self, **settings: Any) -> "HuggingFaceLLM":
         from refinery.llms.engine.huggingface import HuggingFaceLLM
 
-        return HuggingFaceLLM(self.model, self.tokenizer, kv_tokens=kv_tokens)
+        return HuggingFaceLLM(self.model, self.tokenizer, **settings)
 
     def reference_paths(self, question: Question, limits: dict[str, Any], *, max_new_tokens: int) -> list[ReferencePath]:
         return decode_plainly(question, self.model, self.tokenizer, self.find, max_new_tokens=max_new_tokens, **limits)

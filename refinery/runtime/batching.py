@@ -39,6 +39,11 @@ class Batcher(Generic[Item, Result]):
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._servers: list[asyncio.Task[None]] = []
 
+    @property
+    def waiting(self) -> int:
+        """Items that wait for the next batch. May be asked from any thread."""
+        return len(self._waiting)
+
     async def __call__(self, item: Item) -> Result:
         """The result for one item. Raises what `run` raised for its batch."""
         loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from refinery.llms.base import Usage
@@ -13,6 +14,8 @@ from refinery.llms.engine.tree_masks import TreeMasks
 
 # A batch ends when at most this fraction of it is still being written. The rest continues in the next batch.
 _LIVE_SHARE = 0.5
+# So many steps are worth the copy with which newcomers join a batch.
+_STEPS_BEFORE_JOINING = 16
 # This many unused slots of rows are cheaper than another batch.
 _IDLE_SLOTS = 16
 
@@ -61,10 +64,11 @@ class Branch:
 
 
 @torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
-def decode(model: KvModel, branches: Sequence[Branch], *, room: int) -> None:
-    """Write every branch to its end, or until only a few branches of its batch are unfinished, so that others need not wait for them.
+def decode(model: KvModel, branches: Sequence[Branch], *, newcomers: Callable[[], int]) -> None:
+    """Write every branch to its end, or until others can join those of its batch that are unfinished: because only a few are, or there are
+    `newcomers`, who wait for the next batch.
 
-    Everything before each branch's last token is already computed. No batch takes more than `room` tokens of keys and values.
+    Everything before each branch's last token is already computed.
     """
 
     def fits(rows: list[list[Branch]]) -> bool:
@@ -74,14 +78,14 @@ def decode(model: KvModel, branches: Sequence[Branch], *, room: int) -> None:
         slots = len(rows) * width
         size = len(rows) * max(prefixes) + slots * max(left)
         padding = len(rows) * max(prefixes) - sum(prefixes)
-        return size + sum(left) <= room and padding <= model.padding and slots - len(left) <= max(len(left) // 2, _IDLE_SLOTS)
+        return size <= model.tree.batch_room and padding <= model.padding and slots - len(left) <= max(len(left) // 2, _IDLE_SLOTS)
 
     rows: dict[tuple[int, Adapter], list[Branch]] = {}
     for branch in branches:
         rows.setdefault((id(branch.prefix), branch.adapter), []).append(branch)
     order = sorted(rows.values(), key=lambda row: (len(row), row[0].prefix.end))
     for batch in batches(order, fits):
-        _DecodeBatch(model, batch).run()
+        _DecodeBatch(model, batch).run(newcomers)
 
 
 class _DecodeBatch:
@@ -94,40 +98,43 @@ class _DecodeBatch:
         self.prefix = max(row[0].prefix.end for row in rows)
         self.steps = max(branch.left for _, _, branch in self.branches)
         self.written: list[list[int]] = [[] for _ in self.branches]
-        self.kept = 0  # branches whose prefixes hold what is written of them
+        self.kept = False  # whether the branches' prefixes hold what is written of them
         self.hidden: list[torch.Tensor] = []  # of each step (rows, width, hidden)
 
-    def run(self) -> None:
-        """Decode until most branches have ended, and keep what is computed of all of them. Where that fails, a branch has nothing written
-        that its prefix does not hold."""
-        try:
-            self._run()
-        finally:
-            for (_, _, branch), written in zip(self.branches[self.kept :], self.written[self.kept :], strict=True):
-                branch.take_back(len(written))
+    def run(self, newcomers: Callable[[], int]) -> None:
+        """Decode until most branches have ended or others wait to join them, and keep what is computed of all of them.
 
-    def _run(self) -> None:
+        Where that fails, a branch has nothing written that its prefix does not hold.
+        """
+        try:
+            self._run(newcomers)
+        finally:
+            for (_, _, branch), written in zip(self.branches, self.written, strict=True):
+                branch.take_back(0 if self.kept else len(written))
+
+    def _run(self, newcomers: Callable[[], int]) -> None:
         model, room = self.model, self.width * self.steps
-        model.tree.make_room(len(self.rows) * (self.prefix + room) + sum(branch.left for _, _, branch in self.branches))
+        model.tree.make_room(sum(branch.left for _, _, branch in self.branches), batch=len(self.rows) * (self.prefix + room))
         adapters = [row[0].adapter for row in self.rows]
         cache, held = model.gather([(row[0].prefix, row[0].adapter) for row in self.rows], self.prefix, room=room)
-        masks = TreeMasks(model.config, self._visible(held), prefix=self.prefix, dtype=model.base.dtype)
-        ids = torch.zeros((len(self.rows), self.width), dtype=torch.long, device=model.device)
-        starts = torch.tensor([row[0].prefix.end for row in self.rows], device=model.device)
-        for r, b, branch in self.branches:
-            ids[r, b] = branch.node.token_ids[0]
+        visible = self._visible(torch.from_numpy(held[:, : self.prefix]).to(model.device))
+        masks = TreeMasks(model.config, visible, prefix=self.prefix, dtype=model.base.dtype)
+        ids, positions = (torch.from_numpy(numbers).to(model.device) for numbers in self._first())
         for step in range(self.steps):
-            positions = (starts + step)[:, None].expand(-1, self.width)
-            hidden, logits = model.forward(ids, cache, masks.at(step), positions, adapters, logits_to_keep=0)
+            hidden, logits = model.forward(ids, cache, masks.at(step), positions + step, adapters)
             self.hidden.append(hidden)
             ids = self._take(logits.float())
             live = sum(not branch.ended for _, _, branch in self.branches)
-            if live <= _LIVE_SHARE * len(self.branches):
+            if live <= _LIVE_SHARE * len(self.branches) or ((step + 1) % _STEPS_BEFORE_JOINING == 0 and newcomers()):
                 break
-        for i in range(len(self.branches)):
-            self._keep(i, cache)
-            self._count(i)
-            self.kept += 1
+        self._keep(cache)
+
+    def _first(self) -> tuple["np.ndarray", "np.ndarray"]:
+        """The tokens that are fed first (rows, width), and their positions."""
+        ids = np.zeros((len(self.rows), self.width), dtype=np.int64)
+        for r, b, branch in self.branches:
+            ids[r, b] = branch.node.token_ids[0]
+        return ids, np.array([[row[0].prefix.end] for row in self.rows]).repeat(self.width, 1)
 
     def _visible(self, held: torch.Tensor) -> torch.Tensor:
         """Which keys each branch sees, (rows, 1, width, prefix + width x steps): its row's prefix, and its own tokens."""
@@ -140,34 +147,38 @@ class _DecodeBatch:
         for r, b, branch in self.branches:
             if branch.temperature > 0 and not branch.ended:
                 weights = torch.softmax(logits[r, b] / branch.temperature, dim=-1)
-                tokens[r, b] = torch.multinomial(weights, 1, generator=self.model.generator)
+                tokens[r, b] = torch.multinomial(weights, 1, generator=self.model.generator)[0]
         # As torch.logsumexp would have it, with one pass over the vocabulary less.
         normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
-        logprobs = (logits.gather(-1, tokens[..., None])[..., 0] - normalizers).tolist()
-        taken = tokens.tolist()
+        logprobs = logits.gather(-1, tokens[..., None])[..., 0] - normalizers
+        # The only time that the device is waited for; float64 holds both exactly.
+        taken, taken_logprobs = torch.stack([tokens.double(), logprobs.double()]).tolist()
         for (r, b, branch), written in zip(self.branches, self.written, strict=True):
             if not branch.ended:
-                branch.write(taken[r][b], logprobs[r][b])
-                written.append(taken[r][b])
+                written.append(int(taken[r][b]))
+                branch.write(written[-1], taken_logprobs[r][b])
         return tokens
 
-    def _count(self, i: int) -> None:
-        _, _, branch = self.branches[i]
-        begun = len(branch.token_ids) == len(self.written[i])  # its first token was not written by the model
-        for account in (branch.usage, self.model.counters):
-            account.prefill_tokens += begun
-            account.decode_tokens += len(self.written[i])
-
-    def _keep(self, i: int, cache: PreallocatedCache) -> None:
-        """What a branch has fed (all but its last token) is computed already and becomes part of its prefix."""
-        r, b, branch = self.branches[i]
-        start = branch.prefix.end
-        end = branch.node.extend(self.written[i])
-        for node in end.chain():
-            if start < node.end < end.end and branch.adapter not in node.states:
-                steps = slice(node.end - len(node.token_ids) - start, node.end - start)
-                span = slice(self.prefix + self.width * steps.start + b, self.prefix + self.width * steps.stop, self.width)
-                hidden = torch.stack([hidden[r, b] for hidden in self.hidden[steps]])
-                node.states[branch.adapter] = self.model.copy_state(cache, r, span, hidden)
-        branch.node = end
-        self.model.tree.use(end)
+    def _keep(self, cache: PreallocatedCache) -> None:
+        """What the branches have fed (all but their last tokens) is computed already and becomes part of their prefixes."""
+        ends = [branch.node.extend(written) for (_, _, branch), written in zip(self.branches, self.written, strict=True)]
+        new: dict[tuple[int, Adapter], tuple[PrefixNode, Adapter]] = {}
+        tokens, taken = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for (r, b, branch), end in zip(self.branches, ends, strict=True):
+            start = branch.prefix.end
+            for node in end.chain():
+                if start < node.end < end.end and branch.adapter not in node.states and (id(node), branch.adapter) not in new:
+                    new[id(node), branch.adapter] = (node, branch.adapter)
+                    steps = np.arange(node.end - len(node.token_ids) - start, node.end - start)
+                    tokens.append(r * (self.prefix + self.width * self.steps) + self.prefix + self.width * steps + b)
+                    taken.append((steps * len(self.rows) + r) * self.width + b)
+        hidden = torch.stack(self.hidden).flatten(0, 2)  # (steps x rows x width, hidden)
+        self.model.keep([*new.values()], cache, np.concatenate(tokens), hidden, np.concatenate(taken))
+        self.kept = True
+        for (_, _, branch), written, end in zip(self.branches, self.written, ends, strict=True):
+            begun = len(branch.token_ids) == len(written)  # its first token was not written by the model
+            for account in (branch.usage, self.model.counters):
+                account.prefill_tokens += begun
+                account.decode_tokens += len(written)
+            branch.node = end
+            self.model.tree.use(end)

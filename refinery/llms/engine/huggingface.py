@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from refinery.contract.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
 from refinery.contract.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
@@ -111,15 +111,21 @@ class HuggingFaceLLM:
 
     def _serve(self, waiting: Sequence[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
         """The results of one micro-batch, and the requests that must wait."""
-        # Serve reads first: their decoders may then join the others in writing, and writing many takes little longer than writing one.
         reading = [request for request in waiting if not request.max_new_tokens]
         writing = [request for request in waiting if request.max_new_tokens]
-        admitted, later, room = self._admit(reading or writing)
-        later += writing if reading else []
+        # Serve reads first: their decoders may then join the others in writing, and writing many takes little longer than writing one. But
+        # where they would evict what the others go on from, those write first: what ends makes room.
+        room = self._kv.tree.arena.room - sum(request.max_new_tokens for request in writing) if writing else None
+        admitted, later = self._admit(reading, room)
+        if admitted:
+            later += writing
+        else:
+            admitted, later = self._admit(writing)
+            later = reading + later
         if admitted and admitted[0].was_alone:
             self._kv.tree.clear()
         try:
-            served = unless_out_of_memory(lambda: self._answer(admitted, room))
+            served = unless_out_of_memory(lambda: self._answer(admitted))
         except Exception as error:
             return [(request, error) for request in admitted], later
         if served is None:
@@ -141,40 +147,41 @@ class HuggingFaceLLM:
         ended = [request for request in admitted if request.branch and request.branch.ended]
         return [(request, request.branch) for request in ended], [request for request in admitted if request not in ended] + later
 
-    def _admit(self, waiting: Sequence[Request]) -> tuple[list[Request], list[Request], int]:
-        """As many requests as half of the budget can keep, longest first; those that wait; the room for a batch."""
-        tree, half = self._kv.tree, self.kv_tokens // 2
+    def _admit(self, waiting: Sequence[Request], room: int | None = None) -> tuple[list[Request], list[Request]]:
+        """As many requests as can be stored, longest first, and those that wait. `room` limits the tokens that are not stored yet."""
+        tree = self._kv.tree
         tree.begin()
         admitted: list[Request] = []
         later: list[Request] = []
         kept: set[tuple[int, Adapter]] = set()
-        tokens, unwritten = 0, 0
+        tokens = unread = 0
         for request in sorted(waiting, key=lambda request: -request.length):
             chain = request.end().chain()
             new = [node for node in chain if (id(node), request.adapter) not in kept]
             needed = sum(len(node.token_ids) for node in new) + request.max_new_tokens
-            if admitted and (tokens + needed > half or len(admitted) == self._most):
+            read = sum(len(node.token_ids) for node in new if request.adapter not in node.states)
+            full = len(admitted) == self._most or tokens + needed > tree.arena.most
+            if (admitted and full) or (room is not None and unread + read > room):
                 later.append(request)
                 continue
             admitted.append(request)
             tokens += needed
-            unwritten += request.max_new_tokens + sum(len(node.token_ids) for node in new if request.adapter not in node.states)
+            unread += read
             kept |= {(id(node), request.adapter) for node in new}
             tree.use(chain[-1])
         later.sort(key=waiting.index)
-        # Stored prefixes are evicted only if batches would otherwise become small.
-        return admitted, later, max(tree.free - unwritten, half // 2, self.kv_tokens - tokens if len(admitted) == 1 else 0)
+        return admitted, later
 
-    def _answer(self, requests: Sequence[Request], room: int) -> list[tuple[Request, Any]]:
+    def _answer(self, requests: Sequence[Request]) -> list[tuple[Request, Any]]:
         """Compute every prefix, read the requested log-probabilities, and write the requested texts."""
-        self._kv.compute([Wanted(request.node(), request.adapter, request.context.usage) for request in requests], room=room)
+        self._kv.compute([Wanted(request.node(), request.adapter, request.context.usage) for request in requests])
         reading = [request for request in requests if not request.max_new_tokens]
-        found = self._kv.read([_hidden(r) for r in reading], [r.targets for r in reading], [r.adapter for r in reading]) if reading else []
+        found = self._kv.read([_after(r) for r in reading], [r.targets for r in reading], [r.adapter for r in reading]) if reading else []
         writing = [request for request in requests if request.max_new_tokens]
         branches: dict[Any, Branch] = {}
         for request in writing:
             request.branch = branches.setdefault(request.text_key(), request.branch or request.begin())
-        decode(self._kv, list(branches.values()), room=room)
+        decode(self._kv, list(branches.values()), newcomers=lambda: self._batches.waiting)
         return [*zip(reading, found, strict=True), *((request, request.branch) for request in writing)]
 
 
@@ -184,14 +191,13 @@ def _listed(generation: Any) -> frozenset[int]:
     return frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
 
 
-def _hidden(request: Request) -> torch.Tensor:
-    """The states (tokens, hidden) that the targets follow, or the one (1, hidden) that all of them may follow."""
+def _after(request: Request) -> "np.ndarray":
+    """The slots of the tokens that the targets follow, or the one that all of them may follow."""
     if request.after is None:
-        return request.context.node().states[request.adapter].hidden[-1:]
+        return request.context.node().states[request.adapter].slots[-1:]
     before = request.after.node()
-    scored = [node for node in request.node().chain() if node.end > before.end]
-    states = [before.states[request.adapter].hidden[-1:], *(node.states[request.adapter].hidden for node in scored)]
-    return torch.cat(states)
+    scored = [node for node in request.end().chain()[:-1] if node.end > before.end]  # the last token is followed by no target
+    return np.concatenate([before.states[request.adapter].slots[-1:], *(node.states[request.adapter].slots for node in scored)])
 
 
 class HuggingFaceContext:
@@ -201,6 +207,7 @@ class HuggingFaceContext:
         self._llm, self._parent, self._new_ids, self.usage = llm, parent, tuple(new_ids), usage
         self.length: int = (parent.length if parent else 0) + len(self._new_ids)
         self._node: PrefixNode | None = None
+        self._scored: HuggingFaceContext | None = None
 
     @property
     def token_ids(self) -> list[int]:
@@ -216,6 +223,8 @@ class HuggingFaceContext:
     def extend(self, segments: Sequence[Segment]) -> "HuggingFaceContext":
         """The context that continues this one. Equal extensions share their computation."""
         token_ids = self._llm.token_ids(segments)
+        if self._scored is not None and self._scored._new_ids == tuple(token_ids):
+            return self._scored
         return HuggingFaceContext(self._llm, self, token_ids, self.usage) if token_ids else self
 
     @property
@@ -271,4 +280,6 @@ class HuggingFaceContext:
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """See `Context.score`. The scored tokens stay computed for a context that extends this one by the same segments."""
         child = self.extend(segments)
+        if len(child._new_ids) > 1:
+            self._scored = child  # what nothing refers to is forgotten, and would be computed again
         return await self._llm.submit(child, adapter, targets=child._new_ids, after=self)

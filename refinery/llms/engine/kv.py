@@ -5,15 +5,17 @@ A batch gathers each row's prefix into one left-padded cache. Requests and sched
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy as np
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from refinery.llms.base import Counters, Usage
 from refinery.llms.engine.grouped_attention import use_grouped_attention
 from refinery.llms.engine.preallocated_cache import PreallocatedCache
-from refinery.llms.engine.prefix_tree import Adapter, NodeState, PrefixNode, PrefixTree
+from refinery.llms.engine.prefix_tree import Adapter, PrefixNode, PrefixTree
 from refinery.llms.weights.decoder_support import check_decoder
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class KvModel:
         # Tokens of padding, read with every token that is decoded, that are cheaper than reading the weights once more; measured below.
         self.padding = 0
         self.generator = torch.Generator(device=self.device).manual_seed(seed)
+        self._no_logits = torch.empty(0, dtype=torch.long, device=self.device)
         self._decoder = self.base.get_decoder()
         self._hidden: torch.Tensor | None = None
         self._output_type: Any = BaseModelOutputWithPast
@@ -97,69 +100,75 @@ class KvModel:
         self._hidden, self._output_type = output.last_hidden_state, type(output)
 
     @torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
-    def compute(self, wanted: Sequence[Wanted], *, room: int) -> None:
-        """Compute every missing node of the wanted chains once, parents first. No batch takes more than `room` tokens."""
+    def compute(self, wanted: Sequence[Wanted]) -> None:
+        """Compute every missing node of the wanted chains once, parents first."""
         while runs := _next_runs(wanted):
             runs.sort(key=lambda run: (run.width, run.prefix.end))
-            for batch in self._prefill_batches(runs, room):
+            for batch in self._prefill_batches(runs):
                 self._compute_runs(batch)
 
-    def _prefill_batches(self, runs: list[PrefillRun], room: int) -> Iterator[list[PrefillRun]]:
-        limit = self.forward_tokens
+    def _prefill_batches(self, runs: list[PrefillRun]) -> Iterator[list[PrefillRun]]:
+        limit, room = self.forward_tokens, self.tree.batch_room
 
         def fits(batch: list[PrefillRun]) -> bool:
             width, prefix = max(run.width for run in batch), max(run.prefix.end for run in batch)
             new = sum(run.width for run in batch)
             computed = len(batch) * width
-            return len(batch) * prefix + computed + new <= room and computed <= limit and computed - new <= max(new // 4, limit // 8)
+            return len(batch) * prefix + computed <= room and computed <= limit and computed - new <= max(new // 4, limit // 8)
 
         yield from batches(runs, fits)
 
     def _compute_runs(self, runs: Sequence[PrefillRun]) -> None:
         """One forward pass. Each run's new tokens are right-padded after its left-padded prefix."""
         width, prefix = max(run.width for run in runs), max(run.prefix.end for run in runs)
-        self.tree.make_room(len(runs) * (prefix + width) + sum(run.width for run in runs))
-        rows = [(run.prefix, run.adapter) for run in runs]
-        cache, mask = self.gather(rows, prefix, room=width)
-        mask = torch.cat([mask, mask.new_zeros((len(runs), width))], dim=1)  # (rows, prefix + width)
-        ids = torch.zeros((len(runs), width), dtype=torch.long, device=self.device)
+        total = prefix + width
+        self.tree.make_room(sum(run.width for run in runs), batch=len(runs) * total)
+        cache, seen = self.gather([(run.prefix, run.adapter) for run in runs], prefix, room=width)
+        ids = np.zeros((len(runs), width), dtype=np.int64)
         for i, run in enumerate(runs):
-            tokens = [token for node in run.nodes for token in node.token_ids]
-            ids[i, : run.width] = torch.tensor(tokens, device=self.device)
-            mask[i, prefix : prefix + run.width] = True
-        starts = torch.tensor([run.prefix.end for run in runs], device=self.device)
-        positions = starts[:, None] + torch.arange(width, device=self.device)
-        hidden, _ = self.forward(ids, cache, mask.long(), positions, [run.adapter for run in runs], logits_to_keep=1)
-        self.padding = self._weights // sum(held[0, :, 0].numel() for layer in cache.states() for held in layer)
-        for i, run in enumerate(runs):
-            start = 0
-            for node in run.nodes:
-                stop = start + len(node.token_ids)
-                span = slice(prefix + start, prefix + stop)
-                node.states[run.adapter] = self.copy_state(cache, i, span, hidden[i, start:stop].clone())
-                start = stop
+            ids[i, : run.width] = [token for node in run.nodes for token in node.token_ids]
+            seen[i, prefix : prefix + run.width] = True
+        positions = np.array([[run.prefix.end] for run in runs]) + np.arange(width)
+        mask, ids, positions = (torch.from_numpy(array).to(self.device) for array in (seen.astype(np.int64), ids, positions))
+        hidden, _ = self.forward(ids, cache, mask, positions, [run.adapter for run in runs], logits_to_keep=self._no_logits)
+        new = [(node, run.adapter) for run in runs for node in run.nodes]
+        rows = np.repeat(np.arange(len(runs)), [run.width for run in runs])
+        columns = np.concatenate([np.arange(run.width) for run in runs])
+        self.keep(new, cache, rows * total + prefix + columns, hidden.flatten(0, 1), rows * width + columns)
+        self.padding = self._weights // self.tree.arena.numbers_per_token
+        for run in runs:
             run.usage.prefill_tokens += run.width
             self.counters.prefill_tokens += run.width
 
-    def copy_state(self, cache: PreallocatedCache, row: int, span: slice, hidden: torch.Tensor) -> NodeState:
-        """Copy some tokens of one row out of a batch's cache, so that the batch can be freed."""
-        layers = [(keys[row, :, span].clone(), values[row, :, span].clone()) for keys, values in cache.states()]
-        return NodeState(layers, hidden, self.tree.ledger)
+    def keep(
+        self,
+        nodes: Sequence[tuple[PrefixNode, Adapter]],
+        cache: PreallocatedCache,
+        tokens: "np.ndarray",
+        hidden: torch.Tensor,
+        taken: "np.ndarray",
+    ) -> None:
+        """Store nodes that a batch has computed: the tokens of its cache (numbered row after row) and of `hidden` that are theirs."""
+        if not nodes:
+            return
+        states = [self.tree.arena.allocate(len(node.token_ids)) for node, _ in nodes]
+        self.tree.arena.store(states, cache, tokens, hidden.index_select(0, torch.from_numpy(taken).to(self.device)))
+        for (node, adapter), state in zip(nodes, states, strict=True):
+            node.states[adapter] = state
 
     @torch.no_grad()
-    def read(self, hidden: Sequence[torch.Tensor], targets: Sequence[Sequence[int]], adapters: Sequence[Adapter]) -> list[list[float]]:
-        """Log-probabilities of tokens after the given hidden states: `targets[i][j]` after `hidden[i][j]`, or all after one state."""
-        flat = torch.cat([states.expand(len(ids), -1) for states, ids in zip(hidden, targets, strict=True)])  # (tokens, hidden)
+    def read(self, after: Sequence["np.ndarray"], targets: Sequence[Sequence[int]], adapters: Sequence[Adapter]) -> list[list[float]]:
+        """Log-probabilities of tokens after stored tokens: `targets[i][j]` after the slot `after[i][j]`, or all after its only one."""
+        slots = np.concatenate([np.broadcast_to(one, (len(ids),)) for one, ids in zip(after, targets, strict=True)])
         tokens = torch.tensor([token for ids in targets for token in ids], device=self.device)
         owners = [adapter for adapter, ids in zip(adapters, targets, strict=True) for _ in ids]
-        found: list[float] = []
-        for start in range(0, len(tokens), _READ_ROWS):
+        parts: list[torch.Tensor] = []
+        for start in range(0, len(slots), _READ_ROWS):
             rows = slice(start, start + _READ_ROWS)
-            logits = self._logits(flat[rows], owners[rows])  # (rows, vocab)
-            targeted = logits.gather(-1, tokens[rows, None])[:, 0]
-            found += (targeted - logits.logsumexp(-1)).tolist()
-        ends = [sum(map(len, targets[: i + 1])) for i in range(len(targets))]
-        return [found[end - len(ids) : end] for end, ids in zip(ends, targets, strict=True)]
+            logits = self._logits(self.tree.arena.hidden(slots[rows]), owners[rows])  # (rows, vocab)
+            parts.append(logits.gather(-1, tokens[rows, None])[:, 0] - logits.logsumexp(-1))
+        found = iter(torch.cat(parts).tolist())
+        return [list(islice(found, len(ids))) for ids in targets]
 
     def _logits(self, hidden: torch.Tensor, adapters: Sequence[Adapter]) -> torch.Tensor:
         """What the model makes of last hidden states (rows, hidden): its own forward pass, in which its decoder returns these.
@@ -178,18 +187,14 @@ class KvModel:
         """What PEFT's forward pass is told of each row's adapter."""
         return {"adapter_names": [adapter or "__base__" for adapter in adapters]} if self.adapters else {}
 
-    def gather(self, rows: Sequence[tuple[PrefixNode, Adapter]], prefix: int, *, room: int) -> tuple[PreallocatedCache, torch.Tensor]:
-        """A cache with every row's chain left-padded to `prefix` and `room` tokens free, and where it holds tokens (rows, prefix)."""
-        cache = PreallocatedCache(self.config.num_hidden_layers, room)
-        mask = torch.zeros((len(rows), prefix), dtype=torch.bool, device=self.device)
-        for i, (node, _) in enumerate(rows):
-            mask[i, prefix - node.end :] = True
-        if prefix:
-            chains = [[link.states[adapter] for link in node.chain()] for node, adapter in rows]
-            for layer in range(self.config.num_hidden_layers):
-                keys, values = ([[state.layers[layer][kind] for state in chain] for chain in chains] for kind in (0, 1))
-                cache.fill(layer, _pad(keys, prefix, room), _pad(values, prefix, room), prefix)
-        return cache, mask
+    def gather(self, rows: Sequence[tuple[PrefixNode, Adapter]], prefix: int, *, room: int) -> tuple[PreallocatedCache, "np.ndarray"]:
+        """A cache with every row's chain left-padded to `prefix` and `room` tokens free, and where it holds tokens."""
+        slots = np.zeros((len(rows), prefix + room), dtype=np.int64)
+        for i, (node, adapter) in enumerate(rows):
+            if node.end:
+                slots[i, prefix - node.end : prefix] = np.concatenate([link.states[adapter].slots for link in node.chain()])
+        cache = self.tree.arena.gather(slots, length=prefix, layers=self.config.num_hidden_layers)
+        return cache, slots > 0
 
     def forward(
         self,
@@ -199,9 +204,9 @@ class KvModel:
         positions: torch.Tensor,
         adapters: Sequence[Adapter],
         *,
-        logits_to_keep: int,
+        logits_to_keep: int | torch.Tensor = 0,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Last hidden states (rows, width, hidden), and the logits of the last `logits_to_keep` positions, or of all for 0."""
+        """Last hidden states (rows, width, hidden), and the logits of all positions, or of those that `logits_to_keep` lists."""
         output = self.model(
             input_ids=ids,
             attention_mask=mask,
@@ -247,16 +252,3 @@ def batches(items: Sequence[T], fits: Callable[[list[T]], bool]) -> Iterator[lis
         batch.append(item)
     if batch:
         yield batch
-
-
-def _pad(chains: list[list[torch.Tensor]], prefix: int, room: int) -> torch.Tensor:
-    """Put each row's tensors (heads, tokens, dim) one after the other, left-padded: (rows, heads, prefix + room, dim)."""
-    example = next(tensor for chain in chains for tensor in chain)
-    padded = example.new_empty((len(chains), example.shape[0], prefix + room, example.shape[2]))
-    for i, chain in enumerate(chains):
-        start = prefix - sum(tensor.shape[1] for tensor in chain)
-        padded[i, :, :start] = 0  # masked, and must still be finite
-        for tensor in chain:
-            padded[i, :, start : start + tensor.shape[1]] = tensor
-            start += tensor.shape[1]
-    return padded

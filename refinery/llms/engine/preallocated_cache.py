@@ -1,5 +1,7 @@
 """A key-value cache with preallocated space for future tokens."""
 
+from collections.abc import Sequence
+
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -10,46 +12,47 @@ class PreallocatedLayer(DynamicLayer):
     def __init__(self, room: int) -> None:
         super().__init__()
         self._room = room
-        self._buffers: list[torch.Tensor] = []
+        self.buffers: list[torch.Tensor] = []
 
     def fill(self, keys: torch.Tensor, values: torch.Tensor, length: int) -> None:
-        """Take over buffers (rows, heads, length + room, dim) whose first `length` tokens are filled."""
+        """Take over buffers (rows, heads, room, dim) whose first `length` tokens are filled."""
         self.lazy_initialization(keys, values)
-        self._buffers = [keys, values]
-        self.keys, self.values = (buffer[..., :length, :] for buffer in self._buffers)
-
-    def states(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The keys and values (rows, heads, tokens, dim) of a layer that holds some."""
-        assert self.keys is not None
-        assert self.values is not None
-        return self.keys, self.values
+        self.buffers = [keys, values]
+        self.keys, self.values = (buffer[..., :length, :] for buffer in self.buffers)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append (rows, heads, tokens, dim); returns all keys and all values."""
-        if not self._buffers:  # the first tokens of an empty cache
-            buffers = [new.new_empty((*new.shape[:-2], self._room, new.shape[-1])) for new in (key_states, value_states)]
-            self.fill(buffers[0], buffers[1], 0)
+        if not self.buffers:  # the first tokens of an empty cache
+            rows, heads, _, _ = key_states.shape
+            shapes = [(rows, self._room, heads, new.shape[-1]) for new in (key_states, value_states)]
+            keys, values = (key_states.new_empty(shape).transpose(1, 2) for shape in shapes)
+            self.fill(keys, values, 0)
         start = self.get_seq_length()
         stop = start + key_states.shape[-2]
-        for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
+        for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[..., start:stop, :] = new
-        self.keys, self.values = (buffer[..., :stop, :] for buffer in self._buffers)
-        return self.states()
+        self.keys, self.values = (buffer[..., :stop, :] for buffer in self.buffers)
+        return self.keys, self.values
 
 
 class PreallocatedCache(Cache):
-    """A cache of `layers` empty layers, each of which takes `room` tokens."""
+    """A cache of `layers` layers, each of which takes `room` tokens.
 
-    def __init__(self, layers: int, room: int) -> None:
-        self._layers = [PreallocatedLayer(room) for _ in range(layers)]
-        super().__init__(layers=[*self._layers])
+    `buffers` (rows, heads, room, dim) are keys and values of the layers in turn, of which the first `length` tokens are filled; `packed`
+    are the tensors that they are views of.
+    """
 
-    def fill(self, layer: int, keys: torch.Tensor, values: torch.Tensor, length: int) -> None:
-        """Let a layer take over buffers, as `PreallocatedLayer.fill` does."""
-        self._layers[layer].fill(keys, values, length)
+    def __init__(
+        self, layers: int, room: int, buffers: Sequence[torch.Tensor] = (), *, length: int = 0, packed: Sequence[torch.Tensor] = ()
+    ) -> None:
+        filled = [PreallocatedLayer(room) for _ in range(layers)]
+        for layer, keys, values in zip(filled, buffers[::2], buffers[1::2], strict=False):
+            layer.fill(keys, values, length)
+        self._layers, self.packed = filled, packed
+        super().__init__(layers=[*filled])
 
-    def states(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Every layer's keys and values (rows, heads, tokens, dim). Raises AssertionError for an empty cache."""
-        return [layer.states() for layer in self._layers]
+    def buffers(self) -> list[torch.Tensor]:
+        """Every layer's keys and values (rows, heads, room, dim), in turn. None before the first update of an empty cache."""
+        return [buffer for layer in self._layers for buffer in layer.buffers]

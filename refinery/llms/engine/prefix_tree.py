@@ -5,52 +5,14 @@ needs it. Its keys and values may be evicted earlier, when the budget is needed 
 the engine's thread uses the tree, but a node may be destroyed on any thread.
 """
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from weakref import WeakValueDictionary
 
-import torch
+from refinery.llms.engine.arena import KvArena, NodeState
 
 Adapter = str | None
 # A shared stretch shorter than this is not worth a separate forward pass, so it is computed once for each prefix.
 _SHORTEST_SHARED = 16
-
-
-class TokenLedger:
-    """Counts the tokens whose keys and values are held; states that die on any thread report here."""
-
-    def __init__(self) -> None:
-        self._held = 0
-        self.freed: deque[int] = deque()
-
-    @property
-    def held(self) -> int:
-        """Tokens held now."""
-        while self.freed:
-            self._held -= self.freed.popleft()
-        return self._held
-
-    def add(self, tokens: int) -> None:
-        """Count newly held tokens."""
-        self._held += tokens
-
-
-class NodeState:
-    """A node's own tokens as computed under one adapter: per layer keys and values (heads, tokens, dim), and hidden (tokens, hidden)."""
-
-    __slots__ = ("_ledger", "hidden", "layers")
-
-    def __init__(self, layers: list[tuple[torch.Tensor, torch.Tensor]], hidden: torch.Tensor, ledger: TokenLedger) -> None:
-        self.layers, self.hidden, self._ledger = layers, hidden, ledger
-        ledger.add(hidden.shape[0])
-
-    def __del__(self) -> None:
-        self._ledger.freed.append(self.hidden.shape[0])
-
-    def slice(self, start: int, stop: int) -> "NodeState":
-        """A copy of some of its tokens."""
-        layers = [(keys[:, start:stop].clone(), values[:, start:stop].clone()) for keys, values in self.layers]
-        return NodeState(layers, self.hidden[start:stop].clone(), self._ledger)
 
 
 class PrefixNode:
@@ -111,8 +73,7 @@ class PrefixNode:
         self.parent, self.token_ids = head, self.token_ids[length:]
         head._children[self.token_ids[:_SHORTEST_SHARED]] = self
         for adapter, state in self.states.items():
-            head.states[adapter] = state.slice(0, length)
-            self.states[adapter] = state.slice(length, length + len(self.token_ids))
+            head.states[adapter], self.states[adapter] = state.split(length)
         return head
 
     def descendants(self) -> Iterator["PrefixNode"]:
@@ -125,13 +86,13 @@ class PrefixNode:
 
 
 class PrefixTree:
-    """The root of all prefixes, and the budget: `budget` tokens of keys and values at most, kept ones and a batch's together."""
+    """The root of all prefixes, and the budget: `budget` tokens of keys and values, half of them stored and half of them a batch's."""
 
     def __init__(self, budget: int) -> None:
         self.root = PrefixNode((), None)
-        self.budget = budget
+        self.arena = KvArena(budget // 2)
+        self.batch_room = budget - budget // 2
         self.peak = 0
-        self.ledger = TokenLedger()
         self._now = 0
 
     def begin(self) -> None:
@@ -143,27 +104,24 @@ class PrefixTree:
         for link in node.chain():
             link.last_use = self._now
 
-    @property
-    def free(self) -> int:
-        """Tokens that may be allocated without evicting anything."""
-        return self.budget - self.ledger.held
-
     def clear(self) -> None:
-        """Discard everything that is computed. Only between batches; what is needed later is computed again."""
+        """Discard everything that is computed, and give its memory back. Only between batches; what is needed is computed again."""
         for node in self.root.descendants():
             node.states.clear()
+        self.arena.release()
 
-    def make_room(self, tokens: int) -> None:
-        """Make space for `tokens` more tokens by evicting the least recently used states, the ends of prefixes first."""
-        if tokens > self.free:
+    def make_room(self, tokens: int, *, batch: int) -> None:
+        """Make space for `tokens` more tokens that a batch of `batch` tokens computes, by evicting the least recently used states, the
+        ends of prefixes first."""
+        if tokens > self.arena.room:
             idle = [node for node in self.root.descendants() if node.states and node.last_use < self._now]
             # A prefix is used whenever what continues it is, so this order takes no node before those that continue it.
             for node in sorted(idle, key=lambda node: (node.last_use, -node.end)):
                 node.states.clear()
-                if tokens <= self.free:
+                if tokens <= self.arena.room:
                     break
-        assert tokens <= self.free, f"{tokens} tokens do not fit beside {self.ledger.held} of {self.budget}"
-        self.peak = max(self.peak, self.ledger.held + tokens)
+        assert tokens <= self.arena.room, f"{tokens} tokens do not fit beside {self.arena.used} of {self.arena.most}"
+        self.peak = max(self.peak, self.arena.used + tokens + batch)
 
 
 def _shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:

@@ -48,9 +48,12 @@ class Request:
         return self.branch.node if self.branch else self.context.node()
 
     def node(self) -> PrefixNode:
-        """The node that must be computed. A generation feeds the context's last token itself, and what is scored last is not fed."""
+        """The node that must be computed. A generation feeds the context's last token itself, and a single token is scored without it.
+
+        A text that is scored is computed whole, although its last token need not be: what goes on after it would compute that one alone.
+        """
         node = self.end()
-        if self.max_new_tokens or self.after is not None:
+        if self.max_new_tokens or (self.after is not None and len(self.targets) == 1):
             assert node.parent is not None, "the engine's root has no tokens to begin with"
             return node.parent
         return node

@@ -8,13 +8,14 @@ from infer.benchmark.world import Shape, build_tokenizer, find_passages
 TINY = Shape(hidden_size=32, intermediate_size=64, layers=1, heads=4, vocabulary=512, question_words=8, passage_words=5)
 
 
-def test_rq_rag_is_compared_path_by_path():
-    figures = run.measure_rq_rag(TINY, number=2)
+@pytest.mark.parametrize("as_released", [False, True])
+def test_rq_rag_is_compared_path_by_path(as_released):
+    figures = run.measure_rq_rag(TINY, number=2, as_released=as_released)
     assert figures["identical"]
     assert figures["max_score_difference"] <= 1e-4
     # Two questions share the system prompt, and each search costs one token more than the floor: its query's last one.
     assert 0.9 < figures["prefill_over_floor"] <= 1.1
-    assert {"identical", "max_score_difference", "prefill_over_floor", "speedup"} <= figures.keys()
+    assert {"identical", "max_score_difference", "prefill_over_floor", "speedup", "times_bare_forward"} <= figures.keys()
 
 
 def test_a_tree_of_depth_4_fits_a_third_of_its_materialised_size(monkeypatch):

@@ -10,8 +10,8 @@ from helpers.tiny_llama import tiny_llama
 from refinery.contract.segments import Segment
 from refinery.errors import LLMError
 from refinery.llms.base import Usage
+from refinery.llms.engine.arena import NodeState
 from refinery.llms.engine.huggingface import HuggingFaceLLM
-from refinery.llms.engine.prefix_tree import NodeState
 
 
 def test_a_small_budget_gives_the_same_answers(tiny_model, control_tokenizer, llm):
@@ -40,17 +40,17 @@ class KvMeter:
 
     def __init__(self, llm, model):
         self.peak = self.passes = 0
-        self.ledger = llm._kv.tree.ledger
+        self.arena = llm._kv.tree.arena
         model.register_forward_pre_hook(self._measure, with_kwargs=True)
 
     def _measure(self, module, arguments, keywords):
         self.passes += 1
         if self.passes % 10:
             return
-        kept = [item for item in gc.get_objects() if isinstance(item, NodeState) and item._ledger is self.ledger]
-        buffers = {id(b): b for b in keywords["past_key_values"].layers[0]._buffers}
+        kept = [item for item in gc.get_objects() if isinstance(item, NodeState) and item._arena is self.arena]
+        buffers = {id(b): b for b in keywords["past_key_values"].layers[0].buffers}
         batch = [b.shape[0] * b.shape[2] for b in buffers.values()][:1] or [keywords["input_ids"].numel()]
-        self.peak = max(self.peak, sum(state.layers[0][0].shape[1] for state in kept) + batch[0])
+        self.peak = max(self.peak, sum(len(state.slots) for state in kept) + batch[0])
 
 
 def test_a_thousand_decoders_stay_within_the_budget(tiny_model, control_tokenizer):
@@ -133,3 +133,16 @@ def test_what_was_decoded_is_not_computed_again(llm):
 
     # The last token written was never fed to the model; all before it were.
     assert asyncio.run(run()) == 1 + len(llm.token_ids(plain(" Lyon")))
+
+
+def test_what_was_scored_is_not_computed_again(llm):
+    text = plain(" Maria Torvel was born in Lyon")
+
+    async def run():
+        context = llm.context(PROMPTS[0])
+        await context.score(text)
+        before = llm.counters.prefill_tokens
+        await context.extend(text).extend([Segment("[A_Response]", "control_token")]).generate(max_new_tokens=1)
+        return llm.counters.prefill_tokens - before
+
+    assert asyncio.run(run()) == 1  # the control token

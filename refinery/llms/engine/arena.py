@@ -1,0 +1,147 @@
+"""Keys, values and last hidden states of every stored token, in a few large tensors: a token's slot is its place in all of them.
+
+A batch gathers the tokens of all its rows from one tensor by one `index_select`, and what it has computed is stored by one copy, whatever
+the number of layers, rows and nodes. Slot 0 is the padding in front of short rows: it must be finite, because it is masked by adding.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from refinery.llms.engine.preallocated_cache import PreallocatedCache
+
+# The first capacity in tokens, which then doubles: growing copies everything.
+_FIRST = 4096
+_PADDING = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    """The keys and values of one shape, which are all of them in most models. `members` are 2 x layer for keys, and 1 more for values."""
+
+    heads: int
+    dim: int
+    members: list[int]
+    tensor: torch.Tensor  # (members, slots, heads x dim)
+
+
+class NodeState:
+    """The slots of a node's own tokens as computed under one adapter. They are free again when it dies, on whichever thread."""
+
+    __slots__ = ("_arena", "slots")
+
+    def __init__(self, arena: "KvArena", slots: "np.ndarray") -> None:
+        self._arena, self.slots = arena, slots
+
+    def __del__(self) -> None:
+        self._arena.freed.append(self.slots)
+
+    def split(self, at: int) -> tuple["NodeState", "NodeState"]:
+        """The states of its first `at` tokens and of the others. It has no tokens afterwards."""
+        slots, self.slots = self.slots, self.slots[:0]
+        return NodeState(self._arena, slots[:at]), NodeState(self._arena, slots[at:])
+
+
+class KvArena:
+    """What is stored of tokens, at most `most` of them. It grows when it has to, and shrinks only by `release`."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.freed: deque[np.ndarray] = deque()
+        self._groups: list[_Group] = []
+        self._hidden: torch.Tensor | None = None  # (slots, hidden)
+        self._capacity = 0  # slots, the padding's included
+        self._free: list[int] = []
+
+    @property
+    def used(self) -> int:
+        """Tokens stored now."""
+        while self.freed:
+            self._free += self.freed.popleft().tolist()
+        return max(self._capacity - 1, 0) - len(self._free)
+
+    @property
+    def room(self) -> int:
+        """Tokens that can be stored beside those."""
+        return self.most - self.used
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Numbers of one token's keys and values; 0 before anything is stored."""
+        return sum(len(group.members) * group.heads * group.dim for group in self._groups)
+
+    def allocate(self, tokens: int) -> NodeState:
+        """Slots for so many tokens, for which there must be room. The slots hold what was there before, until something is stored."""
+        if tokens > self._capacity - 1 - self.used:
+            self._grow(self.used + tokens + 1)
+        slots = self._free[len(self._free) - tokens :]
+        del self._free[len(self._free) - tokens :]
+        return NodeState(self, np.array(slots, dtype=np.int64))
+
+    def release(self) -> None:
+        """Give the memory back, once nothing is stored."""
+        if not self.used:
+            self._groups, self._hidden, self._capacity, self._free = [], None, 0, []
+
+    def gather(self, slots: "np.ndarray", *, length: int, layers: int) -> PreallocatedCache:
+        """A cache with a row for each row of `slots` (rows, tokens), of which the first `length` are stored tokens or padding."""
+        if not self._groups:
+            return PreallocatedCache(layers, slots.shape[1])
+        assert self._hidden is not None
+        index = torch.from_numpy(slots.reshape(-1)).to(self._hidden.device)
+        buffers, packed = [self._hidden] * (2 * layers), []
+        for group in self._groups:
+            packed.append(group.tensor.index_select(1, index))
+            found = packed[-1].view(len(group.members), *slots.shape, group.heads, group.dim).transpose(2, 3)
+            for member, buffer in zip(group.members, found.unbind(), strict=True):
+                buffers[member] = buffer
+        return PreallocatedCache(layers, slots.shape[1], buffers, length=length, packed=packed)
+
+    def store(self, states: Sequence[NodeState], cache: PreallocatedCache, tokens: "np.ndarray", hidden: torch.Tensor) -> None:
+        """Keep tokens of a batch: those of its cache, numbered row after row, and their last hidden states (tokens, hidden)."""
+        if not self._groups:
+            self._begin(cache, hidden)
+        assert self._hidden is not None
+        slots = np.concatenate([state.slots for state in states])
+        into, taken = (torch.from_numpy(numbers).to(hidden.device) for numbers in (slots, tokens))
+        self._hidden.index_copy_(0, into, hidden)
+        for group, packed in zip(self._groups, cache.packed or self._packed(cache), strict=True):
+            group.tensor.index_copy_(1, into, packed.index_select(1, taken))
+
+    def _packed(self, cache: PreallocatedCache) -> list[torch.Tensor]:
+        """The buffers of the first batch, which its layers have made, as `gather` makes them: (members, rows x room, heads x dim)."""
+        buffers = cache.buffers()
+        return [torch.stack([buffers[i].transpose(1, 2).flatten(2).flatten(0, 1) for i in group.members]) for group in self._groups]
+
+    def hidden(self, slots: "np.ndarray") -> torch.Tensor:
+        """The last hidden states (tokens, hidden) of slots."""
+        assert self._hidden is not None
+        return self._hidden.index_select(0, torch.from_numpy(slots).to(self._hidden.device))
+
+    def _begin(self, cache: PreallocatedCache, hidden: torch.Tensor) -> None:
+        """Make the tensors, now that the shapes of keys and values are known."""
+        buffers = cache.buffers()
+        members: dict[tuple[int, int], list[int]] = {}
+        for i, buffer in enumerate(buffers):
+            members.setdefault((buffer.shape[1], buffer.shape[3]), []).append(i)
+        tensors = [buffers[0].new_empty((len(group), self._capacity, heads * dim)) for (heads, dim), group in members.items()]
+        self._hidden = hidden.new_empty((self._capacity, hidden.shape[-1]))
+        for tensor in tensors:
+            tensor[:, _PADDING] = 0
+        self._groups = [_Group(*shape, group, tensor) for (shape, group), tensor in zip(members.items(), tensors, strict=True)]
+
+    def _grow(self, slots: int) -> None:
+        before, capacity = self._capacity, min(max(2 * self._capacity, slots, _FIRST), self.most + 1)
+        grown = [group.tensor.new_empty((len(group.members), capacity, group.heads * group.dim)) for group in self._groups]
+        for group, tensor in zip(self._groups, grown, strict=True):
+            tensor[:, :before] = group.tensor
+            group.tensor = tensor
+        if self._hidden is not None:
+            hidden = self._hidden.new_empty((capacity, self._hidden.shape[1]))
+            hidden[:before] = self._hidden
+            self._hidden = hidden
+        self._free += range(capacity - 1, max(before, 1) - 1, -1)
+        self._capacity = capacity
