@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.recipe import DistillRecipe
-from refinery.runtime.arguments import Parser
-from refinery.runtime.stage import guarded, run_stage
+from refinery.runtime.stage import merge_shards, run_stage
 from refinery.text import printable
 
 DESCRIPTION = "Label questions with a teacher: self-knowledge, relevance, decompositions, control-token trajectories."
@@ -18,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage from the command line; `merge OUT RUN...` joins the runs of all shards."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["merge"]:
-        return _merge(arguments[1:])
+        return merge_shards("distill", _merge, arguments[1:])
     return run_stage(
         "distill",
         DESCRIPTION,
@@ -44,18 +43,10 @@ def _preview(recipe: DistillRecipe) -> None:
     print(asyncio.run(estimate(recipe)))
 
 
-def _merge(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="refinery distill merge", description="Join the runs of shards into one.")
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder of the joined run")
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of each shard")
-    parsed = parser.parse_args(arguments)
+def _merge(out: Path, runs: Sequence[Path]) -> None:
+    from distill.output.merge import merge
 
-    def go() -> None:
-        from distill.output.merge import merge
-
-        _report(merge(parsed.out, parsed.runs), parsed.out)
-
-    return guarded(go, traceback=False)
+    _report(merge(out, runs), out)
 
 
 def _report(metrics: dict[str, Any], folder: Path) -> None:

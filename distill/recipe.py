@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from distill.hub_config import LabelHubConfig
 from distill.label_task import TASKS, LabelTask
@@ -18,6 +18,7 @@ from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime import plugins
 from refinery.runtime.bad_rows import BadRowKeys
 from refinery.runtime.recipe import Recipe, build_recipe
+from refinery.runtime.shards import ShardKeys
 from refinery.sample import SampleKeys
 from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
 
@@ -32,7 +33,7 @@ class ExamplesConfig(Recipe):
     )
 
 
-class DistillRecipe(StoresReplies, SampleKeys, BadRowKeys):
+class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):
     """One labeling task over a set of questions."""
 
     task: str = Field(description="the name of a file in distill/tasks, or module:attribute")
@@ -74,9 +75,6 @@ class DistillRecipe(StoresReplies, SampleKeys, BadRowKeys):
     max_steps: int = Field(default=5, description="maximum searches in one trajectory", ge=1)
     max_new_tokens: int = Field(default=32, description="maximum tokens of a closed-book answer", ge=1)
     rows_in_flight: int = Field(default=256, description="rows labeled concurrently", ge=1)
-    shard: str | None = Field(
-        default=None, description="i/n: label only part i (from 0) of n; `refinery distill merge` joins the parts", pattern=r"^\d+/\d+$"
-    )
     limit: int | None = Field(
         default=None,
         description="label only the first questions; task questions asks for this many, sampled evenly over the documents",
@@ -96,19 +94,6 @@ class DistillRecipe(StoresReplies, SampleKeys, BadRowKeys):
         default=None, description="where labels are pushed while they are made; the hub's client finds its own token"
     )
     licence: str | None = Field(default=None, description="license of the questions and passages, for the dataset card (an SPDX name)")
-
-    @field_validator("shard")
-    @classmethod
-    def _shard_exists(cls, shard: str | None) -> str | None:
-        if shard and int(shard.split("/")[0]) >= int(shard.split("/")[1]):
-            raise ValueError("i/n counts from 0: the last of 4 shards is 3/4")
-        return shard
-
-    @property
-    def shard_of(self) -> tuple[int, int]:
-        """(i, n); (0, 1) without shards."""
-        number, _, count = (self.shard or "0/1").partition("/")
-        return int(number), int(count)
 
     def check(self, where: str) -> None:
         """Check the task's options, the prompts, the endpoints' protocols, the store and the reader."""

@@ -28,8 +28,7 @@ def load_task(recipe: DistillRecipe) -> LabelTask[Any]:
 
 def iter_rows(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
     """The rows of this shard, one by one: the recipe's questions, or the rows that the task itself provides."""
-    number, count = recipe.shard_of
-    return (row for row in _rows_of_all_shards(task, recipe) if count == 1 or id_number(row.id) % count == number)
+    return (row for row in _rows_of_all_shards(task, recipe) if recipe.has_row(row.id))
 
 
 def _rows_of_all_shards(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:

@@ -1,20 +1,30 @@
-"""`python -m infer RECIPE`: answer questions with a decoder and score the answers."""
+"""`python -m infer RECIPE`: answer questions and score the answers; `python -m infer merge OUT RUN...`: join shards."""
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from infer.recipe import InferRecipe
 from refinery.errors import LLMError
-from refinery.runtime.stage import run_stage
+from refinery.runtime.stage import merge_shards, run_stage
 from refinery.text import printable
 
 DESCRIPTION = "Answer questions with a decoder and trained checkpoints, and score the answers."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage from the command line."""
-    return run_stage("infer", DESCRIPTION, InferRecipe, preview=_preview, run=_run, report=_report, pilot=_pilot, argv=argv)
+    """Run the stage from the command line; `merge OUT RUN...` joins the runs of all shards."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["merge"]:
+        return merge_shards("infer", _merge, arguments[1:])
+    return run_stage("infer", DESCRIPTION, InferRecipe, preview=_preview, run=_run, report=_report, pilot=_pilot, argv=arguments)
+
+
+def _merge(out: Path, runs: Sequence[Path]) -> None:
+    from infer.evaluation.merge import merge
+
+    _report_of(out, merge(out, runs), remedy="Resume their shards with --resume, and merge again.")
 
 
 def _run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
@@ -46,6 +56,10 @@ def _pilot(recipe: InferRecipe, count: int) -> None:
 
 
 def _report(recipe: InferRecipe, metrics: dict[str, Any]) -> None:
+    _report_of(recipe.output_dir, metrics, remedy="Pass --resume to ask them again.")
+
+
+def _report_of(folder: Path, metrics: dict[str, Any], *, remedy: str) -> None:
     from rich.console import Console
 
     from refinery.reporting.results import results_table
@@ -57,11 +71,10 @@ def _report(recipe: InferRecipe, metrics: dict[str, Any]) -> None:
     console.print(results_table(metrics["results"], title=title))
     if unscored == metrics["questions"]:
         print("No question has gold answers, so nothing can be scored. The answers are in predictions.jsonl.")
-    folder = recipe.output_dir
     print(summary([("files", f"predictions.jsonl, scores.jsonl in {folder}"), ("next", f"refinery view {folder} --output {folder}.html")]))
     if failed := metrics.get("failed", 0):
         reasons = ", ".join(f"{reason} {count}" for reason, count in metrics["failed_by_reason"].items())
-        raise LLMError(f"{failed} of {metrics['questions']} questions failed ({reasons}). Pass --resume to ask them again.")
+        raise LLMError(f"{failed} of {metrics['questions']} questions failed ({reasons}). {remedy}")
 
 
 if __name__ == "__main__":

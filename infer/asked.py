@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from infer.recipe import InferRecipe
 from refinery.contract.records import Question
+from refinery.errors import RecordError
 from refinery.questions.base import check_ids
 from refinery.runtime.fingerprint import id_number, text_fingerprint
 from refinery.runtime.repeated_numbers import repeated
@@ -37,6 +38,8 @@ class AskedQuestions:
         self.fingerprint = text_fingerprint(lines)
 
     def _check(self, ids: "array[int]") -> None:
+        if self._recipe.shard and not ids:
+            raise RecordError(f"{self._recipe.questions[0]}: no question belongs to shard {self._recipe.shard}. Use fewer shards.")
         twice = repeated(ids)
         again = next(question.id for question in self if id_number(question.id) in twice) if twice else None
         check_ids(self._recipe.questions, self._count, again)

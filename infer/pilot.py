@@ -25,7 +25,9 @@ from refinery.runtime.together import together
 _FILE = "pilot.json"
 _SEED = 633
 # What may differ between a pilot and the run that it forecasts.
-_FREE = frozenset({"output_dir", "limit", "questions", "metrics", "name", "store", "store_kind", "max_cost_usd", "questions_in_flight"})
+_FREE = frozenset(
+    {"output_dir", "limit", "questions", "metrics", "name", "store", "store_kind", "max_cost_usd", "questions_in_flight", "shard"}
+)
 
 
 class Pilot(BaseModel):

@@ -19,6 +19,7 @@ from refinery.questions.base import check_ids, find_reader, iter_questions, repe
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime.bad_rows import BadRowKeys, skipping_bad_rows
 from refinery.runtime.recipe import Recipe, build_recipe, read_values
+from refinery.runtime.shards import ShardKeys
 from refinery.sample import SampleKeys
 from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
 
@@ -108,7 +109,7 @@ class PipelineRecipe(Recipe):
         return build_recipe(self.options, self.found_decoder().options, where=where, part="options")
 
 
-class InferRecipe(StoresReplies, PipelineRecipe, SampleKeys, BadRowKeys):
+class InferRecipe(StoresReplies, PipelineRecipe, ShardKeys, SampleKeys, BadRowKeys):
     """A pipeline over a set of questions."""
 
     questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or files of another dataset together with `reader`")
@@ -130,8 +131,9 @@ class InferRecipe(StoresReplies, PipelineRecipe, SampleKeys, BadRowKeys):
         return own_prompts(self.prompts, self.output_dir) if self.prompts else None
 
     def each_question(self) -> Iterator[Question]:
-        """The questions one by one, as `sample` and `limit` say, each once a sample. Whether their ids are unique is not checked."""
-        return repeated(iter_questions(self.questions, reader=self.reader, limit=self.limit, sample=self), self.samples)
+        """The questions of this shard one by one, as `sample` and `limit` say, each once a sample. Repeated ids are not noticed."""
+        questions = iter_questions(self.questions, reader=self.reader, limit=self.limit, sample=self)
+        return repeated((question for question in questions if self.has_row(question.id)), self.samples)
 
     def read(self) -> list[Question]:
         """All questions, also as `on_bad_row` says. Raises RecordError for rows that cannot be read, and ids that are not unique."""

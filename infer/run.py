@@ -17,11 +17,11 @@ from infer.provenance import fingerprints, prompts_now, provenance
 from infer.recipe import InferRecipe
 from infer.shards import AnswerLedger, LedgerAnswers, Processes, delete_ledgers, ledgers_of
 from refinery.contract.records import Question
-from refinery.errors import LLMError
+from refinery.errors import LLMError, RunDirError
 from refinery.prompts.render import use_prompts
 from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.progress import Progress
-from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run
+from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run, read_run
 from refinery.runtime.together import each
 from refinery.supporting import check_supporting
 
@@ -49,6 +49,8 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, stage: str, finish: Finish, *,
     questions = AskedQuestions(recipe)
     known = fingerprints(recipe, questions, pipeline.options) if processes.is_main else {}
     finished = check_run(recipe, recipe.output_dir, resume=resume, may_change=MAY_CHANGE, fingerprints=known)
+    if finished is not None and finished.get("failed") and read_run(recipe.output_dir).get("shards"):
+        raise RunDirError(f"{recipe.output_dir}: was merged from shards. Resume those that have failed questions, and merge them again.")
     if finished is not None and not finished.get("failed"):
         check_fingerprints(recipe.output_dir, finished["prompts"], prompts_now(finished["prompts"]))
         return finished

@@ -20,7 +20,7 @@ from refinery.runtime.shipped import DEMO_CHECKPOINT
 BLOCKS = [block for path in GUIDES for block in re.findall(r"```bash\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)]
 LINES = dict.fromkeys(line.strip() for block in BLOCKS for line in block.splitlines() if line.strip())
 COMMANDS = [shlex.split(line, comments=True) for line in LINES]
-MERGES = [command for command in COMMANDS if command[:3] == ["refinery", "distill", "merge"]]
+MERGES = [command for command in COMMANDS if command[2:3] == ["merge"]]
 STAGES = [c for c in COMMANDS if c[0] == "refinery" and c[1] in ("distill", "train", "infer") and c not in MERGES]
 LAUNCHED = [command for command in COMMANDS if command[0] == "accelerate"]
 OTHERS = [command for command in COMMANDS if command[0] == "refinery" and command not in STAGES + MERGES]

@@ -6,6 +6,7 @@ import signal
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -86,6 +87,17 @@ def run_stage(
                 report(recipe, result)
 
     return guarded(go, traceback=arguments.traceback)
+
+
+def merge_shards(stage: str, merge: Callable[[Path, Sequence[Path]], None], argv: Sequence[str]) -> int:
+    """Parse `refinery STAGE merge OUT RUN...` and call `merge`, which also prints what came out. Returns the exit code."""
+    parser = Parser(prog=f"refinery {stage} merge", description="Join the runs of shards into one.")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder of the joined run")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of each shard")
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    arguments = parser.parse_args(argv)
+    configure_logging(tracebacks=arguments.traceback)
+    return guarded(lambda: merge(arguments.out, arguments.runs), traceback=arguments.traceback)
 
 
 def _at_least_one(text: str) -> int:

@@ -118,6 +118,13 @@ class _NamesStore(Protocol):
     def fault(self, name: str, message: str) -> RecipeError: ...
 
 
+def join_stores(recipe: _NamesStore, runs: Sequence[Path], out: Path) -> None:
+    """Join the replies that runs of one recipe keep in their folders, so that a merged run's prompts can be shown."""
+    plugin, places = recipe.store_plugin, [recipe.store_place(run) for run in runs]
+    if plugin.join and all(map(plugin.exists, places)):
+        plugin.join(places, recipe.store_place(out))
+
+
 class StoresReplies:
     """What a recipe with the keys `store` and `store_kind` says of its store."""
 
