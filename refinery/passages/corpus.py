@@ -7,7 +7,7 @@ import mmap
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 from refinery.contract.records import Passage, Record
 from refinery.errors import RecordError
@@ -15,6 +15,7 @@ from refinery.runtime.fingerprint import id_number, running_fingerprint
 from refinery.runtime.progress import Progress
 
 _LINES, _OFFSETS = "passages.jsonl", "passages.offsets.npy"
+_PART_BYTES = 1 << 24
 WRITTEN_FILE = "corpus.json"  # beside the passages while their index is built: what `write_corpus` returned
 
 
@@ -26,6 +27,7 @@ class Corpus(Sequence[Passage]):
     def __init__(self, folder: Path) -> None:
         import numpy as np
 
+        self.folder = folder
         self._offsets = np.asarray(np.load(folder / _OFFSETS, mmap_mode="r"))  # np.memmap itself is slow to index
         with (folder / _LINES).open("rb") as file:
             self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -43,6 +45,24 @@ class Corpus(Sequence[Passage]):
         if not 0 <= position < len(self):
             raise IndexError(position)
         return Passage.model_validate_json(self._lines[int(self._offsets[position]) : int(self._offsets[position + 1])])
+
+    def read(self, start: int, stop: int) -> Iterator[Passage]:
+        """Consecutive passages, read from the file, so that the pages of a whole corpus are not counted as this process's memory."""
+        with (self.folder / _LINES).open("rb") as file:
+            file.seek(int(self._offsets[start]))
+            for _ in range(start, stop):
+                yield Passage.model_validate_json(file.readline())
+
+    def parts(self, *, most: int, most_bytes: int = _PART_BYTES) -> list[tuple[int, int]]:
+        """Its consecutive ranges (start, stop) of at most `most` passages, and fewer where they are long."""
+        import numpy as np
+
+        found, start = [], 0
+        while start < len(self):
+            end = int(np.searchsorted(self._offsets, self._offsets[start] + np.uint64(most_bytes), side="right")) - 1
+            found.append((start, min(max(end, start + 1), start + most, len(self))))
+            start = found[-1][1]
+        return found
 
 
 class Written(Record):
@@ -73,7 +93,7 @@ def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop:
     if not ids:
         raise RecordError(f"{folder}: no passages to index ({dropped} were dropped). Check the source.")
     np.save(folder / _OFFSETS, np.frombuffer(offsets, dtype=np.uint64))
-    _check_unique(folder, np.frombuffer(ids, dtype=np.uint64))
+    _check_unique(folder, ids)
     return Written(corpus_hash=digest.hexdigest(), num_passages=len(ids), num_dropped=dropped)
 
 
@@ -109,13 +129,14 @@ def batches(passages: Sequence[Passage], *, start: int = 0, most: int, most_char
         yield batch
 
 
-def _check_unique(folder: Path, hashes: Any) -> None:
+def _check_unique(folder: Path, ids: "array[int]") -> None:
     import numpy as np
 
-    values, counts = np.unique(hashes, return_counts=True)
-    if len(values) == len(hashes):
+    hashes = np.frombuffer(ids, dtype=np.uint64)
+    hashes.sort()  # in place: this is the most memory that a corpus takes
+    repeated, seen = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist()), {}
+    if not repeated:
         return
-    repeated, seen = set(values[counts > 1].tolist()), {}
     for number, passage in enumerate(Corpus(folder), 1):
         if id_number(passage.id) in repeated and seen.setdefault(passage.id, number) != number:
             raise RecordError(f"{folder / _LINES}:{number}: passage id '{passage.id}' is used twice. Ids must be unique.")

@@ -25,7 +25,7 @@ def contamination_check(questions: Iterable[str]) -> Callable[[Passage], bool]:
         text = f" {' '.join(words)} " if heads else ""
         return any(question in text for head in heads for question in by_head[head])
 
-    return holds_a_question
+    return holds_a_question if by_head else lambda passage: False
 
 
 def _words(text: str) -> list[str]:

@@ -144,7 +144,7 @@ def _tokenizer(options: Options) -> Callable[[str], list[str]]:
 
 def _analyzer(options: Options) -> Any:
     """The words of `bm25`: runs of at least two letters or digits, lower-cased, without stop words, stemmed."""
-    from refinery.retrievers.bm25 import stop_words  # late, because it imports numpy
+    from refinery.retrievers.index.words import stop_words  # late, because it imports numpy
 
     engine = _engine(options)
     builder = engine.TextAnalyzerBuilder(engine.Tokenizer.regex(r"\w\w+")).filter(engine.Filter.lowercase())

@@ -1,128 +1,112 @@
 """BM25 postings of a corpus of any size, in bounded memory.
 
-`bm25s` scores and stores an index well, but builds it from the tokens of the whole corpus in memory. Here the corpus is read in parts.
-Each part's counts are one file, so that a stopped build can be continued. At the end the parts become the matrix that `bm25s` searches.
+`bm25s` scores and stores an index well, but builds it from the tokens of the whole corpus in memory. Here the words are counted part by
+part, and the counts of all parts are then joined a few words at a time, to the matrix that `bm25s` searches.
 """
 
-import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import bm25s
 import numpy as np
-from numpy.lib.format import open_memmap
+from numpy.lib import format as npy
 
-from refinery.contract.records import Passage
-from refinery.passages.corpus import batches, searched_text
+from refinery.errors import RecordError
+from refinery.passages.corpus import Corpus
+from refinery.retrievers.index.word_counts import Part, Share, Tokenize, count_words
 from refinery.runtime.progress import Progress
 
+PAIRS_AT_ONCE = 1 << 21  # pairs of a word and a passage; 48 bytes of memory each
 
-def build_postings(
-    passages: Sequence[Passage],
-    folder: Path,
-    tokenize: Callable[[list[str]], list[list[str]]],
-    *,
-    k1: float,
-    b: float,
-    passages_per_part: int,
-) -> None:
-    """Write the BM25 index of `passages` into `folder`, reusing existing parts. The result equals `bm25s.BM25.index`."""
-    work = folder / "parts"
-    work.mkdir(parents=True, exist_ok=True)
-    parts: list[Path] = []
-    start = 0
-    while (part := work / f"{start:010d}.npz").exists():
-        parts.append(part)
-        start += len(_read_part(part).lengths)
-    with Progress("index words", total=len(passages)) as progress:
-        progress.advance(start)
-        for batch in batches(passages, start=start, most=passages_per_part):
-            parts.append(work / f"{start:010d}.npz")
-            _write_part(tokenize([searched_text(passage) for passage in batch]), parts[-1])
-            start += len(batch)
-            progress.advance(len(batch))
+
+def build_postings(corpus: Corpus, folder: Path, tokenize: Tokenize, share: Share, *, k1: float, b: float) -> None:
+    """Write the BM25 index of a corpus into `folder`, reusing existing parts. The result equals `bm25s.BM25.index`.
+
+    `share` describes the counting of all words. Raises RecordError for a corpus without words.
+    """
+    counted = count_words(corpus, tokenize, share)
     index = bm25s.BM25(k1=k1, b=b)
     index.nonoccurrence_array = None  # only for BM25 variants other than Lucene's
-    index.vocab_dict, frequencies, lengths = _count(parts)
-    index.scores = _lay_out(parts, work, index.vocab_dict, frequencies, lengths, k1=k1, b=b)
+    index.vocab_dict = {word: number for number, word in enumerate(sorted(set().union(*(part.vocabulary() for part in counted))))}
+    if not index.vocab_dict:
+        raise RecordError(f"{folder}: the corpus holds no words to search. Check the title and text of its passages.")
+    parts = [_Part.open(part, index.vocab_dict) for part in counted]
+    frequencies = np.zeros(len(index.vocab_dict), dtype=np.int64)
+    for part in parts:
+        frequencies[part.numbers] += np.diff(part.starts)
+    lengths, indptr = np.concatenate([part.lengths() for part in counted]), np.concatenate([[0], np.cumsum(frequencies)])
+    # What is large is written after the rest, piece by piece.
+    index.scores = {"data": np.empty(0, np.float32), "indices": np.empty(0, np.int32), "indptr": indptr, "num_docs": len(lengths)}
     index.save(folder, show_progress=False)
-    shutil.rmtree(work)
+    idf = np.log(1 + (len(lengths) - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
+    _write_scores(folder, parts, indptr, idf, norm=k1 * (1 - b + b * lengths / lengths.mean()))
+    shutil.rmtree(share.work)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Counts of consecutive passages: word `words[i]` occurs `counts[i]` times in passage `passages[i]` of the part."""
+    """A part, with the position of each of its words in the whole vocabulary, which ascend, and where its pairs start."""
 
-    vocabulary: list[str]
-    lengths: Any  # (passages of the part,): words, repetitions included
-    passages: Any  # (pairs,)
-    words: Any  # (pairs,): positions in `vocabulary`
-    counts: Any  # (pairs,)
+    part: Part
+    numbers: Any  # (words,)
+    starts: Any  # (words + 1,)
 
-
-def _write_part(words_of: list[list[str]], path: Path) -> None:
-    vocabulary = sorted(set(chain.from_iterable(words_of)))
-    position = {word: number for number, word in enumerate(vocabulary)}
-    lengths = np.array([len(words) for words in words_of], dtype=np.int32)
-    words = np.fromiter((position[word] for word in chain.from_iterable(words_of)), dtype=np.int64, count=int(lengths.sum()))
-    size = max(len(vocabulary), 1)
-    pairs, counts = np.unique(np.repeat(np.arange(len(words_of)), lengths) * size + words, return_counts=True)
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        np.savez(
-            file,
-            vocabulary=np.frombuffer(json.dumps(vocabulary).encode(), dtype=np.uint8),
-            lengths=lengths,
-            passages=(pairs // size).astype(np.int32),
-            words=(pairs % size).astype(np.int32),
-            counts=counts.astype(np.int32),
-        )
-    partial.replace(path)
+    @classmethod
+    def open(cls, part: Part, vocabulary: dict[str, int]) -> "_Part":
+        words = part.vocabulary()
+        file = part.folder / "numbers.npy"
+        np.save(file, np.fromiter(map(vocabulary.__getitem__, words), dtype=np.int32, count=len(words)))
+        return cls(part, np.asarray(np.load(file, mmap_mode="r")), part.starts())
 
 
-def _read_part(path: Path) -> _Part:
-    with np.load(path, allow_pickle=False) as arrays:
-        values = {name: arrays[name] for name in ("lengths", "passages", "words", "counts")}
-        return _Part(json.loads(arrays["vocabulary"].tobytes()), **values)
-
-
-def _count(parts: Sequence[Path]) -> tuple[dict[str, int], Any, Any]:
-    """Every word's position in the index, the number of passages it occurs in, and every passage's length in words."""
-    vocabulary: dict[str, int] = {}
-    frequencies = np.zeros(0, dtype=np.int64)
-    lengths = []
-    for path in parts:
-        part = _read_part(path)
-        positions = np.array([vocabulary.setdefault(word, len(vocabulary)) for word in part.vocabulary], dtype=np.int64)
-        frequencies = np.concatenate([frequencies, np.zeros(len(vocabulary) - len(frequencies), dtype=np.int64)])
-        frequencies[positions] += np.bincount(part.words, minlength=len(positions))
-        lengths.append(part.lengths)
-    return vocabulary, frequencies, np.concatenate(lengths)
-
-
-def _lay_out(
-    parts: Sequence[Path], work: Path, vocabulary: dict[str, int], frequencies: Any, lengths: Any, *, k1: float, b: float
-) -> dict[str, Any]:
+def _write_scores(folder: Path, parts: Sequence[_Part], indptr: Any, idf: Any, norm: Any) -> None:
     """Write the score of every word in every passage that has it, word by word (CSC): the BM25 variant that bm25s calls Lucene's."""
-    indptr = np.concatenate([[0], np.cumsum(frequencies)])
-    data = open_memmap(work / "data.npy", mode="w+", dtype=np.float32, shape=(int(indptr[-1]),))
-    indices = open_memmap(work / "indices.npy", mode="w+", dtype=np.int32, shape=data.shape)
-    idf = np.log(1 + (len(lengths) - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
-    norm = k1 * (1 - b + b * lengths / lengths.mean())
-    filled, start = indptr[:-1].copy(), 0
-    for path in parts:
-        part = _read_part(path)
-        by_word = np.argsort(part.words, kind="stable")  # within a word, passages stay in order
-        local, first, counts = np.unique(part.words[by_word], return_index=True, return_counts=True)
-        positions = np.array([vocabulary[part.vocabulary[word]] for word in local], dtype=np.int64)
-        places = np.repeat(filled[positions] - first, counts) + np.arange(len(by_word))
-        filled[positions] += counts
-        passages, times = part.passages[by_word] + start, part.counts[by_word]
-        data[places] = np.repeat(idf[positions], counts) * (times / (norm[passages] + times))
-        indices[places] = passages
-        start += len(part.lengths)
-    return {"data": data, "indices": indices, "indptr": indptr, "num_docs": len(lengths)}
+    with (
+        _array(folder / "data.csc.index.npy", np.float32, indptr[-1]) as data,
+        _array(folder / "indices.csc.index.npy", np.int32, indptr[-1]) as indices,
+        Progress("score words", total=int(indptr[-1])) as progress,
+    ):
+        for first, last in _ranges(indptr):
+            passages, counts = _joined(parts, indptr, first, last)
+            idf_of_pairs = np.repeat(idf[first:last], np.diff(indptr[first : last + 1]))
+            for at in range(0, len(passages), PAIRS_AT_ONCE):
+                some = slice(at, at + PAIRS_AT_ONCE)
+                scores = idf_of_pairs[some] * (counts[some] / (norm[passages[some]] + counts[some]))
+                scores.astype(np.float32).tofile(data)
+            passages.tofile(indices)
+            progress.advance(len(passages))
+
+
+def _ranges(indptr: Any) -> Iterator[tuple[int, int]]:
+    """Consecutive words (first, last) with at most `PAIRS_AT_ONCE` pairs, or one word with more."""
+    first, words = 0, len(indptr) - 1
+    while first < words:
+        last = max(int(np.searchsorted(indptr, indptr[first] + PAIRS_AT_ONCE, side="right")) - 1, first + 1)
+        yield first, last
+        first = last
+
+
+def _joined(parts: Sequence[_Part], indptr: Any, first: int, last: int) -> tuple[Any, Any]:
+    """The pairs of the words from `first` to `last`: the passages, in order within each word, and the counts."""
+    size = int(indptr[last] - indptr[first])
+    passages, counts = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
+    filled = indptr[first:last] - indptr[first]
+    for part in parts:
+        low, high = np.searchsorted(part.numbers, [first, last])
+        starts, words = part.starts[low : high + 1], part.numbers[low:high] - first
+        frequencies = np.diff(starts)
+        places = np.repeat(filled[words] - (starts[:-1] - starts[0]), frequencies) + np.arange(starts[-1] - starts[0])
+        passages[places], counts[places] = part.part.pairs(int(starts[0]), int(starts[-1]))
+        filled[words] += frequencies
+    return passages, counts
+
+
+def _array(path: Path, dtype: Any, size: int) -> BinaryIO:
+    """A new .npy file of one dimension, to which its content is to be appended. A memory map would count as memory."""
+    file = path.open("wb")
+    header = {"descr": npy.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": (int(size),)}
+    npy.write_array_header_1_0(file, header)
+    return file

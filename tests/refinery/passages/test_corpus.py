@@ -21,6 +21,16 @@ def test_what_is_written_is_read_back_by_position(tmp_path):
         corpus[5]
 
 
+def test_parts_are_bounded_in_passages_and_in_bytes_and_cover_the_corpus(tmp_path):
+    write(tmp_path)
+    corpus = Corpus(tmp_path)
+    for most, most_bytes in ((2, 1 << 24), (9, 100), (1, 1), (9, 1 << 24)):
+        parts = corpus.parts(most=most, most_bytes=most_bytes)
+        assert [passage for start, stop in parts for passage in corpus.read(start, stop)] == PASSAGES
+        assert max(stop - start for start, stop in parts) <= most
+    assert corpus.parts(most=9, most_bytes=1) == [(n, n + 1) for n in range(5)]
+
+
 def test_a_corpus_has_one_hash_in_memory_and_on_disk(tmp_path):
     assert write(tmp_path).corpus_hash == corpus_hash(PASSAGES)
     for other in (PASSAGES[::-1], PASSAGES[1:], [PASSAGES[0].model_copy(update={"title": ""}), *PASSAGES[1:]]):

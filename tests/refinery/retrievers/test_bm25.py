@@ -1,15 +1,14 @@
 import asyncio
 
 import bm25s
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError
+from refinery.retrievers import bm25
 from refinery.retrievers.base import RetrieverConfig
-from refinery.retrievers.bm25 import Bm25, Options, Tokenizer, best_positions
+from refinery.retrievers.bm25 import Bm25, Options
+from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.search.build import build_retriever
 
 PASSAGES = [
@@ -103,12 +102,6 @@ def test_a_word_is_found_in_another_form_of_it():
     assert search(Bm25(passages, Options(stemmer=None)), "a shoe that runs") == []
 
 
-@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0]), min_size=1, max_size=400), st.integers(1, 30))
-def test_the_best_positions_are_those_of_a_full_sort(scores, k):
-    expected = sorted((i for i, score in enumerate(scores) if score > 0), key=lambda i: (-scores[i], i))[:k]
-    assert best_positions(np.array(scores, dtype=np.float32), k) == expected
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -122,6 +115,17 @@ def test_a_wrong_option_says_what_there_is(options, message, tmp_path):
     write_records(tmp_path / "passages.jsonl", PASSAGES)
     with pytest.raises(RecipeError, match=message):
         build_retriever(RetrieverConfig(passages=tmp_path / "passages.jsonl", options=options))
+
+
+def test_a_large_corpus_is_searched_on_several_threads(monkeypatch):
+    monkeypatch.setattr(bm25, "_SEARCHED_AT_ONCE", 0)
+    threaded, queries = Bm25(PASSAGES), ["Lyon", "Who directed Dune?", "city", "nothing", ""] * 40
+
+    async def together():
+        return await asyncio.gather(*(threaded.search(query, k=2) for query in queries))
+
+    monkeypatch.undo()
+    assert asyncio.run(together()) == [search(Bm25(PASSAGES), query, k=2) for query in queries]
 
 
 def test_a_query_of_a_million_words_is_searched_by_its_first(tmp_path):

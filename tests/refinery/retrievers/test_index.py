@@ -12,12 +12,14 @@ from refinery.cli import main
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError, RetrievalError, RunDirError
 from refinery.indexing import build_index
-from refinery.passages.corpus import searched_text
+from refinery.passages.corpus import Corpus, searched_text, write_corpus
 from refinery.passages.sources import iter_passages
+from refinery.retrievers import bm25
 from refinery.retrievers.base import RetrieverConfig
-from refinery.retrievers.bm25 import Bm25, Options, Tokenizer
+from refinery.retrievers.bm25 import Bm25, Options
+from refinery.retrievers.index import postings, word_counts
 from refinery.retrievers.index.manifest import MANIFEST_FILE, read_manifest
-from refinery.retrievers.index.postings import build_postings
+from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.search.build import build_retriever
 
 
@@ -41,17 +43,39 @@ def drawn(count):
     return [Passage(id=str(n), title="", text=" ".join(rng.choices(words, weights, k=rng.randrange(40)))) for n in range(count)]
 
 
-@pytest.mark.parametrize("per_part", [7, 100, 1_000])
-def test_postings_built_in_parts_are_those_of_bm25s(tmp_path, per_part):
+@pytest.mark.parametrize(("per_part", "processes"), [(7, 1), (7, 3), (100, 1), (1_000, 1)])
+@pytest.mark.parametrize("pairs_at_once", [50, 1 << 21])
+def test_postings_built_in_parts_are_those_of_bm25s(tmp_path, monkeypatch, per_part, processes, pairs_at_once):
+    monkeypatch.setattr(word_counts, "processes_for", lambda num_parts: processes)
+    monkeypatch.setattr(postings, "PAIRS_AT_ONCE", pairs_at_once)
+    monkeypatch.setattr(bm25, "_PASSAGES_PER_PART", per_part)
     passages, options = drawn(100), Options(k1=1.2, b=0.7)
-    tokenize = Tokenizer(options)
-    build_postings(passages, tmp_path, tokenize, k1=1.2, b=0.7, passages_per_part=per_part)
+    write_corpus(passages, tmp_path, total=100)
+    bm25.build_index(Corpus(tmp_path), tmp_path, options)
     built, expected = bm25s.BM25.load(tmp_path), bm25s.BM25(k1=1.2, b=0.7)
-    expected.index(tokenize([searched_text(passage) for passage in passages]), show_progress=False)
+    expected.index(Tokenizer(options)([searched_text(passage) for passage in passages]), show_progress=False)
     for word in expected.vocab_dict:
         if word:
             np.testing.assert_allclose(built.get_scores([word]), expected.get_scores([word]), rtol=1e-6)
     assert len(built.scores["data"]) == len(expected.scores["data"])
+    assert not (tmp_path / "parts").exists()
+
+
+def test_a_corpus_without_words_is_not_indexed(tmp_path):
+    write_records(tmp_path / "p.jsonl", [Passage(id="a", text="the of and")])
+    with pytest.raises(RecordError, match="the corpus holds no words to search"):
+        build_index(tmp_path / "p.jsonl", tmp_path / "index", RetrieverConfig())
+
+
+def test_a_process_that_fails_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(word_counts, "processes_for", lambda num_parts: 2)
+    monkeypatch.setattr(bm25, "_PASSAGES_PER_PART", 7)
+    write_corpus(drawn(100), tmp_path, total=100)
+    corpus = Corpus(tmp_path)
+    lines = (tmp_path / "passages.jsonl").read_bytes()
+    (tmp_path / "passages.jsonl").write_bytes(lines[: len(lines) // 2])
+    with pytest.raises(RetrievalError, match=r"a process that counts words ended with status 1 \(.*\)\. Free what it lacked"):
+        bm25.build_index(corpus, tmp_path, Options())
 
 
 def test_an_index_finds_what_memory_finds(tmp_path, search):
@@ -89,6 +113,7 @@ def test_a_stopped_build_goes_on_with_the_parts_it_has(source, tmp_path, monkeyp
 
     original = Tokenizer.__call__
     monkeypatch.setattr("refinery.retrievers.bm25._PASSAGES_PER_PART", 20)
+    monkeypatch.setattr(word_counts, "processes_for", lambda num_parts: 1)
     monkeypatch.setattr(Tokenizer, "__call__", stop_after(4))  # one for the estimate, three parts
     with pytest.raises(KeyboardInterrupt):
         build_index(source, folder, RetrieverConfig())

@@ -1,0 +1,76 @@
+"""The words of texts: lower-cased, at least two characters long, stemmed and without stop words, as `bm25s.tokenize` makes them."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import Stemmer
+from bm25s.tokenization import Tokenizer as BM25sTokenizer
+
+from refinery.errors import RefineryError
+
+_WORD = re.compile(r"\w\w+")
+_MOST_KEPT = 1 << 18  # stems that a tokenizer keeps, about 40 MB; nearly all words of a text are among them
+_LONGEST_KEPT = 40
+
+
+class WordOptions(Protocol):
+    """How words are normalized."""
+
+    @property
+    def stemmer(self) -> str | None:
+        """A Snowball algorithm."""
+        ...
+
+    @property
+    def stopwords(self) -> str | None:
+        """A language."""
+        ...
+
+    def fault(self, name: str, message: str) -> RefineryError:
+        """The error for a wrong value of key `name`."""
+        ...
+
+
+class Tokenizer:
+    """Splits texts into words. Only for one thread at a time.
+
+    Raises RecipeError for a language without stop words or without a stemmer.
+    """
+
+    def __init__(self, options: WordOptions) -> None:
+        if options.stemmer and options.stemmer not in Stemmer.algorithms():
+            raise options.fault("stemmer", f"no stemmer is called '{options.stemmer}'. Available: {', '.join(Stemmer.algorithms())}.")
+        stem = Stemmer.Stemmer(options.stemmer, 0).stemWord if options.stemmer else str
+        self._stems = _Stems(stem, stop_words(options, options.stopwords))
+
+    def __call__(self, texts: Sequence[str]) -> list[list[str]]:
+        """The words of each text, in order. Equal words are mostly one object."""
+        stems = self._stems
+        return [[stem for word in _WORD.findall(text.lower()) if (stem := stems[word]) is not None] for text in texts]
+
+
+class _Stems(dict[str, str | None]):
+    """The stem of each word, which is computed once; None for a stop word."""
+
+    def __init__(self, stem: Callable[[str], str], stopwords: Sequence[str]) -> None:
+        super().__init__()
+        self._stem, self._stopwords = stem, dict.fromkeys(stopwords)
+        self.update(self._stopwords)
+
+    def __missing__(self, word: str) -> str:
+        stem = self._stem(word)
+        if len(self) >= _MOST_KEPT:
+            self.clear()
+            self.update(self._stopwords)
+        if len(word) <= _LONGEST_KEPT:
+            self[word] = stem
+        return stem
+
+
+def stop_words(options: WordOptions, language: str | None) -> list[str]:
+    """The words that bm25s leaves out of a language's texts. Raises RecipeError for a language of `options` without any."""
+    try:
+        return list(BM25sTokenizer(stopwords=language or []).stopwords)
+    except ValueError as error:
+        raise options.fault("stopwords", str(error).splitlines()[0]) from None
