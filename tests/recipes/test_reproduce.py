@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("recipes/*/reproduce.yaml"))
 by_paper = pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
 # What a text in a step must begin with to be a path of the reproduction's own.
-_OWN = ("data/", "runs/", "indexes/")
+_OWN = ("data/", "runs/", "indexes/", "models/")
 _SHIPPED = ("recipes/", "accelerate_configs/", "refinery/")
 
 
@@ -126,9 +126,13 @@ def test_the_script_runs_the_steps(file: Path, tmp_path: Path) -> None:
         assert done.stdout == f"{ROOT} run {steps}{words} --dry-run\n"
 
 
-# MIGRES' 164 steps take half a minute of one core.
-_SOME = [pytest.param("re_thinking", None, id="re_thinking"), pytest.param("migres", "table_7", id="migres-table_7")]
-_ALL = [pytest.param("migres", None, id="migres", marks=pytest.mark.slow)]
+# MIGRES' 164 steps take half a minute of one core, and RA-ISF's 162 two minutes.
+_SOME = [
+    pytest.param("re_thinking", None, id="re_thinking"),
+    pytest.param("migres", "table_7", id="migres-table_7"),
+    pytest.param("ra_isf", "table_4", id="ra_isf-table_4"),
+]
+_ALL = [pytest.param(paper, None, id=paper, marks=pytest.mark.slow) for paper in ("migres", "ra_isf")]
 
 
 @pytest.mark.parametrize(("paper", "until"), [*_SOME, *_ALL])
@@ -136,6 +140,7 @@ def test_every_step_runs_on_its_stand_in_and_fills_every_table(
     paper: str, until: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("sentence_transformers")
+    pytest.importorskip("matplotlib")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     file = ROOT / "recipes" / paper / "reproduce.yaml"
     assert main(["run", str(file), "--stand-in", str(tmp_path), *(["--until", until] if until else [])]) == 0

@@ -107,8 +107,10 @@ def count_parameters(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) 
 def estimate(recipe: TrainRecipe, launch: Launch, *, length: int, target_length: int = 0) -> tuple[Parameters, MemoryEstimate]:
     """(parameters, memory on each GPU) of training on batches whose rows, or packed sequences, have `length` tokens.
 
-    `target_length` is what T5's decoder writes for them.
+    `target_length` is what T5's decoder writes for them, by default as much.
     """
+    if recipe.family == "seq2seq":
+        target_length = target_length or length
     model = meta_model(recipe)
     parameters = count_parameters(model, recipe)
     weights, gradients, optimizer, buffers = _states(model, parameters, recipe, launch)

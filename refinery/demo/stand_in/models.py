@@ -1,4 +1,4 @@
-"""Tiny random models in the places of a paper's encoder, reranker and entailment model. They load and compute like the real ones."""
+"""Tiny models in the places of a paper's encoder, reranker, entailment model and Self-RAG. They load and compute like the real ones."""
 
 import re
 import string
@@ -11,11 +11,12 @@ _TEXT = "premise hypothesis the a film book city country person was is in of by 
 
 
 def write_tiny_models(folder: Path) -> None:
-    """Write `encoder`, `cross_encoder` and `nli` into the folder, unless they are there."""
-    if not (folder / "nli").exists():
+    """Write `encoder`, `cross_encoder`, `nli` and `self_rag` into the folder, unless they are there."""
+    if not (folder / "self_rag").exists():
         _write_encoder(folder / "encoder")
         _write_cross_encoder(folder / "encoder", folder / "cross_encoder")
         _write_nli(folder / "nli")
+        _write_self_rag(folder / "self_rag")
 
 
 def _write_encoder(folder: Path) -> None:
@@ -26,7 +27,9 @@ def _write_encoder(folder: Path) -> None:
     pieces = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_words(), *letters, *(f"##{letter}" for letter in letters)])
     tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=512, initializer_range=0.2, **_SIZE)).save_pretrained(folder)
+    model = BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=512, initializer_range=0.2, **_SIZE))
+    model.save_pretrained(folder)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")  # as Contriever is published
     tokenizer.save_pretrained(folder)
 
 
@@ -49,6 +52,23 @@ def _write_nli(folder: Path) -> None:
     ids: dict[str, Any] = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
     T5ForConditionalGeneration(T5Config(vocab_size=len(tokenizer), **sizes, **ids)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _write_self_rag(folder: Path) -> None:
+    """The demo's causal model with Self-RAG's tokens, as .bin, as that is published."""
+    import torch
+
+    from refinery.contract.control_tokens import SELF_RAG
+    from refinery.llms.weights.checkpoint import load_base
+    from refinery.runtime.shipped import DEMO_CHECKPOINT, shipped
+
+    model, tokenizer = load_base(str(shipped(DEMO_CHECKPOINT)), dtype="float32")
+    tokens: dict[str, Any] = {"additional_special_tokens": [token.token for token in SELF_RAG]}
+    tokenizer.add_special_tokens(tokens)
+    model.resize_token_embeddings(len(tokenizer))
+    for part in (model.config, tokenizer):
+        part.save_pretrained(folder)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
 
 
 def _words() -> list[str]:

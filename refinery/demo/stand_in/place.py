@@ -23,7 +23,7 @@ def stand_in_place(folder: Path, *, tiny_models: bool) -> Iterator[dict[str, str
     """Work in `folder` until the block ends. Gives the values that a project's file may refer to.
 
     `server` is the address of a chat server that knows the demo's world and judges answers; `checkpoint` is the demo's causal model;
-    `tiny_models` is a folder with an `encoder`, a `cross_encoder` and an `nli` model, which are made only if they are asked for.
+    `tiny_models` is a folder with an `encoder`, a `cross_encoder`, an `nli` and a `self_rag` model, made only if they are asked for.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(shipped(STAND_INS), folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("README.md"))

@@ -131,6 +131,18 @@ def test_a_model_that_an_earlier_step_makes_is_planned_by_its_base(project: Proj
     assert planned["model"].gpu_seconds is not None
 
 
+@pytest.mark.parametrize(("base", "family"), [("google/flan-t5-large", "seq2seq"), ("meta-llama/Llama-2-7b-hf", "causal")])
+def test_training_is_planned_for_every_family_before_its_base_is_here(project: Project, base: str, family: str) -> None:
+    shared = "task: relevance\nstrategy: lora\nlearning_rate: 1.0e-4\nper_device_train_batch_size: 1\nmax_length: 512\nepochs: 1\n"
+    Path("train.yaml").write_text(f"{shared}family: {family}\nbase: {base}\ndata: [labels/train.jsonl]\noutput_dir: model\n")
+    steps = {**project.steps, "model": Step(command=["train", "train.yaml"])}
+    forecast = plan_of(jobs_of(Project(steps=steps), where="x"), Path())[-1].forecast
+
+    assert forecast is not None
+    assert forecast.gpu_seconds is not None
+    assert (forecast.memory_bytes or 0) > 1e9
+
+
 def test_answers_of_a_model_on_this_machine_cost_nothing(project: Project) -> None:
     forecast = _answers("rag", "llm: {base: org/base}\n")
 
