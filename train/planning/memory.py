@@ -30,6 +30,9 @@ _BYTES = {"float32": 4, "bfloat16": 2}
 _FOUR_BIT = 0.5 + 1 / 64 + 4 / (64 * 256)
 # DeepSpeed's defaults: elements reduced at a time (stages 1 and 2), and gathered at a time (stage 3).
 _REDUCE_BUCKET, _MAX_LIVE = 500_000_000, 1_000_000_000
+# What has no part in an estimate: a plan of many trainings makes each estimate once.
+_NO_PART = {"task", "data", "validation", "output_dir", "label_balance"}
+_known: "dict[tuple[Any, ...], tuple[Parameters, MemoryEstimate]]" = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,14 @@ def estimate(recipe: TrainRecipe, launch: Launch, *, length: int, target_length:
     """
     if recipe.family == "seq2seq":
         target_length = target_length or length
+    tokens, pairs = control_tokens_of(recipe), isinstance(recipe.learned, PairTask)
+    key = recipe.model_dump_json(exclude=_NO_PART), tokens, labels_of(recipe), pairs, launch, length, target_length
+    if key not in _known:
+        _known[key] = _estimate(recipe, launch, length, target_length)
+    return _known[key]
+
+
+def _estimate(recipe: TrainRecipe, launch: Launch, length: int, target_length: int) -> tuple[Parameters, MemoryEstimate]:
     model = meta_model(recipe)
     parameters = count_parameters(model, recipe)
     weights, gradients, optimizer, buffers = _states(model, parameters, recipe, launch)
