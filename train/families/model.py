@@ -11,6 +11,7 @@ from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_base
 from refinery.llms.weights.embeddings import embedding_rows
 from train.families.adapter import add_adapter, check_four_bit_layers, four_bit, keep_trained_in_float32
+from train.families.received import receives_weights, unread_base
 from train.families.vocabulary import add_control_tokens, control_tokens_of
 from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
@@ -24,22 +25,15 @@ if TYPE_CHECKING:
 def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
     """(model, tokenizer) of any family, ready for the trainer: the whole model under `full`, else a PEFT model over frozen weights.
 
-    The vocabulary is extended here, before ZeRO-3 or FSDP splits the embeddings, which cannot be resized afterwards; so each process
-    holds the whole model in host memory until the trainer wraps it. Raises CheckpointError when the base cannot be loaded, RecipeError
-    when QLoRA's library is missing.
+    The vocabulary is extended here, before ZeRO-3 or FSDP splits the embeddings, which cannot be resized afterwards. So the model is whole
+    until the trainer wraps it: in the first process, or in each where train/families/received.py does not apply.
+
+    Raises CheckpointError when the base cannot be loaded, RecipeError when QLoRA's library is missing.
     """
     if recipe.strategy == "qlora" and find_spec("bitsandbytes") is None:
         raise recipe.fault("strategy", "qlora needs the package bitsandbytes. Install rag-refinery[gpu], or set it to lora.")
     quantization = four_bit(recipe) if recipe.strategy == "qlora" else None
-    dtype = "float32" if recipe.strategy == "full" else recipe.dtype
-    model, tokenizer = load_base(
-        recipe.base,
-        dtype=dtype,
-        chat_template=recipe.chat_template,
-        family=recipe.family,
-        labels=labels_of(recipe),
-        quantization=quantization,
-    )
+    model, tokenizer = unread_base(recipe) if receives_weights(recipe) else _read_base(recipe, quantization)
     if recipe.strategy == "qlora":
         check_four_bit_layers(model, recipe.base)
     base_rows = embedding_rows(model)
@@ -53,6 +47,17 @@ def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tok
         if launch_from_env().sharding != "zero3":
             keep_trained_in_float32(model)
     return model, tokenizer
+
+
+def _read_base(recipe: TrainRecipe, quantization: Any) -> tuple["PreTrainedModel", Tokenizer]:
+    return load_base(
+        recipe.base,
+        dtype="float32" if recipe.strategy == "full" else recipe.dtype,
+        chat_template=recipe.chat_template,
+        family=recipe.family,
+        labels=labels_of(recipe),
+        quantization=quantization,
+    )
 
 
 def _set_attention(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> None:

@@ -33,11 +33,12 @@ Save = Callable[[Path], dict[str, Any]]
 
 class SaveOnSignal(TrainerCallback):
     """On SIGTERM: finish the step, save a checkpoint, and end training. The signal reaches the processes of a launch at different steps,
-    so they agree after each one."""
+    so they ask each other after each one. They read the answer after the next step, when it is there without waiting for the device."""
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
-        self._received = False
+        self._received = self._agreed = False
+        self._asked: tuple[torch.Tensor, Any] | None = None  # after the step before: how many were told to stop, once the event is over
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -57,14 +58,29 @@ class SaveOnSignal(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Request a checkpoint and the end of training if any process was told to stop."""
         if self._accelerator.num_processes > 1:
-            received = torch.tensor(float(self._received), device=self._accelerator.device)
-            self._received = bool(self._accelerator.reduce(received, reduction="sum"))
-        if self._received:
+            self._agree()
+        else:
+            self._agreed = self._received
+        if self._agreed:
             control.should_save = control.should_training_stop = True
+
+    def _agree(self) -> None:
+        """Collective: read what was asked after the step before, and ask again."""
+        if self._asked:
+            told, event = self._asked
+            if event is not None:
+                event.synchronize()
+            self._agreed |= bool(told)
+        received = torch.tensor(float(self._received), device=self._accelerator.device)
+        told = self._accelerator.reduce(received, reduction="sum").to("cpu", non_blocking=True)
+        event = torch.cuda.Event() if received.is_cuda else None
+        if event is not None:
+            event.record()
+        self._asked = told, event
 
     def raise_if_stopped(self, recipe: TrainRecipe, state: Any) -> None:
         """Raise Stopped, saying how to resume, if a signal ended training before its last step."""
-        if self._received and state.global_step < state.max_steps:
+        if self._agreed and state.global_step < state.max_steps:
             raise Stopped(
                 f"{recipe.output_dir}: stopped by SIGTERM after step {state.global_step} of {state.max_steps}; the checkpoint is saved. "
                 "Go on with the same command and --resume."
@@ -148,20 +164,36 @@ class PushCheckpoints(TrainerCallback):
 
 
 def watch_loss(trainer: Any, rows: Sequence[EncodedRow], recipe: TrainRecipe) -> None:
-    """Make the trainer stop with TrainingError at a batch whose loss is not finite, before a weight changes; the error names its rows."""
-    step = trainer.training_step
+    """Make the trainer stop with TrainingError at a batch whose loss is not finite, before a weight changes; the error names its rows.
 
-    def checked(model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
-        loss = step(model, inputs, *arguments, **options)
-        if not math.isfinite(loss):
-            ids = ", ".join(_rows_in(inputs["input_ids"], rows))
-            raise TrainingError(
-                f"{recipe.output_dir}: after step {trainer.state.global_step} the loss is {float(loss)} on the batch of rows {ids}. "
-                f"Look at them with --preview; if they are sound, lower learning_rate ({recipe.learning_rate:g}) and begin again."
-            )
+    The losses of all batches that a step accumulates are looked at together, before its last backward pass: looking waits for the device,
+    and under DeepSpeed that pass changes the weights.
+    """
+    compute = trainer.compute_loss
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # of the step's batches: loss, input ids
+
+    def watched(model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        input_ids = inputs["input_ids"]
+        loss = compute(model, inputs, *arguments, **options)
+        if model.training:
+            seen.append((loss.detach(), input_ids))
+            if trainer.accelerator.sync_gradients:
+                _check_finite(seen, trainer.state.global_step, rows, recipe)
+                seen.clear()
         return loss
 
-    trainer.training_step = checked
+    trainer.compute_loss = watched
+
+
+def _check_finite(seen: Sequence[tuple[torch.Tensor, torch.Tensor]], step: int, rows: Sequence[EncodedRow], recipe: TrainRecipe) -> None:
+    losses = torch.stack([loss for loss, _ in seen]).tolist()
+    for loss, (_, input_ids) in zip(losses, seen, strict=True):
+        if not math.isfinite(loss):
+            ids = ", ".join(_rows_in(input_ids, rows))
+            raise TrainingError(
+                f"{recipe.output_dir}: after step {step} the loss is {loss} on the batch of rows {ids}. "
+                f"Look at them with --preview; if they are sound, lower learning_rate ({recipe.learning_rate:g}) and begin again."
+            )
 
 
 def _rows_in(input_ids: torch.Tensor, rows: Sequence[EncodedRow]) -> list[str]:

@@ -12,7 +12,7 @@ from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_tokenizer
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.launch.launch import Launch
-from train.planning.memory import MemoryEstimate, Parameters, estimate
+from train.planning.memory import HostMemory, MemoryEstimate, Parameters, estimate, host_memory
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, training_records
 from train.rows.length_filter import num_tokens
@@ -46,7 +46,9 @@ def plan_lines(recipe: TrainRecipe, launch: Launch) -> list[str]:
     length = recipe.max_length if recipe.packing or not work.counted else work.longest
     target_length = 0 if recipe.family != "seq2seq" else work.longest_target if work.counted else length
     parameters, memory = estimate(recipe, launch, length=length, target_length=target_length)
-    return [*_work_lines(work, recipe, launch), *_parameter_lines(parameters), *_memory_lines(memory, recipe, launch, length)]
+    host = host_memory(recipe, launch, parameters, memory)
+    about_memory = [*_memory_lines(memory, recipe, launch, length), _host_line(host, launch)]
+    return [*_work_lines(work, recipe, launch), *_parameter_lines(parameters), *about_memory]
 
 
 def plan_work(recipe: TrainRecipe, launch: Launch) -> Work:
@@ -123,3 +125,10 @@ def _memory_lines(memory: MemoryEstimate, recipe: TrainRecipe, launch: Launch, l
         f"{recomputed}; add about 1 GiB for CUDA and fragments",
         *(f"  {name:<11}{size / size_of_unit:10.2f}" for name, size in groups),
     ]
+
+
+def _host_line(host: HostMemory, launch: Launch) -> str:
+    first, others, without_gpu = (size / 2**30 for size in (host.first, host.others, host.without_gpu))
+    loading = f"{first:.1f} GiB" if launch.processes == 1 else f"{first:.1f} GiB in the first process and {others:.1f} in each other"
+    training = f"without a GPU, {without_gpu:.1f} GiB in each process while it trains, evaluation not counted"
+    return f"host memory  {loading} while loading; {training}"

@@ -44,7 +44,14 @@ class PackingCollator:
     joined: bool
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """`input_ids`, `labels` and `kinds`, with an `attention_mask` or with what tells a joined batch's rows apart."""
+        """`input_ids`, `labels` and `kinds`, with an `attention_mask` or with what tells a joined batch's rows apart; and `supervised`, the
+        positions in the flattened batch whose next token is: a mask would make the device wait to count them."""
+        batch = self._batch(examples)
+        targets = batch["labels"] != IGNORED_LABEL
+        targets[:, 0] = False  # nothing precedes it
+        return batch | {"supervised": targets.flatten().nonzero()[:, 0] - 1}
+
+    def _batch(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         fill = {"input_ids": self.pad_token_id, "labels": IGNORED_LABEL, "kinds": 0}
         columns = {name: [torch.tensor(example[name]) for example in examples] for name in fill}
         if self.joined:

@@ -1,4 +1,4 @@
-"""The shapes of the papers' and of recipes/instruct's models, so that what they take can be planned before they are downloaded.
+"""The shapes of the models of the papers and of recipes/{instruct,real}, so that what they take can be planned before any download.
 
 From each model's published config.json. Any other base is read from its own.
 """
@@ -69,6 +69,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "intermediate_size": 10240,
     },
     "facebook/contriever-msmarco": {"model_type": "bert"},  # BERT-base's, which is the default of transformers
+    "HuggingFaceTB/SmolLM2-135M-Instruct": {
+        "model_type": "llama",
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+        "hidden_size": 576,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "intermediate_size": 1536,
+    },
     "google-t5/t5-base": {**_T5, "d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 3072},
     "google-t5/t5-large": {**_T5, **_LARGE, "d_ff": 4096},
     "google/flan-t5-large": {**_T5, **_LARGE, "d_ff": 2816, "feed_forward_proj": "gated-gelu"},
