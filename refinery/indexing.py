@@ -59,6 +59,15 @@ class Update:
     num_reused: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a build takes, about: passages, and bytes of memory and of disk."""
+
+    num_passages: int
+    memory_bytes: int
+    disk_bytes: int
+
+
 def build_index(
     source: Path,
     folder: Path,
@@ -161,14 +170,30 @@ def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> Manifest | None:
     return None
 
 
-def _check_room(build: _Build, folder: Path) -> int:
-    """An estimate of the number of passages, after a check that their index fits this machine."""
+def estimate_needs(source: Path, config: RetrieverConfig) -> Needs:
+    """What `build_index` takes, from the source's size and its first passages. Raises RecipeError for a retriever without an index."""
+    return _needs(_build(source, config, None, ()))
+
+
+def _needs(build: _Build) -> Needs:
     total, sample = estimate_count(build.source) + len(build.added), list(islice(build.passages(), _SAMPLE))
     if not sample:
-        return total
-    needed = build.indexing.estimate_bytes(total, sample, build.options)
-    memory, disk = needed[0] + 16 * total, needed[1] + build.plan.source_bytes * 11 // 10
-    _logger.info("%s: about %s passages, %d MiB of memory and %d MiB of disk", folder, f"{total:,}", memory // _MIB + 1, disk // _MIB + 1)
+        return Needs(total, 0, 0)
+    memory, disk = build.indexing.estimate_bytes(total, sample, build.options)
+    return Needs(total, memory + 16 * total, disk + build.plan.source_bytes * 11 // 10)
+
+
+def _check_room(build: _Build, folder: Path) -> int:
+    """An estimate of the number of passages, after a check that their index fits this machine."""
+    needs = _needs(build)
+    memory, disk = needs.memory_bytes, needs.disk_bytes
+    _logger.info(
+        "%s: about %s passages, %d MiB of memory and %d MiB of disk",
+        folder,
+        f"{needs.num_passages:,}",
+        memory // _MIB + 1,
+        disk // _MIB + 1,
+    )
     if disk > (free := shutil.disk_usage(folder).free):
         raise RetrievalError(
             f"{folder}: the index takes about {disk // _MIB:,} MiB, but {free // _MIB:,} MiB are free. Choose another disk."
@@ -178,7 +203,7 @@ def _check_room(build: _Build, folder: Path) -> int:
             f"{folder}: the index takes about {memory // _MIB:,} MiB of memory, but this machine has {there // _MIB:,}. "
             "Choose an index that takes less (bm25; for dense: faiss=Flat or an IVF,PQ)."
         )
-    return total
+    return needs.num_passages
 
 
 def _written_corpus(build: _Build, folder: Path) -> Written:

@@ -1,0 +1,26 @@
+"""A corpus of any size, drawn from real passages."""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from refinery.contract.records import Passage
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+def draw_passages(real: Sequence[Passage], count: int) -> Iterator[Passage]:
+    """The real passages, and then as many drawn ones as are missing.
+
+    A drawn passage has a real one's title and number of sentences. Each sentence is that passage's own or, as often, one of any passage.
+    So lengths, words and their frequencies are those of real text, but no new word comes with a new passage.
+    """
+    yield from islice(real, count)
+    rng = random.Random(0)
+    sentences_of = [_SENTENCE_END.split(passage.text) for passage in real]
+    sentences = [sentence for of in sentences_of for sentence in of]
+    for number in range(count - len(real)):
+        place = rng.randrange(len(real))
+        text = " ".join(own if rng.random() < 0.5 else rng.choice(sentences) for own in sentences_of[place])
+        yield Passage(id=f"drawn:{number}", title=real[place].title, text=text)
