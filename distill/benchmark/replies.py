@@ -1,9 +1,10 @@
-"""Summarize a teacher's replies, one line per run: rows labeled, rows rejected by reason, and how the replies were read.
+"""Summarize the replies of teachers, one line per run: rows labeled, rows rejected by reason, calls by role, and how the replies were read.
 
 python -m distill.benchmark.replies runs/real/teacher/*/
 """
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _line(run: Path) -> list[Any]:
     metrics = read_metrics(run)
-    teacher = metrics["teacher"]
+    asked = {name: found for name, found in metrics.items() if isinstance(found, dict) and "replies_read_as" in found}
+    calls = {role: found["calls"] + found["replies_from_store"] for role, found in asked.items()}
     labeled, rejected = metrics["questions_labelled"] + metrics["questions_without_rows"], metrics["questions_rejected"]
     return [
         run.name,
@@ -31,8 +33,8 @@ def _line(run: Path) -> list[Any]:
         labeled,
         rejected,
         _counts(metrics["rejected_by_reason"]),
-        teacher["calls"] + teacher["replies_from_store"],
-        _counts(teacher["replies_read_as"]),
+        _counts(calls) if len(calls) > 1 else sum(calls.values()),
+        _counts(sum((Counter(found["replies_read_as"]) for found in asked.values()), Counter())),
     ]
 
 

@@ -29,6 +29,17 @@ _NOT_SHOWN_IN = (
     "teacher.price",
     "teacher.calls_in_flight",
 )
+# Keys of an endpoint that say how it is reached and how long it may take, not what it is asked.
+_HOW_IT_IS_REACHED = (
+    ".api_key_env",
+    ".deadline_seconds",
+    ".max_tokens_name",
+    ".max_tries",
+    ".outage_patience_seconds",
+    ".requests_per_minute",
+    ".timeout_seconds",
+    ".tokens_per_minute",
+)
 
 
 def quality_text(found: Sequence[Quality], table_format: TableFormat) -> str:
@@ -65,12 +76,18 @@ def _settings(found: Sequence[Quality]) -> dict[int, str]:
     """The task's options as each recipe gives them, and the other keys in which the runs differ."""
     runs = {id(one.run): one.run for one in found}
     keys = sorted({key for run in runs.values() for key in run.settings if _is_shown(key)})
-    differing = [key for key in keys if len({run.settings.get(key) for run in runs.values()}) > 1]
+    differing = [key for key in keys if len({run.settings.get(key) for run in runs.values() if _has_part(run, key)}) > 1]
     return {number: _shown(run, keys, differing) for number, run in runs.items()}
 
 
+def _has_part(run: LabeledRun, key: str) -> bool:
+    """Whether the run's recipe has the part that a nested key is in, such as a teacher."""
+    part = key.rpartition(".")[0]
+    return not part or any(name.startswith(f"{part}.") for name in run.settings)
+
+
 def _is_shown(key: str) -> bool:
-    return key not in _NOT_SHOWN and not key.startswith(_NOT_SHOWN_IN)
+    return key not in _NOT_SHOWN and not key.startswith(_NOT_SHOWN_IN) and not key.endswith(_HOW_IT_IS_REACHED)
 
 
 def _shown(run: LabeledRun, keys: Sequence[str], differing: Sequence[str]) -> str:

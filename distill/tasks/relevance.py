@@ -122,8 +122,10 @@ async def _by_list(question: Question, passages: Sequence[Passage], context: Lab
 
 
 async def _judge_list(question: Question, passages: Sequence[Passage], context: LabelContext, asked: RequestLog) -> Reply:
-    """The numbers of the relevant passages in the given order."""
+    """The numbers of the relevant passages in the given order. A reply of -1 alone says that there are none, as small models write it."""
     reply = await _ask("teacher_relevance", Reply, question, context, asked, passages=passages)
+    if reply.relevant == [-1]:
+        return reply.model_copy(update={"relevant": []})
     if any(not 1 <= number <= len(passages) for number in reply.relevant):
         raise RejectedRow("malformed", f"the teacher named passages {reply.relevant} of {len(passages)}")
     return reply

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 STUDY=recipes/real
-OUTPUT=runs/real/teacher
+OUTPUT=${OUTPUT:-runs/real/teacher}
 LIMIT=${LIMIT:-42}
 HELD_OUT="[$STUDY/data/hotpotqa/validation.json, $STUDY/data/two_wiki/validation.json, $STUDY/data/musique/validation.jsonl]"
 source $STUDY/base_server.sh
@@ -16,7 +16,7 @@ serve_base $OUTPUT
 label() { # NAME RECIPE OVERRIDE...
     local name=$1 recipe=$2 && shift 2
     refinery distill "recipes/distill/$recipe.yaml" "output_dir=$OUTPUT/$name" "limit=$LIMIT" max_failure_share=1 rows_in_flight=4 --resume \
-        "teacher={base_url: '$TEACHER', model: $BASE, max_tokens: 128, timeout_seconds: 600, deadline_seconds: 3600, calls_in_flight: 2}" "$@" >$OUTPUT/$name.log ||
+        "teacher={base_url: '$TEACHER', model: $MODEL, max_tokens: 128, timeout_seconds: 600, deadline_seconds: 3600, calls_in_flight: ${CALLS:-2}}" "$@" >$OUTPUT/$name.log ||
         tail -n3 $OUTPUT/$name.log >&2
 }
 of_rows() { # NAME RECIPE OVERRIDE...: about the held-out questions, with their own paragraphs
@@ -30,4 +30,4 @@ of_rows relevance_listwise relevance_listwise passages_per_query=3
 for kind in stepwise multi_hop ambiguous instruction; do
     of_rows refinement_$kind refinement_$kind
 done
-python -m distill.benchmark.replies $OUTPUT/*/ | tee runs/real/teacher.md
+python -m distill.benchmark.replies $OUTPUT/*/ | tee $OUTPUT.md

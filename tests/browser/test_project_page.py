@@ -53,3 +53,9 @@ def test_nothing_is_cut_off_and_text_stands_out_from_its_paper(project_index, op
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
     assert opened.page.locator("img").count() == 0
     assert min(contrasts(opened)) >= 4.5
+
+
+def test_what_a_table_shows_is_said_within_a_phones_screen(project_index, open_page):
+    said = open_page(project_index, width=400).page.locator("figcaption").filter(has_text="costs per question")
+    box = said.bounding_box()
+    assert box["x"] + box["width"] <= 400

@@ -50,3 +50,11 @@ def test_nothing_is_cut_off_and_text_stands_out_from_its_paper(train_page, open_
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
     assert opened.page.locator("img, script:not([type]) + script:not([type])").count() == 0
     assert min(contrasts(opened)) >= 4.5
+
+
+def test_a_phone_shows_no_name_of_a_number_that_is_not_there(train_page, open_page):
+    opened = open_page(train_page, width=400)
+    opened.page.evaluate("document.querySelector('#table td.number').replaceChildren()")
+    shown = [cell.is_visible() for cell in opened.page.locator("#table td.number").all()]
+    assert not shown[0]
+    assert all(shown[1:])

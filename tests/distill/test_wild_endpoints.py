@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from helpers.scripted_server import Answer, scripted
+from helpers.wild_endpoints.by_heart import BY_HEART
 from helpers.wild_endpoints.limits import LIMITS
 from helpers.wild_endpoints.parameters import GPT5_TEMPERATURE, MAX_TOKENS, PARAMETERS, without
 from helpers.wild_endpoints.replies import REPLIES
@@ -17,7 +18,7 @@ from helpers.wild_endpoints.table import OK, WildEndpoint
 
 from distill.__main__ import main
 
-ROWS = [*PARAMETERS, *REPLIES, *RESPONSES_API, *SERVERS, *SEVERAL, *STREAMS, *LIMITS]
+ROWS = [*PARAMETERS, *REPLIES, *BY_HEART, *RESPONSES_API, *SERVERS, *SEVERAL, *STREAMS, *LIMITS]
 QUESTIONS = 4
 
 
@@ -63,7 +64,7 @@ def test_the_names_of_the_rows_differ():
 
 
 def _filled(values: Any, url: str) -> Any:
-    return json.loads(json.dumps(dict(values)).replace("{url}", url))
+    return json.loads(json.dumps(dict(values)).replace("{url}", url).replace("{host}", url.removeprefix("http://")))
 
 
 def _text(path: Path) -> str:

@@ -23,7 +23,8 @@ function cardElement({ name, facts: pairs, tables = [] }) {
 function tableElement({ caption, columns: names, rows }) {
   const head = element("tr", {}, ...names.map((name, index) => element("th", { scope: "col", class: index && rows.some((row) => isNumber(row[index])) ? "number" : null }, name)));
   const body = rows.map((row) => element("tr", {}, ...row.map((value) => element("td", { class: isNumber(value) ? "number" : null }, valueElement(value)))));
-  return element("div", { class: "scrolls" }, element("table", {}, caption ? element("caption", {}, caption) : null, element("thead", {}, head), element("tbody", {}, ...body)));
+  const table = element("div", { class: "scrolls" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
+  return element("figure", { class: "listing" }, caption ? element("figcaption", {}, caption) : null, table); // outside of what scrolls
 }
 
 const isNumber = (value) => typeof value === "number" || (value !== null && typeof value === "object" && "mean" in value);

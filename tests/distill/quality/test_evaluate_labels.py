@@ -179,6 +179,18 @@ def test_the_table_names_what_differs_between_runs(labeled, capsys):
     assert "A rejected question counts as missed in recall" in printed
 
 
+def test_the_table_names_nothing_of_how_an_endpoint_is_reached(labeled, capsys):
+    """Annotations have no endpoint, so that its keys do not differ from theirs; those of two teachers do if they change a label."""
+    with serving(lambda prompt: '{"relevant": [1]}') as server:
+        teachers = [{"base_url": server.base_url, "model": "m", "max_tokens": tokens, "timeout_seconds": tokens} for tokens in (50, 60)]
+        runs = [labeled(f"t{number}", "relevance", teacher=teacher) for number, teacher in enumerate(teachers)]
+    runs.append(labeled("a", "relevance", options={"by": "annotations"}))
+    assert main(["evaluate-labels", *map(str, runs), "--format", "markdown"]) == 0
+    printed = capsys.readouterr().out
+    assert "| a | annotations | by=annotations | passages that suffice |" in printed
+    assert "| t0 | m | teacher.max_tokens=50 | passages that suffice |" in printed
+
+
 def test_python_gives_the_same_numbers(labeled):
     (found,) = evaluate_labels([labeled("run", "decomposition", options={"by": "annotations"})], list(QUESTIONS.values()))
     assert found.measures["precision"].mean == 1.0

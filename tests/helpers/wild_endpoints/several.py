@@ -1,6 +1,7 @@
 """Several models behind one server, of which a run uses more than one."""
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 from helpers.scripted_server import Answer, chat_reply
@@ -10,6 +11,9 @@ SECOND = {"fallbacks": [{"base_url": "{url}/v1", "model": "second"}]}
 STRONG = {"escalate": {"teacher": {"base_url": "{url}/v1", "model": "strong"}}}
 JUDGE = {"judge": {"base_url": "{url}/v1", "model": "judge"}}
 RIGHT = (200, chat_reply('{"reason": "", "wrong": []}'))
+OTHER = (200, chat_reply('{"sub_questions": ["Which film?", "Who made #1?"]}'))
+SAMPLES = {"samples": 3}
+WARM = {"temperature": 0.7}
 
 
 def by_model(
@@ -17,6 +21,12 @@ def by_model(
 ) -> Callable[[dict[str, Any]], Answer]:
     """Answers as the model that a request names."""
     return lambda body: others.get(body["model"], answer)(body)
+
+
+def in_circles(*answers: Answer) -> Callable[[dict[str, Any]], Answer]:
+    """Gives the answers one after the other, again and again."""
+    given = cycle(answers)
+    return lambda body: next(given)
 
 
 def fine(body: dict[str, Any]) -> Answer:
@@ -71,5 +81,29 @@ SEVERAL = [
         recipe=JUDGE,
         rejected={"malformed": 4},
         says=("the judge: there is no JSON object in it",),
+    ),
+    WildEndpoint(
+        "a model that says two things of three samples, by majority", in_circles(OK, OTHER, OK), paid=12, recipe=SAMPLES, teacher=WARM
+    ),
+    WildEndpoint(
+        "a model that writes no JSON in one of three samples",
+        in_circles(OK, (200, chat_reply("Well.")), OK, (200, chat_reply("Well."))),  # with a correction turn
+        paid=16,
+        recipe=SAMPLES,
+        teacher=WARM,
+    ),
+    WildEndpoint(
+        "a judge that prefers one of two results",
+        by_model(in_circles(OK, OTHER, OK), judge=lambda body: (200, chat_reply('{"reason": "It is clear.", "best": 2, "wrong": []}'))),
+        paid=20,  # three samples, the choice and the check of each
+        recipe=SAMPLES | JUDGE | {"best_of": "judge"},
+        teacher=WARM,
+    ),
+    WildEndpoint(
+        "samples that disagree go to the strong model",
+        by_model(in_circles(OK, OTHER, (200, chat_reply('{"sub_questions": ["Who?"]}'))), strong=fine),
+        paid=16,
+        recipe=SAMPLES | {"escalate": STRONG["escalate"] | {"min_agreement": 0.6}},
+        teacher=WARM,
     ),
 ]

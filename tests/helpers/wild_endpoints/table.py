@@ -18,7 +18,7 @@ class WildEndpoint:
     `answer` gets the JSON of each POST. Of the four questions `kept` become rows, `paid` requests are answered with status 200, and
     `says` are parts of what the user reads: the log, the error, and the reasons in failures.jsonl. `rejected` counts the reasons, and
     `sent` the requests with those that were refused. `recipe` and `teacher` extend the recipe and its endpoint, where {url} is the
-    address. `metrics` are values in the teacher's part of metrics.json. `code` is the exit code.
+    address and {host} its host and port. `metrics` are values in the teacher's part of metrics.json. `code` is the exit code.
     """
 
     name: str
