@@ -21,7 +21,7 @@ def triviaqa_em(prediction: str, answers: Sequence[str]) -> float:
     return float(any(predicted == _triviaqa_normalized(answer) for answer in answers))
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def _triviaqa_normalized(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub(" ", text.lower().translate(_CURLY_QUOTES))).split())
 
@@ -32,7 +32,7 @@ def dpr_em(prediction: str, answers: Sequence[str]) -> float:
     return float(any(predicted == _dpr_normalized(answer) for answer in answers))
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def _dpr_normalized(text: str) -> str:
     return " ".join(_DPR_ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
 
@@ -48,7 +48,7 @@ def dpr_has_answer(prediction: str, answers: Sequence[str]) -> float:
     return float(any(_contains(tokens, _dpr_tokens(answer)) for answer in answers))
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def _dpr_tokens(text: str) -> tuple[str, ...]:
     return tuple(token.lower() for token in _DPR_TOKEN.findall(_decomposed(text)))
 
