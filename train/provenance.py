@@ -14,6 +14,7 @@ from refinery.llms.weights.hub_files import whole_revision
 from refinery.prompts.render import rendered_prompts
 from refinery.reporting.endpoints import spent_by_role
 from refinery.runtime.fingerprint import file_fingerprint
+from refinery.runtime.hub_dataset import hub_dataset, source_fingerprint, with_split
 from refinery.runtime.run_dir import Fingerprints, RunDir, read_metrics, read_run, write_json
 from train.recipe import TrainRecipe
 from train.rows.parts import keep_first_rows
@@ -21,9 +22,9 @@ from train.rows.parts import keep_first_rows
 
 def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:
     """For `run.json`: what a checkpoint was trained with besides the recipe, so that a resumed run uses the same."""
-    files = [path for path in (*recipe.data, *recipe.validation) if path.is_file()]
+    found = {str(path): source_fingerprint(path) for path in (*recipe.data, *recipe.validation)}
     base = {f"base {recipe.base}": whole_revision(recipe.base)}
-    return {str(path): file_fingerprint(path) for path in files} | base | {"number of processes": str(processes)}
+    return {path: fingerprint for path, fingerprint in found.items() if fingerprint} | base | {"number of processes": str(processes)}
 
 
 def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer: Tokenizer) -> None:
@@ -41,6 +42,8 @@ def write_provenance(recipe: TrainRecipe, rows: Sequence[EncodedRow], tokenizer:
 
 
 def _data_file(path: Path) -> dict[str, Any]:
+    if (dataset := hub_dataset(with_split(path))) is not None:
+        return {"path": str(path), "rows": dataset.num_rows, "fingerprint": dataset.commit or "", "made_by": None}
     with path.open("rb") as file:
         rows = sum(1 for line in file if line.strip())
     return {"path": str(path), "rows": rows, "fingerprint": file_fingerprint(path), "made_by": _made_by(path.parent)}

@@ -28,7 +28,7 @@ class TrainSettings(BadRowKeys):
     )
     base: str = Field(description="hub name or folder of the model to start from")
     chat_template: str = CHAT_TEMPLATE
-    data: list[Path] = Field(min_length=1, description="files that distill wrote")
+    data: list[Path] = Field(min_length=1, description="files that distill wrote, or datasets on the hub: owner/name, owner/name:split")
     validation: list[Path] = Field(default=[], description="held-out files of the same kind, for metrics after training")
     output_dir: Path
     strategy: StrategyName = Field(

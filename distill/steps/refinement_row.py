@@ -68,8 +68,9 @@ class Row:
         """The teacher's reply to a prompt about this row's question, unless `values` names another."""
         assert self.context.teacher is not None
         self.prompts[prompt] = None
-        options = self.context.options
-        values = {"question": self.question.text, "examples": options.examples, "several": options.several_answers} | values
+        options, question = self.context.options, self.question
+        shared = {"system_prompt": question.system_prompt, "examples": options.examples, "several": options.several_answers}
+        values = {"question": question.text, **shared} | values
         return await self.context.teacher.ask(render_prompt(prompt, **values), schema, self.asked)
 
     async def search(self, action: Action, query: str) -> Step:

@@ -1,9 +1,11 @@
-"""Answers: a reader's prompt with its passages, and the gold answer. RQ-RAG's baseline "SFT on no augmented set" learns from these rows.
+"""Answers: a reader's prompt with its passages, and the gold answer. RQ-RAG's baselines "SFT on ..." learn from these rows.
 
-The prompt is the one that the decoders `rag` and `direct` render, so a model that learned it (train, `task: traces`) works with them.
+The prompt is the one that the decoders `rag` and `direct` render, so a model that learned it (train, `task: traces`) works with them. What
+a dataset tells the assistant first, and the turns before a question, come before the question in it.
 """
 
 import random
+from itertools import cycle
 from typing import Any, Literal
 
 from pydantic import Field
@@ -12,6 +14,7 @@ from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.steps.gold import search_own
 from distill.teacher.teacher import RejectedRow
+from refinery.contract.choices import choice_question
 from refinery.contract.records import Passage, PromptCompletion, Question
 from refinery.prompts.replies import student_prompt
 from refinery.runtime.recipe import Recipe
@@ -39,7 +42,7 @@ async def label(question: Question, context: LabelContext) -> list[PromptComplet
     options: Options = context.options
     if not question.answers:
         raise RejectedRow("no_answer", f"question {question.id} has no gold answer")
-    values: dict[str, Any] = {"question": question.text, "answer_style": options.answer_style}
+    values: dict[str, Any] = {"question": _asked(question), "answer_style": options.answer_style}
     if options.passages == "none":
         name = "answer_direct"
     else:
@@ -53,6 +56,12 @@ async def label(question: Question, context: LabelContext) -> list[PromptComplet
         provenance=context.provenance(name),
     )
     return [row]
+
+
+def _asked(question: Question) -> str:
+    asked = choice_question(question) if question.choices else question.text
+    said = [f"{role}: {text}" for role, text in zip(cycle(("User", "Assistant")), [*(question.history or []), asked], strict=False)]
+    return "\n".join([*([question.system_prompt] if question.system_prompt else []), *(said if question.history else [asked])])
 
 
 async def _shown(question: Question, context: LabelContext, options: Options) -> list[Passage]:

@@ -114,7 +114,7 @@ async def label(question: Question, context: LabelContext) -> list[Trajectory]:
             question=choice_question(question) if options.kind == "multiple_choice" else question.text,
             steps=await label_steps(row),
             history=(turns(question) or None) if options.kind == "dialogue" else None,
-            system_prompt=render_prompt(kind.system_prompt) if kind.system_prompt else None,
+            system_prompt=question.system_prompt or (render_prompt(kind.system_prompt) if kind.system_prompt else None),
             answer_by="dataset" if row.keeps_original else "teacher",
             provenance=context.provenance(*row.prompts, asked=row.asked),
         )

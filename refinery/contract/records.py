@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import to_json
 
 from refinery.contract.record_faults import row_fault
 from refinery.contract.split_name import SPLIT_RULE, is_split
 from refinery.errors import RecordError
 from refinery.runtime.bad_rows import readable_rows
+from refinery.runtime.hub_dataset import hub_dataset, without_nulls
 from refinery.runtime.line_files import write_lines
-from refinery.text import not_utf8, without_mark
+from refinery.runtime.text_file import opened
+from refinery.text import without_mark
 
 Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
 
@@ -53,7 +56,8 @@ class Question(Record):
 
     `supporting` holds ids of the passages that answer it, `passages` its own candidate passages if the dataset has them. With `choices`,
     `answers` holds the letter of the right one. `history` is the dialogue so far, beginning with the user, in alternating turns; a reply
-    that is not known is empty. `supporting_hash` is the corpus hash of the supporting passages of a question that was written from them.
+    that is not known is empty. `system_prompt` is what the dataset told the assistant first. `supporting_hash` is the corpus hash of the
+    supporting passages of a question that was written from them.
     """
 
     id: str
@@ -66,6 +70,7 @@ class Question(Record):
     decomposition: list[SubQuestion] | None = None
     disambiguations: list[Disambiguation] | None = None
     history: list[str] | None = None
+    system_prompt: str | None = None
     type: str | None = None
     dataset: str = ""
     split: str = ""
@@ -256,28 +261,21 @@ def no_rows(path: str | Path, record: type[Record]) -> RecordError:
 
 
 def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
-    """The rows of a JSON Lines file, read lazily. Raises the same errors as `read_records`, but accepts an empty file."""
+    """The rows of a JSON Lines file, read lazily, or of a dataset on the hub (`owner/name:split`).
+
+    Raises the same errors as `read_records`, but accepts an empty file.
+    """
     path = str(path)
-    with _readable(path) as file:  # bytes split at newlines only; text would also split at U+2028
+    if (dataset := hub_dataset(Path(path))) is not None:
+        yield from readable_rows(path, enumerate(dataset.rows(), 1), lambda _, row: _of_hub(*row, record))
+        return
+    with opened(path) as file:  # bytes split at newlines only; text would also split at U+2028
         lines = ((number, row) for number, line in enumerate(file, 1) if (row := (without_mark(line) if number == 1 else line).strip()))
         yield from readable_rows(path, lines, lambda number, row: parse_record(row, record, where=f"{path}:{number}"))
 
 
-def _readable(path: str | Path) -> BinaryIO:
-    try:
-        return Path(path).open("rb")
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror}). Check the path in the recipe.") from None
-
-
-def read_text(path: Path) -> str:
-    """A file's text. Raises RecordError when it cannot be read."""
-    with _readable(path) as file:
-        content = file.read()
-    try:
-        return without_mark(content).decode("utf-8").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: {not_utf8(content, error)}") from None
+def _of_hub(where: str, values: dict[str, Any], record: type[R]) -> R:
+    return parse_record(to_json(without_nulls(values)), record, where=where)
 
 
 def parse_record(line: bytes, record: type[R], *, where: str) -> R:

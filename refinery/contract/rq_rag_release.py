@@ -3,7 +3,8 @@
 In that layout, control tokens and evidence are part of the assistant's text (`official` format). Any other text that looks like a
 control token or a chat marker is written with a backslash after its first character, so that neither our reader nor another tokenizer
 mistakes it for one. Reading removes the backslash. Rows from elsewhere may contain such text unescaped: only `[EOS]` ends a query or
-an answer, and only `[/R_Evidences]` ends evidence.
+an answer, and only `[/R_Evidences]` ends evidence. A row whose last reply is plain text, as `merge_intermediate.py --no_search` writes
+it, is a dialogue without searches: its replies are read as answers.
 """
 
 import json
@@ -19,6 +20,7 @@ from refinery.contract.formats import ACTIONS, SEARCH_ACTIONS, parse_evidence, s
 from refinery.contract.records import Action, Record, Step, Trajectory, Turn, read_records
 from refinery.errors import RecordError
 from refinery.runtime.bad_rows import bad_row, end_of_rows
+from refinery.runtime.hub_dataset import hub_dataset
 
 CHAT_MARKERS = ("<s>", "</s>", "<unk>", "<pad>", "<|system|>", "<|user|>", "<|assistant|>")
 _SPECIAL = [*(token.token for token in RQ_RAG), *CHAT_MARKERS]
@@ -56,7 +58,10 @@ def release_row(trajectory: Trajectory, dataset: str) -> dict[str, Any]:
 
 
 def read_trajectories(path: Path) -> list[Trajectory]:
-    """The trajectories of a file of trajectories or of rows in the released layout. Raises RecordError naming the file and row."""
+    """The trajectories of a file, or of a dataset on the hub: of trajectories, or of rows in the released layout.
+
+    Raises RecordError naming the file and row.
+    """
     if not _holds_messages(path):
         return read_records(path, Trajectory)
     return list(release_trajectories(path))
@@ -81,13 +86,13 @@ def parse_release_row(row: ReleaseRow, *, where: str) -> Trajectory:
         raise RecordError(f"{where}: its messages do not alternate between user and assistant. Leave the row out.")
     exchanges = zip(turns[::2], turns[1::2], strict=True)
     history = [Turn(question=unescape(asked.content), reply=_reply(said.content, where)) for asked, said in exchanges]
+    if isinstance(history[-1].reply, str):
+        history = [turn.model_copy(update={"reply": _as_steps(turn.reply)}) for turn in history]
     last = history.pop()
-    if isinstance(last.reply, str):
-        raise RecordError(f"{where}: the last message does not start with a control token, so it trains no search. Leave the row out.")
     return Trajectory(
         question_id=row.id,
         question=last.question,
-        steps=last.reply,
+        steps=_as_steps(last.reply),
         history=history or None,
         system_prompt=unescape(system) if system is not None else None,
     )
@@ -110,6 +115,10 @@ def _write_steps(steps: Sequence[Step]) -> str:
 
 def _reply(content: str, where: str) -> str | list[Step]:
     return _read_steps(content.strip(), where) if _OPENING.match(content.lstrip()) else unescape(content)
+
+
+def _as_steps(reply: str | list[Step]) -> list[Step]:
+    return [Step(action="answer", text=reply.strip())] if isinstance(reply, str) else reply
 
 
 def _read_steps(content: str, where: str) -> list[Step]:
@@ -138,6 +147,8 @@ def _until(token: str, content: str, where: str) -> tuple[str, str]:
 
 def _holds_messages(path: Path) -> bool:
     """Whether the first row is in the released layout. Errors in reading the file are left to `read_records`."""
+    if (dataset := hub_dataset(path)) is not None:
+        return "messages" in dataset.columns
     try:
         with path.open(encoding="utf-8") as file:
             first = json.loads(file.readline())

@@ -77,6 +77,7 @@ _VARIABLES = {
     "steps": Variable("the steps so far, each with `action`, `text` and `passages`", _STEPS),
     "sub_answers": Variable("pairs of a sub-question and its answer", [("Where is Lyon?", "France")]),
     "sub_question": Variable("one sub-question of the question", "Where is Lyon?"),
+    "system_prompt": Variable("what the dataset told the assistant first, or nothing", "Be brief."),
     "sub_query": Variable("the query that was searched for, or nothing", "Lyon"),
     "thinking": Variable("the model's analysis, or nothing", "Lyon is named."),
     "thoughts": Variable("the sentences written so far", ["Lyon is in France."]),

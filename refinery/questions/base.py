@@ -21,12 +21,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import from_json
 
-from refinery.contract.records import Question, no_rows, read_text
+from refinery.contract.records import Question, no_rows
 from refinery.errors import RecordError
 from refinery.runtime import plugins
 from refinery.runtime.bad_rows import bad_row, end_of_rows
 from refinery.runtime.hub_dataset import hub_dataset
+from refinery.runtime.parquet_rows import parquet_rows
 from refinery.runtime.plugins import PluginKind
+from refinery.runtime.text_file import read_text
 from refinery.sample import SampleKeys, sampled
 
 
@@ -135,7 +137,7 @@ _SPLITS = {word: word for word in ("train", "dev", "validation", "test")} | {"tr
 def reader_of(
     row_type: type[Row], to_question: Callable[[Row], Question], *, split: str = "train", hub_columns: Sequence[str] = (), **known: Any
 ) -> Reader:
-    """The reader of a dataset with one question in each row: of a file in JSON or JSON Lines, and of rows on the hub.
+    """The reader of a dataset with one question in each row: of a file in JSON, JSON Lines or Parquet, and of rows on the hub.
 
     `row_type` accepts the columns of both. `split` is that of a file whose name has none. `known` are the other fields of a Reader.
     """
@@ -159,14 +161,14 @@ def iter_dataset(
     rows: Iterable[tuple[str, Any]] | None = None,
     split: str = "train",
 ) -> Iterator[Question]:
-    """The questions of every row of a released file: a JSON list, JSON Lines, or the (where, values) pairs of `rows`.
+    """The questions of every row of a released file: a JSON list, JSON Lines, Parquet, or the (where, values) pairs of `rows`.
 
     A question without a split gets the one that the file is named after, or else `split`; one without an id gets `<split>_<row>`,
     counted from 0 as FlashRAG does. Raises RecordError naming file, row and field; `to_questions` may raise ValueError for a row
     that contradicts itself.
     """
     split, number = split_of(path, otherwise=split), -1
-    for number, (where, values) in enumerate(json_rows(path) if rows is None else rows):
+    for number, (where, values) in enumerate(file_rows(path) if rows is None else rows):
         try:
             questions = _questions_of(values, row_type, to_questions, where)
         except RecordError as error:
@@ -243,6 +245,11 @@ def first_fault(error: ValidationError) -> str:
     fault = error.errors()[0]
     field = ".".join(str(part) for part in fault["loc"]) or "row"
     return f"field '{field}': {fault['msg']}."
+
+
+def file_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """(where, values) of every row of a file in Parquet or JSON."""
+    return parquet_rows(path) if path.suffix == ".parquet" else json_rows(path)
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:

@@ -7,24 +7,15 @@ from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import parse_row
 from refinery.runtime.bad_rows import bad_row, end_of_rows
-from refinery.runtime.hub_dataset import without_nulls
-
-_ROWS_PER_BATCH = 2_000
+from refinery.runtime.parquet_rows import parquet_rows
 
 
 def read(path: Path) -> Iterator[Question]:
     """The rows, read in batches. Raises RecordError naming the faulty row and column, and for a file that is not Parquet."""
-    from pyarrow import ArrowInvalid
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        file = ParquetFile(path)
-    except (OSError, ArrowInvalid) as error:
-        raise RecordError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]}).") from None
-    rows = (row for batch in file.iter_batches(_ROWS_PER_BATCH) for row in batch.to_pylist())
-    for number, row in enumerate(rows, 1):
+    number = 0
+    for number, (where, values) in enumerate(parquet_rows(path), 1):
         try:
-            yield parse_row(without_nulls(row), Question, where=f"{path}: row {number}")
+            yield parse_row(values, Question, where=where)
         except RecordError as error:
             bad_row(error, path, number)
-    end_of_rows(path, file.metadata.num_rows)
+    end_of_rows(path, number)

@@ -1,4 +1,7 @@
-"""PopQA as released (`popQA.tsv`): questions about Wikidata triples, with the popularity of their subjects on Wikipedia."""
+"""PopQA as released (`popQA.tsv`): questions about Wikidata triples, with the popularity of their subjects on Wikipedia.
+
+`reader: refinery.questions.popqa:LONG_TAIL` reads those about rare subjects only, which Self-RAG and RQ-RAG evaluate on.
+"""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -8,12 +11,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, Json
 
-from refinery.contract.records import Question, read_text
+from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import DatasetRow, Reader, distinct, iter_dataset, read_dataset
+from refinery.runtime.text_file import read_text
 
-# Self-RAG and RQ-RAG evaluate on questions about subjects with fewer monthly page views than this.
-_LONG_TAIL = 100
+_LONG_TAIL = 100  # monthly page views; the subjects of the long tail have fewer
 
 
 class _Row(DatasetRow):
@@ -53,4 +56,9 @@ def _to_question(row: _Row) -> Question:
     )
 
 
+def _rare(questions: Iterable[Question]) -> Iterator[Question]:
+    return (question for question in questions if question.type == "long_tail")
+
+
 READER = Reader(read, of_rows, repositories=("akariasai/PopQA",))
+LONG_TAIL = Reader(lambda path: _rare(read(path)), lambda path, rows: _rare(of_rows(path, rows)))

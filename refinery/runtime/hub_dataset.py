@@ -85,6 +85,14 @@ def hub_dataset(path: Path, *, split: str | None = None) -> HubDataset | None:
     return dataset if has_split or not dataset.name.endswith(_FILE_SUFFIXES) else None
 
 
+def with_split(path: Path, split: str = "train") -> Path:
+    """The address of the dataset that is named in place of a file, with this split if it names none; any other path as it is."""
+    if hub_dataset(path) is not None or hub_dataset(path, split=split) is None:
+        return path
+    name, mark, options = str(path).partition("?")
+    return Path(f"{name}:{split}{mark}{options}")
+
+
 def source_fingerprint(path: Path) -> str | None:
     """The fingerprint of a file's bytes, or the commit of the dataset that is named in place of one; None for a folder."""
     dataset = hub_dataset(path, split="train")

@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, TypeVar
 from refinery.contract.control_tokens import ControlToken
 from refinery.contract.records import JudgeLabel, Passage, Record, Step, Trajectory, read_records
 from refinery.prompts.render import Prompt
+from refinery.runtime.hub_dataset import with_split
 from refinery.runtime.plugins import PluginKind, find, find_installed
 
 R = TypeVar("R", bound=Record)
@@ -67,8 +68,8 @@ class Task(Generic[R]):
     method: str = "sft"  # a file of train/methods, the default for recipes
 
     def read(self, path: Path) -> list[R]:
-        """The records of a file. Raises RecordError naming the file and line."""
-        return self.read_file(path, self.record)
+        """The records of a file, or of a dataset on the hub. Raises RecordError naming the file and line."""
+        return self.read_file(with_split(path), self.record)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,6 +65,8 @@ TRIVIA = {
     "Answer": {"Value": "Torvel", "Aliases": ["Maria Torvel", "Torvel"]},
     "EntityPages": [{"Filename": "Dune.txt", "Title": "Dune", "text": "By Torvel."}],
 }
+ORCA = {"id": "flan.7", "system_prompt": "Be brief.", "question": "Who made Dune?", "response": "Torvel."}
+ALPACA = {"instruction": "Sort the names.", "input": "Torvel, Ann", "output": "Ann, Torvel"}
 NO_STEPS = frozenset({"decomposition", "supporting", "passages"})
 
 LAYOUTS = {
@@ -99,6 +101,17 @@ LAYOUTS = {
         "schema_fixtures/openbookqa_train_complete.jsonl",
         "additional",
     ),
+    "arc_easy": Layout(
+        "arc", "allenai/ai2_arc", ({"id": "e", "question": CHOICES, "answerKey": "1"},), ai2, "arc/ARC-Easy-Test.jsonl", "ARC-Easy"
+    ),
+    "openbookqa_main": Layout(
+        "openbookqa",
+        "allenai/openbookqa",
+        ({"id": "7-2", "question": CHOICES, "answerKey": "2"},),
+        openbookqa,
+        "openbookqa/test.jsonl",
+        "main",
+    ),
     "cwq": Layout(
         "cwq",
         "drt/complex_web_questions",
@@ -128,6 +141,14 @@ LAYOUTS = {
         "graphquestions/graphquestions.testing.json",
     ),
     "kqapro": Layout("kqapro", "drt/kqa_pro", (KQAPRO,), file="kqapro/test.json", has_ids=False),
+    "kqapro_answers": Layout(
+        "kqapro",
+        "drt/kqa_pro",
+        ({"question": "How many?", "answer": "2"},),
+        file="kqapro/train_val_qa.json",
+        config="train_val",
+        has_ids=False,
+    ),
     "aqua_rat": Layout("aqua_rat", "deepmind/aqua_rat", (AQUA,), file="aqua_rat/test.json", config="raw", has_ids=False),
     "multiarith": Layout(
         "multiarith",
@@ -148,6 +169,11 @@ LAYOUTS = {
     "qrecc": Layout("qrecc", "svakulenk0/qrecc", (QRECC,)),
     "flashrag": Layout("flashrag", "RUC-NLPIR/FlashRAG_datasets", (FLASHRAG,), file="popqa/popqa_flashrag.jsonl", config="popqa"),
     "rq_rag": Layout("rq_rag", "zorowin123/rq_rag", ({"id": "r", "dataset": "arc", "messages": MESSAGES},)),
+    "openorca": Layout("openorca", "Open-Orca/OpenOrca", (ORCA, ORCA | {"id": "t0.8", "system_prompt": ""})),
+    "gpt4_alpaca": Layout("gpt4_alpaca", "vicgalle/alpaca-gpt4", (ALPACA, ALPACA | {"input": ""}), has_ids=False),
+    "wizardlm": Layout(
+        "wizardlm", "WizardLMTeam/WizardLM_evol_instruct_70k", ({"instruction": "Name a film.", "output": "Dune."},), has_ids=False
+    ),
     "lima": Layout("lima", "GAIR/lima", ({"conversations": ["Who?", "Torvel.", "Born?", "Lyon."], "source": "authors"},), has_ids=False),
     "popqa": Layout(
         "popqa",

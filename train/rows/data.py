@@ -10,11 +10,12 @@ from typing import Any
 
 from refinery.contract.chat_template import reply_end, reply_text, user_turn
 from refinery.contract.formats import train_evidence, trajectory_segments
-from refinery.contract.records import read_text
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, encode
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
+from refinery.runtime.hub_dataset import hub_dataset
+from refinery.runtime.text_file import read_text
 from refinery.tasks.base import Judge, PromptedTask
 from train.recipe import TrainRecipe
 from train.rows.length_filter import fit_rows
@@ -58,7 +59,7 @@ def evaluated_recipe(recipe: TrainRecipe) -> TrainRecipe:
 
     If no other is left, nothing is evaluated. Raises RecordError for a file that is missing or has a wrong row, before anything is trained.
     """
-    empty = [path for path in recipe.validation if not read_text(path).strip()]
+    empty = [path for path in recipe.validation if not hub_dataset(path, split="train") and not read_text(path).strip()]
     filled = [path for path in recipe.validation if path not in empty]
     read_rows(filled, recipe)
     if not empty:

@@ -47,6 +47,18 @@ def test_a_row_is_what_the_decoder_asks(label, decoder, passages, style):
     assert llm.calls[0].text.split() == row.prompt.split()
 
 
+def test_a_multiple_choice_question_is_asked_with_its_choices(label):
+    (row,) = label("answers", Question(id="m", text="Dune is a", answers=["B"], choices=["city", "film"]), passages="none")
+    assert "Question: Dune is a?\nPlease choose from following options:\nA: city\nB: film\n" in row.prompt
+    assert row.reply == " B"
+
+
+def test_the_turns_before_a_question_and_what_the_assistant_was_told_come_first(label):
+    asked = Question(id="d", text="Born?", answers=["In Lyon."], history=["Who made Dune?", "Torvel."], system_prompt="Be brief.")
+    (row,) = label("answers", asked, passages="none", answer_style="paper")
+    assert "Question: Be brief.\nUser: Who made Dune?\nAssistant: Torvel.\nUser: Born?\nAnswer:" in row.prompt
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -72,6 +72,13 @@ def test_a_reply_that_needs_no_search_has_none(label, replying, kind):
     assert trajectory.system_prompt.startswith("You are a helpful assistant")
 
 
+def test_what_the_dataset_tells_the_assistant_first_is_read_by_teacher_and_student(label, replying):
+    parts = replying({"search": False, "queries": []}, {"answer": "Hi!"})
+    (trajectory,) = label("refinement", changed(QUESTION, system_prompt="Answer as a pirate."), parts, kind="instruction")
+    assert trajectory.system_prompt == "Answer as a pirate."
+    assert all("\nTold to the assistant beforehand: Answer as a pirate.\n" in prompt for prompt in parts["teacher"].prompts)
+
+
 def test_readings_are_searched_and_answered_by_the_dataset_or_else_by_the_teacher(label, replying):
     parts = replying({"answer": "Maria"}, {"answer": "The director or the woman from Lyon: Maria Torvel."})
     (trajectory,) = label("refinement", AMBIGUOUS, parts, kind="ambiguous")

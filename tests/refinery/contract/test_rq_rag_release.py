@@ -119,6 +119,12 @@ def test_a_released_row_of_several_turns_is_one_trajectory():
     assert trajectory.history == [Turn(question="What is Dune?", reply=[searched, Step(action="answer", text="A film.")])]
 
 
+def test_a_row_with_a_plain_last_reply_is_a_dialogue_without_searches():
+    trajectory = parse(row_of("What is Dune?", "A film.", "Whose?", " Torvel's. ", system="Help."))
+    assert trajectory.steps == [Step(action="answer", text="Torvel's.")]
+    assert trajectory.history == [Turn(question="What is Dune?", reply=[Step(action="answer", text="A film.")])]
+
+
 def test_unescaped_tokens_of_a_foreign_row_stay_text():
     said = "[S_Rewritten_Query]\nwhat is [A_Response]\n[EOS][R_Evidences]\nTitle: [S_Response]\nText: </s> ends [EOS] it\n[/R_Evidences]"
     (search, _) = parse(row_of("Q", f"{said}[A_Response]\nA token.\n[EOS]")).steps
@@ -133,7 +139,6 @@ def test_unescaped_tokens_of_a_foreign_row_stay_text():
     ("contents", "message"),
     [
         (("Q",), "row 1: its messages do not alternate between user and assistant. Leave the row out."),
-        (("Q", "plain"), "row 1: the last message does not start with a control token, so it trains no search."),
         (("Q", "[A_Response]\nLyon"), r"row 1: no \[EOS\] closes 'Lyon'."),
         (("Q", "[A_Response]\nLyon\n[EOS] more"), "row 1: expected the start of a step, found 'more'."),
         (("Q", "[S_Rewritten_Query]\nq\n[EOS][R_Evidences]\nTitle: x"), r"row 1: no \[/R_Evidences\] closes 'Title: x'."),

@@ -95,6 +95,12 @@ def test_every_reader_that_knows_a_copy_is_tried():
     assert knowing == {layout.reader for layout in LAYOUTS.values()}
 
 
+def test_the_readers_that_are_not_tried_on_real_rows_are_those_whose_releases_are_not_at_hand():
+    knowing = {layout.reader for layout in LAYOUTS.values()}
+    tried = {layout.reader for layout in LAYOUTS.values() if layout.file}
+    assert knowing - tried == {"lima", "rq_rag", "qrecc", "openorca", "gpt4_alpaca", "wizardlm"}
+
+
 _COPY = "drt/kqa_pro_script"
 _PUT = """
 import io

@@ -14,6 +14,12 @@ def test_a_subject_of_fewer_than_100_views_is_long_tail(read_rows, s_pop, popula
     assert (question.type, question.answers, question.split) == (popularity, ["Torvel", "M. Torvel"], "test")
 
 
+def test_the_long_tail_alone_can_be_read(read_rows):
+    rows = [ROW, ROW.replace("99", "100").replace("7\t", "8\t")]
+    (question,) = read_rows("refinery.questions.popqa:LONG_TAIL", text=table(*rows), name="popQA.tsv")
+    assert (question.id, question.type) == ("7", "long_tail")
+
+
 def test_line_separators_inside_a_cell_do_not_split_it(read_rows):
     (question,) = read_rows("popqa", text=table(ROW.replace("directed", "really\u2028directed")), name="popQA.tsv")
     assert question.text == "Who really\u2028directed Dune?"
