@@ -121,10 +121,12 @@ def test_control_tokens_in_a_passage_end_no_query():
     assert retriever.calls == ["dummy", "dummy"]
 
 
-@pytest.mark.parametrize("likelier", [0.0, 2.0])
-def test_the_engine_equals_the_authors_one_path_at_a_time(tiny_model, control_tokenizer, likelier):
-    """Token for token. `likelier` raises the probability of `[EOS]`, so that some steps end, and some in nothing."""
-    row = tiny_model.lm_head.weight.data[control_token_id("[EOS]", control_tokenizer)]
+@pytest.mark.parametrize(("ending", "likelier"), [("[EOS]", 0.0), ("[EOS]", 2.0), ("</s>", 2.0)])
+def test_the_engine_equals_the_authors_one_path_at_a_time(tiny_model, control_tokenizer, ending, likelier):
+    """Token for token. `likelier` raises the probability of `[EOS]`, so that some steps end, and some in nothing; or of `</s>`, after which
+    the authors' text goes on too, with a query that has not ended.
+    """
+    row = tiny_model.lm_head.weight.data[control_tokenizer.convert_tokens_to_ids(ending)]
     row *= 1 + likelier
     limits = {"max_depth": 2, "max_query_tokens": 5, "format": "official"}
     plain = decode_plainly(QUESTION, tiny_model, control_tokenizer, lambda query: [FILM], max_new_tokens=6, **limits)
