@@ -20,9 +20,9 @@ def forecast(recipe: DistillRecipe, expected: Expected) -> Forecast:
     """The forecast of a run whose inputs may not exist yet."""
     task, rows_of = recipe.label_task, expected.rows_of
     rows = task.num_rows(recipe, rows_of) if task.num_rows else _sum(recipe, rows_of)
+    rows = recipe.limit if rows is None else min(rows, recipe.limit or rows)
     if rows is None:
         return Forecast(dollars=None, seconds=None)
-    rows = min(rows, recipe.limit or rows)
     writes = {recipe.output_dir / name: count for name, count in _written(recipe, recipe.task_options(), rows, rows_of).items()}
     costs, operations = cost_by_role(recipe, rows), _operations(recipe, rows, expected)
     known = [dollars for _, dollars in costs.values() if dollars is not None]
@@ -75,7 +75,7 @@ def _written(recipe: DistillRecipe, options: Any, rows: int, rows_of: RowsOf) ->
     if recipe.questions:
         counts = Counter[str]()
         for path in recipe.questions:
-            counts[f"{split_of(path)}.jsonl"] += _drawn(path, recipe, rows_of) or 0
+            counts[f"{split_of(path)}.jsonl"] += _drawn(path, recipe, rows_of) or rows
         return counts
     shares = options.split if isinstance(getattr(options, "split", None), Shares) else Shares()
     held_out = {split: round(rows * getattr(shares, split)) for split in HELD_OUT}
@@ -98,6 +98,6 @@ def _sum(recipe: DistillRecipe, rows_of: RowsOf) -> int | None:
 
 
 def _drawn(path: Path, recipe: DistillRecipe, rows_of: RowsOf) -> int | None:
-    """How many questions of a file are labeled."""
+    """How many questions of a file are labeled; of a dataset on the hub, whose rows are not counted, as many as a sample asks for."""
     count = rows_of(path)
-    return count if recipe.sample is None or count is None else min(count, recipe.sample)
+    return count if recipe.sample is None else recipe.sample if count is None else min(count, recipe.sample)

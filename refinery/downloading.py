@@ -21,10 +21,10 @@ _RANGE_NOT_SATISFIABLE = 416
 def download(address: str, output: Path, *, members: Sequence[str] = (), sha256: str | None = None) -> bool:
     """Download to the file `output` or, with `members` of a zip or tar archive, into the folder `output`. False if it is there already.
 
-    Each member keeps the last part of its name. Raises DownloadError when the server refuses or is not reached, for another `sha256` than
-    is expected, and for an archive without one of the members.
+    Each member keeps the last part of its name, or gets the name that follows an equals sign. Raises DownloadError when the server refuses
+    or is not reached, for another `sha256` than is expected, and for an archive without one of the members.
     """
-    wanted = [output / PurePosixPath(member).name for member in members] or [output]
+    wanted = [output / member_name(member) for member in members] or [output]
     if all(path.exists() for path in wanted):
         return False
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -36,9 +36,15 @@ def download(address: str, output: Path, *, members: Sequence[str] = (), sha256:
         return True
     output.mkdir(parents=True, exist_ok=True)
     for member, path in zip(members, wanted, strict=True):
-        _extract(partial, member, path, address)
+        _extract(partial, member.partition("=")[0], path, address)
     partial.unlink()
     return True
+
+
+def member_name(member: str) -> str:
+    """The name of the file that is written for a member, `PATH` or `PATH=NAME`."""
+    path, _, name = member.partition("=")
+    return PurePosixPath(name or path).name
 
 
 def _fetch(address: str, partial: Path) -> None:

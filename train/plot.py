@@ -1,13 +1,15 @@
-"""What train runs have to plot: their loss, what evaluation measured, and the learning rate, step by step."""
+"""What train runs have to plot: their loss, what evaluation measured, and the learning rate, step by step; and how long their rows are."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from refinery.errors import RunDirError
 from refinery.reporting.figures import Panel, draw_lines
+from refinery.runtime.run_dir import RunDir, read_metrics
 
 # What an evaluation reports about itself rather than the model.
 _NOT_MEASURES = ("eval_loss", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_num_tokens", "eval_entropy")
@@ -25,7 +27,7 @@ class Curves:
 
 def panels(paths: Sequence[Path]) -> list[Panel]:
     """The panels that these runs have. Raises RunDirError for a run without a history of its steps."""
-    return [_panel(found) for found in curves(paths)]
+    return [*(_panel(found) for found in curves(paths)), *_lengths(paths)]
 
 
 def curves(paths: Sequence[Path]) -> list[Curves]:
@@ -40,6 +42,16 @@ def curves(paths: Sequence[Path]) -> list[Curves]:
         Curves("learning_rate", "Learning rate", "learning rate", _lines(["learning_rate"], histories)),
     ]
     return [some for some in found if some.lines]
+
+
+def _lengths(paths: Sequence[Path]) -> list[Panel]:
+    """How many tokens the training rows of finished runs have."""
+    known = {path.name: read_metrics(path).get("row_lengths") for path in paths if RunDir(path).finished}
+    lines = {run: [(float(tokens), float(rank[1:])) for rank, tokens in found.items()] for run, found in known.items() if found}
+    if not lines:
+        return []
+    draw = partial(draw_lines, lines=lines, across="tokens", label="rows with at most so many (%)")
+    return [Panel("lengths", "Tokens of a training row (RQ-RAG Fig. 7)", draw)]
 
 
 def _lines(wanted: Sequence[str], histories: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[float, float]]]:

@@ -21,6 +21,7 @@ from train.method import Family, method_of
 from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, evaluated_recipe, training_records
+from train.rows.length_filter import length_percentiles
 from train.support import check_support
 from train.trainers.evaluate import evaluate
 
@@ -75,6 +76,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         "rows": len(rows),
         **overlong,
         "tokens": sum(len(row.input_ids) for row in rows),
+        "row_lengths": length_percentiles(rows),
         "tokens_trained": sum(label != -100 for row in rows for label in row.labels),
         "steps": trainer.state.global_step,
         "train_loss": train_loss,

@@ -19,6 +19,8 @@ def panels(paths: Sequence[Path]) -> list[Panel]:
         found.append(Panel("tokens", "Teacher tokens", lambda axes: draw_bars(axes, tokens, label="tokens per question")))
     if costs := {name: {"cost": _exact(cost)} for name, run in runs.items() if (cost := total_cost(run)) is not None}:
         found.append(Panel("cost", "Teacher cost", lambda axes: draw_bars(axes, costs, label="US dollars")))
+    rows = {name: {"rows": _exact(run["questions_labelled"])} for name, run in runs.items()}
+    found.append(Panel("rows", "Questions with labels (RQ-RAG Fig. 6)", lambda axes: draw_bars(axes, rows, label="questions")))
     return found
 
 

@@ -19,10 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("address", metavar="ADDRESS", help="an http or https address")
     parser.add_argument("--output", type=Path, required=True, metavar="PATH", help="the file to write, or with --members the folder")
-    parser.add_argument("--members", nargs="+", default=[], metavar="NAME", help="files to take out of a zip or tar archive")
+    parser.add_argument(
+        "--members", nargs="+", default=[], metavar="NAME", help="files to take out of a zip or tar archive; PATH=NAME renames one"
+    )
     parser.add_argument("--sha256", metavar="HEX", help="refuse a file with another checksum")
     parser.add_argument("--size", metavar="SIZE", help="what it takes on disk, such as 45M or 13G, for the plan of `refinery run`")
-    parser.add_argument("--rows", type=int, metavar="N", help="how many rows it has, for the plan of `refinery run`")
+    parser.add_argument("--rows", type=int, nargs="+", metavar="N", help="how many rows it has, or each member, for that plan")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -37,12 +39,17 @@ def run(arguments: argparse.Namespace) -> None:
 
 def forecast(words: Sequence[str], expected: Expected) -> Forecast:
     """The time and the disk of a download whose `--size` is given, and the `--rows` that it will have."""
+    from refinery.downloading import member_name
+
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_arguments(parser)
     arguments = parser.parse_args(list(words))
-    files = [arguments.output / Path(member).name for member in arguments.members] or [arguments.output]
-    rows: int | None = arguments.rows
-    writes = {} if rows is None else dict.fromkeys(files, rows)
+    files = [arguments.output / member_name(member) for member in arguments.members] or [arguments.output]
+    counts: list[int] = arguments.rows or []
+    if len(counts) not in (0, 1, len(files)):
+        raise RecipeError(f"--rows: {len(counts)} numbers for {len(files)} files. Give one for each.")
+    writes = {} if not counts else dict(zip(files, counts, strict=True)) if len(counts) > 1 else dict.fromkeys(files, counts[0])
+    rows = sum(counts) if counts else None
     if arguments.size is None:
         return Forecast(rows, writes=writes, seconds=None, disk_bytes=None)
     size = _bytes(arguments.size)

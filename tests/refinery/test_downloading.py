@@ -65,6 +65,12 @@ def test_a_download_is_continued_and_not_repeated(server: str, tmp_path: Path) -
     assert not download(f"{server}/file", output)
 
 
+def test_members_with_equal_names_are_told_apart_by_the_names_they_are_given(server: str, tmp_path: Path) -> None:
+    assert download(f"{server}/data.zip", tmp_path, members=["release/dev.json=first.json", "../../evil.json=../second.json"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.json", "second.json"]
+    assert not download(f"{server}/data.zip", tmp_path, members=["release/dev.json=first.json"])
+
+
 def test_members_of_an_archive_keep_the_last_part_of_their_names(server: str, tmp_path: Path) -> None:
     assert download(f"{server}/data.zip", tmp_path / "a" / "b", members=["release/dev.json", "../../evil.json"])
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == ["a/b/dev.json", "a/b/evil.json"]

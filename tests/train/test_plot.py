@@ -64,3 +64,12 @@ def test_a_finished_runs_curves_are_those_of_its_history(run):
 def test_a_run_without_a_history_is_one_line(tmp_path):
     with pytest.raises(RunDirError, match="has no history of its steps yet"):
         panels([tmp_path])
+
+
+def test_finished_runs_show_how_long_their_rows_are(run):
+    pytest.importorskip("matplotlib")
+    finished = run("augmented", HISTORY[:1])
+    (finished / "history.jsonl").write_text(json.dumps(HISTORY[0]))
+    write_json(finished / "metrics.json", {"row_lengths": {"p50": 900, "p100": 3_800}})
+    *_, lengths = panels([finished, run("unfinished", HISTORY)])
+    assert (lengths.name, lines_of(lengths)) == ("lengths", {"augmented": [[900, 50], [3_800, 100]]})

@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 RowT = TypeVar("RowT", bound="DataclassInstance")  # with `input_ids` and a `question_id`
 
+_PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
 _SHOWN = 10  # question ids in a line of the log; metrics.json has all
 
 
@@ -68,6 +69,14 @@ def _check_share(unwritable: Sequence[tuple[str, UnwritableError]], num_rows: in
     ids = list(dict(unwritable))
     shown = ", ".join(map(repr, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else "")
     _log.warning("%s and were dropped, those of questions %s. The first: %s", what, shown, error)
+
+
+def length_percentiles(rows: Sequence[Any]) -> dict[str, int]:
+    """How many tokens rows have: p50 is what half of them have at most, p100 the longest."""
+    import numpy as np
+
+    found = np.percentile([num_tokens(row) for row in rows], _PERCENTILES, method="higher")
+    return {f"p{rank}": int(length) for rank, length in zip(_PERCENTILES, found, strict=True)}
 
 
 def num_tokens(row: Any) -> int:

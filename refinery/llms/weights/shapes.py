@@ -32,10 +32,14 @@ _LARGE = {"d_model": 1024, "num_layers": 24, "num_heads": 16}
 
 SHAPES: dict[str, dict[str, Any]] = {
     "meta-llama/Llama-2-7b-hf": _LLAMA_2_7B,
+    "meta-llama/Llama-2-7b-chat-hf": _LLAMA_2_7B,
+    "luohy/SAIL-7b": _LLAMA_2_7B,
     "selfrag/selfrag_llama2_7b": {**_LLAMA_2_7B, "vocab_size": 32016},
+    "zorowin123/rq_rag_llama2_7B": {**_LLAMA_2_7B, "vocab_size": 32016},  # with control tokens, padded to a multiple of 8
     "meta-llama/Llama-2-13b-hf": _LLAMA_2_13B,
     "selfrag/selfrag_llama2_13b": {**_LLAMA_2_13B, "vocab_size": 32016},  # with reflection tokens
     "meta-llama/Meta-Llama-3-8B": _LLAMA_3_8B,
+    "meta-llama/Meta-Llama-3-8B-Instruct": _LLAMA_3_8B,
     "meta-llama/Llama-3.1-8B-Instruct": _LLAMA_3_8B,
     "meta-llama/Llama-3.2-1B-Instruct": {**_LLAMA_3_SMALL, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32},
     "meta-llama/Llama-3.2-3B-Instruct": {**_LLAMA_3_SMALL, "hidden_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 24},

@@ -26,17 +26,17 @@ def run(tmp_path):
 
 
 def test_a_run_has_its_outcomes_labels_tokens_and_cost(run):
-    assert [panel.name for panel in panels([run("a"), run("b")])] == ["outcomes", "labels", "tokens", "cost"]
+    assert [panel.name for panel in panels([run("a"), run("b")])] == ["outcomes", "labels", "tokens", "cost", "rows"]
 
 
 def test_what_nobody_knows_is_not_drawn(run):
     by_annotations = run("a", teacher=None, guards={"label_balance": {}})
-    assert [panel.name for panel in panels([by_annotations])] == ["outcomes"]
+    assert [panel.name for panel in panels([by_annotations])] == ["outcomes", "rows"]
 
 
 def test_every_panel_can_be_drawn(run, tmp_path):
     pytest.importorskip("matplotlib")
-    assert len(save_figure(panels([run("a"), run("b", teacher=None)]), tmp_path / "figure.png")) == 4
+    assert len(save_figure(panels([run("a"), run("b", teacher=None)]), tmp_path / "figure.png")) == 5
 
 
 def test_an_unfinished_run_is_one_line(tmp_path):
