@@ -3,6 +3,7 @@
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.family_rows import ROWS
@@ -32,7 +33,7 @@ def test_a_recipe_is_read_and_known_to_the_installed_libraries(path, tmp_path):
     from train.trainers.arguments import trainer_arguments
 
     recipe = load_recipe(path, TrainRecipe, [f"output_dir={tmp_path}/run"])
-    arguments = trainer_arguments(recipe) | {"bf16": False}  # a CPU may have none
+    arguments: dict[str, Any] = {**trainer_arguments(recipe), "bf16": False}  # a CPU may have none
     assert TrainingArguments(**arguments).learning_rate == recipe.learning_rate
 
 
@@ -64,8 +65,9 @@ def test_a_recipe_opens_with_its_command_hardware_time_and_aim(path):
 @pytest.mark.parametrize("path", [path for path in PAPERS if path.parts[-3] == "rq_rag" and "llama" in path.stem], ids=name_of)
 def test_rq_rag_trains_as_its_paper_says(path):
     recipe = load_recipe(path, TrainRecipe)
-    processes = 8 if recipe.strategy == "full" else 1
-    assert processes * recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps == 32
+    processes, rows_per_sequence = 8 if recipe.strategy == "full" else 1, 4  # packed: about 1,000 tokens each, in 4,096
+    assert recipe.packing
+    assert processes * recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps * rows_per_sequence == 32
     assert (recipe.epochs, recipe.warmup_steps, recipe.max_length, recipe.weight_decay) == (1, 0.03, 4096, 0)
     assert recipe.learning_rate == (2e-5 if recipe.strategy == "full" else 2e-4)
 
