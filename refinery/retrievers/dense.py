@@ -27,7 +27,11 @@ class Options(IndexOptions):
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset({"search_parameters", "encoder"})
 
     encoder: EncoderConfig
-    faiss: str = Field(default="Flat", description="Flat (exact), HNSW32 or IVF4096,PQ64", pattern=r"^(Flat|HNSW\d+|IVF\d+,PQ\d+(x4)?)$")
+    faiss: str = Field(
+        default="Flat",
+        description="Flat (exact), SQfp16 or SQ8 (half or a quarter of it), HNSW32, or cells on disk: IVF4096 with Flat, SQ8 or PQ64",
+        pattern=r"^(Flat|SQ8|SQfp16|HNSW\d+|IVF\d+,(Flat|SQ8|SQfp16|PQ\d+(x4)?))$",
+    )
     search_parameters: str | None = Field(
         default=None, description="faiss's parameters, such as nprobe=64 (IVF, the default) or efSearch=128 (HNSW)"
     )

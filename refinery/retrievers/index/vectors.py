@@ -1,4 +1,4 @@
-"""Vectors of a corpus and their faiss index: Flat (exact), HNSW, or IVF with product quantization."""
+"""Vectors of a corpus and their faiss index: Flat (exact), in 8 or 16 bits (SQ), HNSW, or cells (IVF) of whole, SQ or PQ vectors."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class Vectors:
 class KnownVectors:
     """Encodes texts like `encode`, but takes the vectors of texts that are in an earlier index from there.
 
-    An index with product quantization keeps no vectors, so all texts are encoded again.
+    Only Flat and HNSW give the vectors back as they were encoded; with another index, all texts are encoded again.
     """
 
     def __init__(self, passages: Sequence[Passage], folder: Path, factory: str, encode: Callable[[list[str]], Any]) -> None:
@@ -84,7 +84,7 @@ def build_vectors(
 ) -> None:
     """Write the files that `open_vectors` reads, continuing after the passages that an earlier call encoded.
 
-    `factory` is faiss's description of an index: Flat, HNSW32, IVF4096,PQ64. Raises RetrievalError when it does not fit the vectors.
+    `factory` is faiss's description of an index: Flat, SQ8, HNSW32, IVF4096,PQ64. Raises RetrievalError when it does not fit the vectors.
     """
     embeddings = _encode_all(passages, folder, encode, batch)
     if factory != "Flat":
@@ -124,8 +124,11 @@ def build_index(embeddings: Any, factory: str) -> Any:
 
 def tuned(index: Any, factory: str, search_parameters: str | None) -> Any:
     """The index with `search_parameters` applied. Raises RetrievalError for a parameter that faiss does not know."""
+    parameters = search_parameters or _SEARCH_PARAMETERS.get(factory[0])
+    if parameters is None:
+        return index
     try:
-        faiss.ParameterSpace().set_index_parameters(index, search_parameters or _SEARCH_PARAMETERS[factory[0]])
+        faiss.ParameterSpace().set_index_parameters(index, parameters)
     except RuntimeError:
         raise RetrievalError(f"search_parameters={search_parameters!r}: not a parameter of faiss={factory}. Try nprobe=64.") from None
     return index
@@ -136,9 +139,18 @@ def bytes_per_vector(factory: str, dimensions: int) -> tuple[int, int]:
     encoded = 4 * dimensions
     if factory == "Flat":
         return 0, encoded
-    links = 8 * int(match[1]) + encoded if (match := re.match(r"HNSW(\d+)", factory)) else 0
-    codes = int(match[1]) // (2 if match[2] else 1) + 8 if (match := re.search(r"PQ(\d+)(x4)?", factory)) else 0
-    return links + codes, encoded + links + codes
+    number = 8 if factory.startswith("IVF") else 0
+    stored = _stored_bytes(factory.partition(",")[2] if number else factory, dimensions) + number
+    return stored, encoded + stored
+
+
+def _stored_bytes(vectors: str, dimensions: int) -> int:
+    """The bytes in which an index keeps a vector of 4-byte numbers."""
+    if match := re.match(r"HNSW(\d+)", vectors):
+        return 8 * int(match[1]) + 4 * dimensions
+    if match := re.match(r"PQ(\d+)(x4)?", vectors):
+        return int(match[1]) // (2 if match[2] else 1)
+    return {"Flat": 4, "SQfp16": 2, "SQ8": 1}[vectors] * dimensions
 
 
 def _encode_all(passages: Sequence[Passage], folder: Path, encode: Callable[[list[str]], Any], batch: int) -> Any:

@@ -11,7 +11,7 @@ from refinery.errors import CheckpointError, RecipeError, RetrievalError
 from refinery.indexing import build_index
 from refinery.passages.corpus import Corpus, write_corpus
 from refinery.retrievers.base import RetrieverConfig
-from refinery.retrievers.index.vectors import Vectors, build_vectors, open_vectors, tuned
+from refinery.retrievers.index.vectors import Vectors, build_vectors, bytes_per_vector, open_vectors, tuned
 from refinery.retrievers.index.vectors import build_index as build_faiss
 from refinery.retrievers.search.build import build_retriever
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
@@ -69,7 +69,7 @@ def test_the_names_of_special_tokens_in_a_text_stay_text(tiny_encoders):
     assert vector == pytest.approx(as_text.numpy(), rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("factory", ["Flat", "HNSW4", "IVF2,PQ2x4"])
+@pytest.mark.parametrize("factory", ["Flat", "SQfp16", "HNSW4", "IVF2,PQ2x4", "IVF2,SQ8"])
 def test_an_index_finds_what_memory_finds(config, search, tmp_path, factory):
     # faiss trains a product quantiser on 256 vectors at least.
     write_records(tmp_path / "passages.jsonl", [Passage(id=str(n), text=f"{n * 7919} and {n}") for n in range(300)])
@@ -102,12 +102,30 @@ def test_flat_search_is_exact():
     np.testing.assert_allclose(scores, np.take_along_axis(queries @ embeddings.T, expected, 1), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("factory", "at_least"), [("HNSW16", 0.95), ("IVF8,PQ8x4", 0.5)])
+@pytest.mark.parametrize(
+    ("factory", "at_least"),
+    [("SQfp16", 0.95), ("SQ8", 0.95), ("HNSW16", 0.95), ("IVF8,PQ8x4", 0.5), ("IVF8,Flat", 1), ("IVF8,SQ8", 0.9), ("IVF8,SQfp16", 0.95)],
+)
 def test_an_approximate_search_finds_most_of_what_an_exact_one_does(factory, at_least):
     embeddings, queries = vectors_of(2_000, dimensions=8), vectors_of(50, dimensions=8, seed=1)
     exact = Vectors(embeddings=embeddings).search(queries, 10)[1]
     index = tuned(build_faiss(embeddings, factory), factory, None)
     assert recall(Vectors(index=index).search(queries, 10)[1], exact) >= at_least
+
+
+@pytest.mark.parametrize(
+    ("factory", "stored"), [("SQ8", 64), ("SQfp16", 128), ("IVF8,Flat", 264), ("IVF8,SQ8", 72), ("IVF8,PQ8x4", 12), ("HNSW16", 384)]
+)
+def test_an_index_takes_what_is_said_of_it(tmp_path, factory, stored):
+    import faiss
+
+    assert bytes_per_vector(factory, 64) == (stored, 256 + stored)
+    files = []
+    for count in (1_000, 3_000):
+        files.append(tmp_path / f"{count}.faiss")
+        faiss.write_index(build_faiss(vectors_of(count, dimensions=64), factory), str(files[-1]))
+    small, large = (file.stat().st_size for file in files)
+    assert (large - small) / 2_000 == pytest.approx(stored, rel=0.1)
 
 
 def test_more_cells_searched_find_more():
