@@ -107,7 +107,7 @@ class Pipeline:
         async with self._in_flight:
             session = self.session(question)
             session.on_step = on_step
-            return await self._decode(session, question)
+            return await self.decode(session, question)
 
     async def outcome(self, question: Question) -> Prediction:
         """Like `answer`, but an error that affects only this question is recorded in `failed`. Errors that affect all are raised."""
@@ -121,7 +121,7 @@ class Pipeline:
 
     async def _outcome(self, session: Session, question: Question) -> Prediction:
         try:
-            prediction = await self._decode(session, question)
+            prediction = await self.decode(session, question)
         except Exception as error:
             ended = session.ended_by(self._outcomes.fault(question.id, error))
             return ended.model_copy(update={"question": question.text})
@@ -159,7 +159,8 @@ class Pipeline:
         """The model as the recipe's `temperature` lets it write."""
         return SampledLLM(llm, self.recipe.temperature) if self.recipe.temperature else llm
 
-    async def _decode(self, session: Session, question: Question) -> Prediction:
+    async def decode(self, session: Session, question: Question) -> Prediction:
+        """Decode the question in a session of its own, which `session` has opened."""
         with use_prompts(self.prompts):
             if question.history:
                 alone = await standalone_question(question, session)

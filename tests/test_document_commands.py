@@ -43,6 +43,8 @@ def checkout(tmp_path_factory) -> Path:
         labels = folder / "runs" / "demo" / "labels" / task
         labels.mkdir(parents=True)
         write_records(labels / "train.jsonl", rows)
+    (folder / "runs" / "demo" / "models").mkdir()
+    (folder / "runs" / "demo" / "models" / "refinement_short_merged").symlink_to(PROJECT / DEMO_CHECKPOINT)
     _write_project(folder, passage, records["refinement"])
     return folder
 

@@ -52,21 +52,40 @@ class Family(Protocol):
         ...
 
 
+def _nothing(recipe: TrainSettings) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
-    """`learns_from` are kinds of task; `family(recipe)` gives what trains one."""
+    """`learns_from` are kinds of task; `family(recipe)` gives what trains one.
+
+    A method whose rows are not those of its task reads them with `read_file(path)`, and then scores the finished checkpoint with
+    `evaluate(recipe)`, by the names in `scores`. `check(recipe)` raises RecipeError for what it cannot do, and `plan(recipe, launch)` gives
+    the lines of `--dry-run`.
+    """
 
     family: Callable[[TrainSettings], Family]
     learns_from: tuple[type[Task[Any]], ...] = (Judge, Writer, TrajectoryTask)
+    scores: tuple[str, ...] = ()
+    read_file: Callable[[Path], list[Any]] | None = None
+    check: Callable[[TrainSettings], None] = _nothing
+    evaluate: Callable[[Any], dict[str, Any]] | None = None
+    plan: Callable[[Any, Any], list[str]] | None = None
 
 
 METHODS = PluginKind("method", "train.methods", Method, "METHOD", "family", ("recipe",), Method)
 
 
+def find_method(name: str) -> Method:
+    """The method with the name in a recipe. Raises PluginError."""
+    return find(METHODS, name)
+
+
 def method_of(recipe: TrainSettings) -> Method:
     """The recipe's method, or its task's default. Raises PluginError if it does not exist, and RecipeError if it cannot learn the task."""
     task, name = recipe.learned, recipe.method or recipe.learned.method
-    method = find(METHODS, name)
+    method = find_method(name)
     if isinstance(task, method.learns_from):
         return method
     taken = ", ".join(_KINDS[kind] for kind in method.learns_from)

@@ -14,6 +14,9 @@ from refinery.runtime.run_dir import RunDir, read_metrics
 # What an evaluation reports about itself rather than the model.
 _NOT_MEASURES = ("eval_loss", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_num_tokens", "eval_entropy")
 
+# What shows that a reward is gamed, and how often the ratio of GRPO's loss is clipped.
+_OF_ROLLOUTS = ("invalid_forms", "empty_queries", "copied_questions", "failed_rollouts", "clip_ratio/region_mean")
+
 
 @dataclass(frozen=True, slots=True)
 class Curves:
@@ -36,8 +39,13 @@ def curves(paths: Sequence[Path]) -> list[Curves]:
     names = dict.fromkeys(name for rows in histories.values() for row in rows for name in row)
     losses = [name for name in names if name in ("loss", "eval_loss") or name.startswith("loss_")]
     measures = [name for name in names if name.startswith("eval_") and name not in _NOT_MEASURES]
+    rewards = [name for name in names if name == "reward" or (name.startswith("rewards/") and name.endswith("/mean"))]
     found = [
         Curves("loss", "Loss", "loss", _lines(losses, histories)),
+        Curves("rewards", "Rewards", "mean over a step's rollouts", _lines(rewards, histories)),
+        Curves("rollouts", "Rollouts", "share of a step's rollouts", _lines(_OF_ROLLOUTS, histories)),
+        Curves("length", "Length", "tokens that a rollout writes", _lines(["completions/mean_length"], histories)),
+        Curves("policy", "Policy", "nats per token", _lines(["kl", "entropy"] if rewards else [], histories)),
         Curves("evaluation", "Evaluation", "measure", _lines(measures, histories)),
         Curves("learning_rate", "Learning rate", "learning rate", _lines(["learning_rate"], histories)),
     ]

@@ -64,6 +64,6 @@ def _made_by(folder: Path) -> dict[str, Any] | None:
 
 
 def _prompt(row: EncodedRow) -> list[int]:
-    """A causal row up to what the model must write."""
-    trained = next(i for i, label in enumerate(row.labels) if label != IGNORED_LABEL)
+    """A causal row up to what the model must write; all of it, where that is only known once it is sampled."""
+    trained = next((i for i, label in enumerate(row.labels) if label != IGNORED_LABEL), None)
     return row.input_ids[:trained]

@@ -1,10 +1,12 @@
 """A training recipe, and what its keys must agree on."""
 
 from importlib.util import find_spec
+from typing import Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from refinery.tasks.base import load_task
+from train.method import find_method, method_of
 from train.settings import TrainSettings
 from train.support import check_support
 
@@ -25,7 +27,7 @@ class TrainRecipe(TrainSettings):
     @field_validator("metric_for_best_model")
     @classmethod
     def _is_measured(cls, metric: str | None, info: ValidationInfo) -> str | None:
-        scores = load_task(info.data["task"]).scores if "task" in info.data else ()
+        scores = _scores(info.data)
         if metric is not None and scores and metric not in scores:
             raise ValueError(f"a model of this task is scored by {', '.join(scores)}")
         if metric is not None and info.data.get("eval_steps", 1) is None:
@@ -33,7 +35,8 @@ class TrainRecipe(TrainSettings):
         return metric
 
     def check(self, where: str) -> None:
-        """Check that the trackers are installed."""
+        """Check what the method needs, and that the trackers are installed."""
+        method_of(self).check(self)
         for tracker in self.report_to:
             if not any(find_spec(package) for package in _PACKAGES.get(tracker, (tracker,))):
                 raise self.fault("report_to", f"'{tracker}' is a package that is not installed. Install it: pip install {tracker}")
@@ -42,3 +45,11 @@ class TrainRecipe(TrainSettings):
     def _supported(self) -> "TrainRecipe":
         check_support(self)
         return self
+
+
+def _scores(values: dict[str, Any]) -> tuple[str, ...]:
+    """The scores of the method, or of its task; none where these are wrong themselves."""
+    if "task" not in values or "method" not in values:
+        return ()
+    task = load_task(values["task"])
+    return find_method(values["method"] or task.method).scores or task.scores

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from refinery.contract.segments import EncodedRow
@@ -20,6 +21,7 @@ from train.launch.launch import Launch, check_started, launch_from_env, prepare,
 from train.method import Family, method_of
 from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
+from train.rollouts.kept import KEPT_FOLDER
 from train.rows.data import check_labels, evaluated_recipe, training_records
 from train.rows.length_filter import length_percentiles
 from train.support import check_support
@@ -58,6 +60,8 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     rows, overlong = family.encode_rows(records, recipe, tokenizer)
     output = RunDir(recipe.output_dir)
     if main_process:
+        if not resume:  # of a run that ended before its first checkpoint
+            rmtree(output / "checkpoints" / KEPT_FOLDER, ignore_errors=True)
         known = fingerprints(recipe, launch.processes)  # again: a base from a hub is here by now
         output = open_run(asked, recipe.output_dir, stage="train", resume=resume, fingerprints=known)
         if recipe.hub:  # a refusal should not wait for the first checkpoint
@@ -69,6 +73,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     result = train(trainer, rows, recipe, save=save, resume=resume)
     train_loss = _mean_over_processes(trainer.accelerator, result.metrics["train_loss"])
     save(recipe.output_dir)
+    totals = getattr(trainer, "totals", dict)()
     if not main_process:
         return {}
     _write_history(output, trainer.state.log_history)
@@ -81,12 +86,13 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         "steps": trainer.state.global_step,
         "train_loss": train_loss,
         **{name: value for name, value in result.metrics.items() if name.startswith("train_loss_")},  # by kind of token
+        **totals,
         "trainable_parameters": sum(getattr(p, "ds_numel", p.numel()) for p in trainer.model.parameters() if p.requires_grad),
     }
     if recipe.metric_for_best_model:
         metrics |= {"best_step": trainer.state.best_global_step, "best_score": trainer.state.best_metric}
     with without_zero3_init():
-        metrics |= (evaluate(recipe) if recipe.validation else {}) | bad_rows_report()
+        metrics |= ((method_of(recipe).evaluate or evaluate)(recipe) if recipe.validation else {}) | bad_rows_report()
         output.write_metrics(metrics)
         if recipe.hub:
             push(recipe.output_dir, recipe.hub.to, private=recipe.hub.private)

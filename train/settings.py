@@ -12,6 +12,7 @@ from refinery.llms.served.endpoint import CHAT_TEMPLATE
 from refinery.llms.weights.families import FamilyName
 from refinery.runtime.bad_rows import BadRowKeys
 from refinery.tasks.base import Task, load_task
+from train.rollout_settings import GrpoSettings, Rollouts
 
 StrategyName = Literal["full", "lora", "qlora", "dora", "alora"]
 LossKind = Literal["control_token", "query", "answer", "label", "evidence"]
@@ -24,11 +25,16 @@ class TrainSettings(BadRowKeys):
     family: FamilyName = Field(default="causal", description="causal: Llama; seq2seq: T5; classifier: an encoder that predicts a label")
     task: str = Field(description="what is learned: a file in refinery/tasks, or your own module that declares a TASK")
     method: str | None = Field(
-        default=None, description="how it is learned: sft, or dpo for pairs, by default the task's; or your own module with a METHOD"
+        default=None,
+        description="how it is learned: sft, dpo for pairs, or grpo from the model's own answers; by default the task's own; or your own"
+        " module with a METHOD",
     )
     base: str = Field(description="hub name or folder of the model to start from")
     chat_template: str = CHAT_TEMPLATE
-    data: list[Path] = Field(min_length=1, description="files that distill wrote, or datasets on the hub: owner/name, owner/name:split")
+    data: list[Path] = Field(
+        min_length=1,
+        description="files that distill wrote, or datasets on the hub: owner/name[:split]; for grpo, questions with their answers",
+    )
     validation: list[Path] = Field(default=[], description="held-out files of the same kind, for metrics after training")
     output_dir: Path
     strategy: StrategyName = Field(
@@ -53,6 +59,8 @@ class TrainSettings(BadRowKeys):
         description="how closely DPO keeps to the base (preference only); 0.1 as in the paper (Rafailov et al. 2023, App. B)",
         gt=0,
     )
+    rollouts: Rollouts | None = Field(default=None, description="grpo: how the model in training answers, as in an infer recipe")
+    grpo: GrpoSettings = Field(default=GrpoSettings(), description="grpo: groups of rollouts, their rewards and the loss")
     loss_weights: dict[LossKind, NonNegativeFloat] = Field(
         default={},
         description="weight of a token's loss by kind, such as {control_token: 2.0}; 1 where not named, and 0 masks, such as {query: 0}",

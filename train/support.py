@@ -27,6 +27,10 @@ class Refusal:
     under: tuple[str, ...] = ()
 
 
+def _is_grpo(recipe: TrainSettings) -> bool:
+    return recipe.method == "grpo"
+
+
 REFUSALS = (
     Refusal(
         "`dtype: float16`",
@@ -114,6 +118,56 @@ REFUSALS = (
         "the reference's forward pass through a split model with the adapter turned off is not tested",
         "accelerate_configs/ddp.yaml or zero2.yaml",
         lambda recipe: isinstance(recipe.learned, PairTask),
+        ("zero3", "fsdp2", "context_parallel"),
+    ),
+    Refusal(
+        "`rollouts` with a method other than `grpo`",
+        "only that method answers questions while it trains",
+        "`method: grpo`, or leave it out",
+        lambda recipe: recipe.rollouts is not None and not _is_grpo(recipe),
+    ),
+    Refusal(
+        "`method: grpo` with `family: seq2seq` or `classifier`",
+        "an encoder cannot write, and the loss over a path that T5 reads and writes in turn is not tested",
+        "`family: causal`",
+        lambda recipe: _is_grpo(recipe) and recipe.family != "causal",
+    ),
+    Refusal(
+        "`method: grpo` with a strategy other than `lora` or `full`",
+        "answers are sampled from the weights in training, and no other adapter is tested there",
+        "`strategy: lora` or `full`",
+        lambda recipe: _is_grpo(recipe) and recipe.strategy not in ("lora", "full"),
+    ),
+    Refusal(
+        "`method: grpo` with `packing`, `padding_free`, `loss_weights`, `label_balance` or `kernels`",
+        "its rows are questions, whose answers are not known before they are sampled",
+        "none of them; `grpo.share_prefixes` saves what rollouts have in common",
+        lambda recipe: (
+            _is_grpo(recipe)
+            and bool(recipe.packing or recipe.padding_free or recipe.loss_weights or recipe.label_balance or recipe.kernels)
+        ),
+    ),
+    Refusal(
+        "`method: grpo` with `evidence_loss` other than `masked`",
+        "a policy is rewarded for what it wrote, and evidence is inserted",
+        "`evidence_loss: masked`",
+        lambda recipe: _is_grpo(recipe) and recipe.evidence_loss != "masked",
+    ),
+    Refusal(
+        "`method: grpo` with shared prefixes and an `attn_implementation` other than `sdpa` or `eager`",
+        "a tree of prefixes needs a mask of its own, which other kernels do not take; `task: decomposition` always shares",
+        "`attn_implementation: sdpa`",
+        lambda recipe: (
+            _is_grpo(recipe)
+            and (recipe.grpo.share_prefixes or recipe.task == "decomposition")
+            and recipe.attn_implementation not in ("sdpa", "eager")
+        ),
+    ),
+    Refusal(
+        "`method: grpo` under ZeRO-3, FSDP2 or context parallelism",
+        "answers are sampled in each process, whose model must be whole",
+        "accelerate_configs/ddp.yaml or zero2.yaml",
+        lambda recipe: _is_grpo(recipe),
         ("zero3", "fsdp2", "context_parallel"),
     ),
     Refusal(

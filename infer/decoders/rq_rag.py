@@ -170,8 +170,8 @@ async def _search(action: Action, node: _Node, question: Question, session: Sess
     )
     depth, closed = len(node.steps), _closed(written, session)
     _record_written(action, written, question, session, depth=depth)
-    query, closing, otherwise = _read_query(written, question, session, options)
-    token_budget = _token_budget(written.context, depth, session, options)
+    query, closing, otherwise = read_query(written, question, session, options)
+    token_budget = evidence_budget(written.context, depth, session, options)
     passages = await session.search(query, depth=depth, token_budget=token_budget) or session.fitted(otherwise, token_budget)
     inserted = [*closing, *evidence_segments(passages, format=options.format)]
     read = await written.context.score(inserted) if options.fidelity == "official" else []
@@ -180,7 +180,7 @@ async def _search(action: Action, node: _Node, question: Question, session: Sess
     return await _expand(found, question, session, options)
 
 
-def _read_query(written: Generation, question: Question, session: Session, options: Options) -> tuple[str, list[Segment], list[Passage]]:
+def read_query(written: Generation, question: Question, session: Session, options: Options) -> tuple[str, list[Segment], list[Passage]]:
     """What to search for, what closes the query, and the passages to show if none is found.
 
     An `official` tree searches as the authors' inference.py does, and leaves an unfinished query open.
@@ -191,7 +191,7 @@ def _read_query(written: Generation, question: Question, session: Session, optio
     return written.text or question.text, [END] if written.stopped_by == "length" else [], []
 
 
-def _token_budget(context: Context, depth: int, session: Session, options: Options) -> int | None:
+def evidence_budget(context: Context, depth: int, session: Session, options: Options) -> int | None:
     """How many tokens this search's passages may take: an equal share of what is left beside the answer and the queries to come."""
     if session.context_left is None:
         return None

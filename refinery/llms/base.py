@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Literal, Protocol
 
 from refinery.contract.segments import Segment
@@ -15,7 +16,8 @@ Need = Literal["token_ids", "control_tokens", "stop_token_ids", "logprobs", "lab
 class Usage:
     """The cost of one question so far. An engine adds to it as it serves the question's contexts.
 
-    `drawn` counts the samples of each request of the question `question_id`, so that a store can tell its samples apart.
+    `drawn` counts the samples of each request of the question `question_id`, so that a store can tell its samples apart. `random` draws the
+    tokens that the in-process engine samples for it, whatever else is in the batch; without it, the engine draws from its own numbers.
     """
 
     calls: int = 0
@@ -23,6 +25,7 @@ class Usage:
     decode_tokens: int = 0
     question_id: str = ""
     drawn: Counter[bytes] = field(default_factory=Counter[bytes])
+    random: Random | None = None
 
     def next_sample(self, key: bytes) -> bytes:
         """The key of the next sample of a request with this key: no other sample of any question has it."""

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.family_rows import ROWS
+from helpers.family_rows import NAMES, ROWS, passage
+from helpers.grpo_runs import questions
 from helpers.tiny_llama import saved_llama
 
 from refinery.contract.records import write_records
@@ -101,13 +102,22 @@ def tiny_of(tiny_bases, tiny_t5s, tiny_encoder, tiny_reserved):
     return of
 
 
+def of_rollouts(folder: Path) -> list[str]:
+    """One question a step, and short answers over a few passages in memory."""
+    write_records(folder / "passages.jsonl", map(passage, NAMES))
+    retriever = f"{{name: bm25, passages: {folder}/passages.jsonl}}"
+    short = ["max_length=400", "rollouts.options.max_query_tokens=8", "rollouts.max_new_tokens=8"]
+    return [f"rollouts.retriever={retriever}", "grpo.steps_per_generation=5", *short]
+
+
 @pytest.mark.parametrize("path", PAPERS, ids=name_of)
 def test_the_tiny_twin_trains_for_two_steps(path, tiny_of, tmp_path):
     """All that differs is what a CPU forces: a tiny base, a few rows, batches of one, two steps."""
     recipe = load_recipe(path, TrainRecipe)
     if recipe.strategy == "qlora" and find_spec("bitsandbytes") is None:
         pytest.skip("bitsandbytes is not installed")
-    write_records(tmp_path / "rows.jsonl", ROWS[recipe.task])
+    on_policy = recipe.method == "grpo"
+    write_records(tmp_path / "rows.jsonl", questions() if on_policy else ROWS[recipe.task])
     twin = load_recipe(
         path,
         TrainRecipe,
@@ -122,9 +132,10 @@ def test_the_tiny_twin_trains_for_two_steps(path, tiny_of, tmp_path):
             "per_device_train_batch_size=1",
             "gradient_accumulation_steps=1",
             "max_steps=2",
+            *(of_rollouts(tmp_path) if on_policy else ()),
         ],
     )
     metrics = run(twin, resume=False)
     assert metrics["steps"] == 2
-    assert metrics["train_loss"] > 0
+    assert on_policy or metrics["train_loss"] > 0
     assert list(twin.output_dir.glob("*.safetensors"))

@@ -173,7 +173,7 @@ def watch_loss(trainer: Any, rows: Sequence[EncodedRow], recipe: TrainRecipe) ->
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # of the step's batches: loss, input ids
 
     def watched(model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
-        input_ids = inputs["input_ids"]
+        input_ids = _read(inputs)
         loss = compute(model, inputs, *arguments, **options)
         if model.training:
             seen.append((loss.detach(), input_ids))
@@ -194,6 +194,11 @@ def _check_finite(seen: Sequence[tuple[torch.Tensor, torch.Tensor]], step: int, 
                 f"{recipe.output_dir}: after step {step} the loss is {loss} on the batch of rows {ids}. "
                 f"Look at them with --preview; if they are sound, lower learning_rate ({recipe.learning_rate:g}) and begin again."
             )
+
+
+def _read(inputs: dict[str, Any]) -> torch.Tensor:
+    """The tokens of a batch (rows, tokens): of encoded rows, or of questions with what was sampled after them."""
+    return inputs["input_ids"] if "input_ids" in inputs else torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
 
 
 def _rows_in(input_ids: torch.Tensor, rows: Sequence[EncodedRow]) -> list[str]:

@@ -6,8 +6,8 @@ from train.launch.launch import launch_from_env
 from train.planning.memory import estimate
 from train.recipe import TrainRecipe
 
-# Operations per parameter and token: forward and backward with frozen weights, and with all weights trained.
-_FROZEN, _TRAINED = 4, 6
+# Operations per parameter and token: forward and backward with frozen weights, with all weights trained, and forward alone.
+_FROZEN, _TRAINED, _SAMPLED = 4, 6, 2
 _SHORTEST_ROW = 60  # tokens
 
 
@@ -22,6 +22,8 @@ def forecast(recipe: TrainRecipe, expected: Expected) -> Forecast:
     if rows is None:
         return Forecast(seconds=None, memory_bytes=memory.total, gpu_seconds=None, base=recipe.base)
     per_token = (_TRAINED if recipe.strategy == "full" else _FROZEN) * parameters.base
+    if recipe.method == "grpo":  # each question is answered several times, which takes a forward pass, before the answers are trained on
+        per_token = (per_token + _SAMPLED * parameters.base) * recipe.grpo.num_generations
     trained = rows * recipe.epochs * per_token
     operations = trained * _SHORTEST_ROW, trained * recipe.max_length / 2
     seconds, gpu_seconds = seconds_of(operations), gpu_seconds_of(operations)

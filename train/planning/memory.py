@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-_BYTES = {"float32": 4, "bfloat16": 2}
+BYTES = {"float32": 4, "bfloat16": 2}
 # NF4 with double quantization (QLoRA, Sec. 3): 4 bits, one 8-bit scale for 64 weights, and one float32 for 256 of those.
 _FOUR_BIT = 0.5 + 1 / 64 + 4 / (64 * 256)
 # DeepSpeed's defaults: elements reduced at a time (stages 1 and 2), and gathered at a time (stage 3).
@@ -81,7 +81,7 @@ class HostMemory:
 def host_memory(recipe: TrainRecipe, launch: Launch, parameters: Parameters, memory: MemoryEstimate) -> HostMemory:
     """What the launch takes of each machine's own memory. Evaluation, which holds more keys and values, is not counted."""
     dtype = "float32" if recipe.strategy == "full" else recipe.dtype
-    first = _LIBRARIES + _BYTES[dtype] * (parameters.base + parameters.adapter)
+    first = _LIBRARIES + BYTES[dtype] * (parameters.base + parameters.adapter)
     others = _LIBRARIES if sends_weights(recipe, launch) else first
     return HostMemory(first, others, _LIBRARIES + memory.total + (_HELD_PER_ACTIVATION - 1) * memory.activations)
 
@@ -159,7 +159,7 @@ def _states(
 ) -> tuple[float, float, float, float]:
     """(weights, gradients, optimizer, buffers) in bytes on one GPU."""
     trained, n = parameters.trained, launch.processes
-    compute = _BYTES[recipe.dtype]
+    compute = BYTES[recipe.dtype]
     frozen = _frozen_bytes(model, recipe)
     if launch.sharding.startswith("zero"):
         # DeepSpeed computes with one copy in the recipe's dtype; its optimizer holds float32 weights and Adam's two moments, split.
@@ -190,7 +190,7 @@ def _frozen_bytes(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> 
         if recipe.strategy == "qlora" and isinstance(layer, torch.nn.Linear) and not layer.weight.requires_grad
     } - {id(parameter) for name, parameter in model.named_parameters() if "lm_head" in name or parameter is head}
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    return sum(p.numel() * (_FOUR_BIT if id(p) in quantized else _BYTES[recipe.dtype]) for p in frozen)
+    return sum(p.numel() * (_FOUR_BIT if id(p) in quantized else BYTES[recipe.dtype]) for p in frozen)
 
 
 def _largest_layer(model: "PreTrainedModel | PeftModel") -> int:
@@ -209,7 +209,7 @@ def activation_bytes(recipe: TrainRecipe, launch: Launch, *, length: int, target
     layer, rest = two - one, 2 * one - two
     if not (recipe.gradient_checkpointing or "recomputes" in launch.traits):
         return rest + depth * layer
-    inputs = _sequences(recipe) * (length + target_length) * config.hidden_size * _BYTES[recipe.dtype]
+    inputs = _sequences(recipe) * (length + target_length) * config.hidden_size * BYTES[recipe.dtype]
     return rest + depth * inputs + layer
 
 

@@ -4,7 +4,8 @@ Reads the data and the tokenizer, and builds the model without storage; download
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from refinery.contract.segments import IGNORED_LABEL
@@ -12,6 +13,7 @@ from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_tokenizer
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.launch.launch import Launch
+from train.method import method_of
 from train.planning.memory import HostMemory, MemoryEstimate, Parameters, estimate, host_memory
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, training_records
@@ -42,13 +44,14 @@ class Work:
 def plan_lines(recipe: TrainRecipe, launch: Launch) -> list[str]:
     """The plan of a run under a launch, as lines. Raises RecipeError for a combination that is refused, and as reading the data would."""
     check_support(recipe, launch={launch.sharding, *launch.traits})
+    if plan := method_of(recipe).plan:
+        return plan(recipe, launch)
     work = plan_work(recipe, launch)
     length = recipe.max_length if recipe.packing or not work.counted else work.longest
     target_length = 0 if recipe.family != "seq2seq" else work.longest_target if work.counted else length
     parameters, memory = estimate(recipe, launch, length=length, target_length=target_length)
-    host = host_memory(recipe, launch, parameters, memory)
-    about_memory = [*_memory_lines(memory, recipe, launch, length), _host_line(host, launch)]
-    return [*_work_lines(work, recipe, launch), *_parameter_lines(parameters), *about_memory]
+    host = host_line(host_memory(recipe, launch, parameters, memory), launch)
+    return [*_work_lines(work, recipe, launch), parameters_line(parameters), *memory_lines(memory, recipe, launch, length), host]
 
 
 def plan_work(recipe: TrainRecipe, launch: Launch) -> Work:
@@ -90,10 +93,15 @@ def _steps(examples: int, recipe: TrainRecipe, launch: Launch) -> tuple[int, int
     return recipe.max_steps if recipe.max_steps > 0 else math.ceil(recipe.epochs * an_epoch), batch
 
 
+def launch_line(launch: Launch) -> str:
+    """How many processes there are, and how they split the model."""
+    return f"launch       {launch.source}: {launch.processes} process{'es' if launch.processes > 1 else ''}, model split: {launch.sharding}"
+
+
 def _work_lines(work: Work, recipe: TrainRecipe, launch: Launch) -> list[str]:
     what = "sequences" if recipe.packing else "rows"
     lines = [
-        f"launch       {launch.source}: {launch.processes} process{'es' if launch.processes > 1 else ''}, model split: {launch.sharding}",
+        launch_line(launch),
         f"steps        {work.steps:,} of {work.batch:,} {what} ({recipe.per_device_train_batch_size} on each of {launch.processes}, "
         f"{recipe.gradient_accumulation_steps} accumulated)",
     ]
@@ -109,25 +117,31 @@ def _work_lines(work: Work, recipe: TrainRecipe, launch: Launch) -> list[str]:
     ]
 
 
-def _parameter_lines(parameters: Parameters) -> list[str]:
-    return [
+def parameters_line(parameters: Parameters) -> str:
+    """Parameters by the part that they belong to, and how many train."""
+    return (
         f"parameters   base {parameters.base:,}, adapter {parameters.adapter:,}, token rows {parameters.token_rows:,}; "
         f"{parameters.trained:,} train ({parameters.trained / (parameters.base + parameters.adapter + parameters.token_rows):.3%})"
-    ]
+    )
 
 
-def _memory_lines(memory: MemoryEstimate, recipe: TrainRecipe, launch: Launch, length: int) -> list[str]:
-    groups = [(name, getattr(memory, name)) for name in (*MemoryEstimate.__slots__, "total")]
-    unit, size_of_unit = ("GiB", 2**30) if memory.total > 2**30 else ("MiB", 2**20)
+def memory_lines(
+    memory: MemoryEstimate, recipe: TrainRecipe, launch: Launch, length: int, *, beside: Sequence[tuple[str, float]] = ()
+) -> list[str]:
+    """Bytes on each GPU by what they are for. `beside` names what else is held while a batch of rows of `length` tokens trains."""
+    groups = [(field.name, getattr(memory, field.name)) for field in fields(memory)]
+    total = memory.total + sum(size for _, size in beside)
+    unit, size_of_unit = ("GiB", 2**30) if total > 2**30 else ("MiB", 2**20)
     recomputed = ", recomputed" if recipe.gradient_checkpointing or "recomputes" in launch.traits else ""
     return [
         f"memory       {unit} on each GPU, {recipe.dtype}, batches of {recipe.per_device_train_batch_size} x {length:,} tokens"
         f"{recomputed}; add about 1 GiB for CUDA and fragments",
-        *(f"  {name:<11}{size / size_of_unit:10.2f}" for name, size in groups),
+        *(f"  {name:<11}{size / size_of_unit:10.2f}" for name, size in (*groups, *beside, ("total", total))),
     ]
 
 
-def _host_line(host: HostMemory, launch: Launch) -> str:
+def host_line(host: HostMemory, launch: Launch) -> str:
+    """What the launch takes of each machine's own memory."""
     first, others, without_gpu = (size / 2**30 for size in (host.first, host.others, host.without_gpu))
     loading = f"{first:.1f} GiB" if launch.processes == 1 else f"{first:.1f} GiB in the first process and {others:.1f} in each other"
     training = f"without a GPU, {without_gpu:.1f} GiB in each process while it trains, evaluation not counted"

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from refinery.contract.chat_template import reply_end, reply_text, user_turn
-from refinery.contract.formats import train_evidence, trajectory_segments
+from refinery.contract.formats import prompt_segments, train_evidence, trajectory_segments
+from refinery.contract.records import Question
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, encode
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
@@ -17,6 +18,8 @@ from refinery.prompts.render import render_prompt
 from refinery.runtime.hub_dataset import hub_dataset
 from refinery.runtime.text_file import read_text
 from refinery.tasks.base import Judge, PromptedTask
+from refinery.tasks.decomposition import decomposition_prompt
+from train.method import method_of
 from train.recipe import TrainRecipe
 from train.rows.length_filter import fit_rows
 
@@ -24,8 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[Any]:
-    """Every record of the task's files. Raises RecordError naming file and line."""
-    return [record for path in paths for record in recipe.learned.read(path)]
+    """Every record of the files, which are the task's or the method's own. Raises RecordError naming file and line."""
+    read = method_of(recipe).read_file or recipe.learned.read
+    return [record for path in paths for record in read(path)]
 
 
 def training_records(recipe: TrainRecipe) -> list[Any]:
@@ -101,6 +105,8 @@ def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list
 
 def _segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Segment]:
     task = recipe.learned
+    if isinstance(record, Question):
+        return _question_segments(record, recipe, tokenizer)
     if isinstance(task, PromptedTask):
         prompt, reply = task.prompt_and_reply(record)
         return [
@@ -110,6 +116,13 @@ def _segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Se
         ]
     system_prompt = render_prompt(recipe.system_prompt) if record.system_prompt is None else record.system_prompt
     return train_evidence(trajectory_segments(record, system_prompt, tokenizer, format=recipe.format), recipe.evidence_loss)
+
+
+def _question_segments(question: Question, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Segment]:
+    """The prompt after which the model in training writes, where a row is only a question."""
+    if recipe.task == "decomposition":
+        return user_turn(decomposition_prompt(question.text), tokenizer)
+    return prompt_segments(question.text, render_prompt(recipe.system_prompt), tokenizer, format=recipe.format)
 
 
 def _balanced(records: list[Any], rng: random.Random) -> list[Any]:

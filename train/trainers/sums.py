@@ -17,8 +17,9 @@ else:
 
 _log = logging.getLogger(__name__)
 
-# Of transformers' Trainer, of TRL's, and of train/trainers/sparse_lm_head.py; each trainer has some of them.
-_NAMES = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_metrics", "_total_train_tokens", "_logged", "_summed", "_counted")
+# Of transformers' Trainer, of TRL's, and of those in train/trainers; each trainer has some of them.
+_OF_LIBRARIES = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_metrics", "_total_train_tokens")
+_NAMES = (*_OF_LIBRARIES, "_logged", "_summed", "_counted", "_sampled", "_computed")
 
 
 class KeepsSums(MixedIntoTrainer):

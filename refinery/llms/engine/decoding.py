@@ -146,8 +146,7 @@ class _DecodeBatch:
         highest, tokens = logits.max(-1)
         for r, b, branch in self.branches:
             if branch.temperature > 0 and not branch.ended:
-                weights = torch.softmax(logits[r, b] / branch.temperature, dim=-1)
-                tokens[r, b] = torch.multinomial(weights, 1, generator=self.model.generator)[0]
+                tokens[r, b] = self._sampled(logits[r, b], branch)
         # As torch.logsumexp would have it, with one pass over the vocabulary less.
         normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
         logprobs = logits.gather(-1, tokens[..., None])[..., 0] - normalizers
@@ -158,6 +157,14 @@ class _DecodeBatch:
                 written.append(int(taken[r][b]))
                 branch.write(written[-1], taken_logprobs[r][b])
         return tokens
+
+    def _sampled(self, logits: torch.Tensor, branch: Branch) -> torch.Tensor:
+        """A token drawn at the branch's temperature. `logits` (vocab,)."""
+        weights = torch.softmax(logits / branch.temperature, dim=-1)
+        if branch.usage.random is None:
+            return torch.multinomial(weights, 1, generator=self.model.generator)[0]
+        shares = weights.double().cumsum(-1)
+        return torch.searchsorted(shares, branch.usage.random.random() * shares[-1], right=True).clamp(max=len(shares) - 1)
 
     def _keep(self, cache: PreallocatedCache) -> None:
         """What the branches have fed (all but their last tokens) is computed already and becomes part of their prefixes."""

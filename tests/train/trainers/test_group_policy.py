@@ -1,0 +1,201 @@
+"""GRPO's loss and gradients on fixed rollouts: those of a plain implementation of the papers, with and without shared prefixes."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from helpers.grpo_runs import grpo_values, questions
+
+from train.methods.grpo import build_model, build_trainer, encode_rows
+from train.recipe import TrainRecipe
+from train.rollouts.rollout import Rollout, Text
+
+ASKED = questions()[:2]
+PROMPT, QUERY, FOUND = [0, 90, 91, 92, 93], [100, 101, 102], [200, 201, 202, 203, 204]
+
+
+def rollout(number: int, answer: list[int], *, right: bool, whole: bool = True, query: list[int] | None = None) -> Rollout:
+    """A path of one search to the question of this number: prompt, query and answer, of which evidence and prompt are only read."""
+    text, question = Text(), ASKED[number]
+    text.read([*PROMPT, 300 + number])
+    query = QUERY if query is None else query
+    text.wrote(query, [-1.0] * len(query))
+    text.read(FOUND)
+    text.wrote(answer, [-1.0] * len(answer))
+    return Rollout(question, [text], answer=question.answers[0] if right else "no", whole=whole, searches=1 + (number == 1 and right))
+
+
+# Two groups of four, in which siblings share a query and its evidence. One rollout is wrong in everything, and one is long.
+ROLLOUTS = [
+    rollout(0, [400, 401], right=True),
+    rollout(0, [400, 402, 403], right=False),
+    rollout(0, [404], right=False, whole=False, query=[100, 105]),
+    rollout(0, [405, 406, 407, 408, 409, 410], right=True, query=[110]),
+    rollout(1, [411, 412], right=True),
+    rollout(1, [411], right=True, whole=False),
+    rollout(1, [413, 414], right=False),
+    rollout(1, [415, 416, 417], right=False, query=[111, 112]),
+]
+
+
+class FixedSampler:
+    """Gives the rollouts above."""
+
+    def __init__(self, rollouts: list[Rollout]) -> None:
+        self.rollouts = rollouts
+
+    def sample(self, *_: Any, **__: Any) -> list[Rollout]:
+        return self.rollouts
+
+
+def trainer_of(base, tmp_path, rollouts=ROLLOUTS, **changes):
+    grpo = changes.pop("grpo", {})
+    values = grpo_values(tmp_path, base, grpo=grpo, per_device_train_batch_size=8, gradient_accumulation_steps=1, **changes)
+    recipe = TrainRecipe.model_validate(values)
+    model, tokenizer = build_model(recipe)
+    trainer = build_trainer(model, tokenizer, encode_rows(questions(), recipe, tokenizer)[0], recipe)
+    trainer._sampler = FixedSampler(rollouts)
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    return trainer
+
+
+def asked(rollouts=ROLLOUTS) -> list[dict[str, str]]:
+    return [{"prompt": one.question.id} for one in rollouts]
+
+
+def shift(trainer, scale: float) -> None:
+    """Move every trained weight a little, so that the policy is not the one that the rollouts are from."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            if parameter.requires_grad:
+                parameter += scale * torch.randn(parameter.shape, generator=generator)
+
+
+def written_logprobs(model, temperature: float) -> list[torch.Tensor]:
+    """Of the tokens that the model wrote in each rollout, by a plain forward pass of the rollout alone."""
+    found = []
+    for one in ROLLOUTS:
+        ids = torch.tensor(one.texts[0].token_ids)
+        logits = model(input_ids=ids[None]).logits[0] / temperature
+        logprobs = torch.log_softmax(logits[:-1], -1).gather(-1, ids[1:, None])[:, 0]
+        found.append(logprobs[torch.tensor(one.texts[0].written[1:])])
+    return found
+
+
+def advantages(*, form: float, cost: float, scaled_by: str) -> torch.Tensor:
+    rewards = torch.tensor([float(r.answer != "no") + form * r.whole - cost * r.searches for r in ROLLOUTS]).reshape(2, 4)
+    centered = rewards - rewards.mean(1, keepdim=True)
+    if scaled_by == "none":
+        return centered.flatten()
+    std = rewards.std(1, keepdim=True) if scaled_by == "group" else rewards.std()
+    return (centered / (std + 1e-4)).flatten()
+
+
+def plain_loss(new, old, reference, gains, *, kind: str, beta: float, low: float, high: float, longest: int) -> torch.Tensor:
+    """DeepSeekMath's Eq. 3 with TRL's ways to average it: per rollout (grpo), per token (dapo, bnpo), or by a constant (dr_grpo)."""
+    losses = []
+    for now, then, base, gain in zip(new, old, reference, gains, strict=True):
+        ratio = torch.exp(now - then)
+        loss = -torch.minimum(ratio * gain, ratio.clamp(1 - low, 1 + high) * gain)
+        divergence = torch.exp(base - now) - (base - now) - 1
+        losses.append(loss + beta * ratio * divergence)
+    if kind == "grpo":
+        return torch.stack([loss.mean() for loss in losses]).mean()
+    total, count = torch.cat(losses).sum(), sum(map(len, losses))
+    return total / (len(losses) * longest if kind == "dr_grpo" else count)
+
+
+CASES = [
+    {"loss_type": kind, "scale_rewards": scaled, "beta": beta, "share_prefixes": shared}
+    for (kind, scaled, beta), shared in product(
+        [("dapo", "group", 0.0), ("grpo", "none", 0.3), ("dr_grpo", "batch", 0.3), ("bnpo", "group", 0.0)], [False, True]
+    )
+]
+
+
+@pytest.mark.parametrize("strategy", ["lora", "full"])
+@pytest.mark.parametrize("settings", CASES, ids=lambda case: "-".join(map(str, case.values())))
+def test_loss_and_gradients_are_those_of_a_plain_implementation(tiny_bases, tmp_path, settings, strategy):
+    grpo = settings | {"num_iterations": 2, "epsilon": 0.05, "epsilon_high": 0.1, "temperature": 0.8}
+    trainer = trainer_of(tiny_bases["tied"], tmp_path, grpo=grpo, strategy=strategy)
+    model, beta = trainer.model, settings["beta"]
+    with torch.no_grad():
+        reference = written_logprobs(model, 0.8)  # of the model before training
+    shift(trainer, 0.01)
+    with torch.no_grad():
+        old = written_logprobs(model, 0.8)
+    inputs = trainer._prepare_inputs(asked())
+    shift(trainer, 0.01)
+    trainer.compute_loss(model, inputs).backward()
+    found = {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    loss = trainer.compute_loss(model, inputs)
+    model.zero_grad()
+    gains = advantages(form=0.5, cost=0.1, scaled_by=settings["scale_rewards"])
+    constants = {"kind": settings["loss_type"], "beta": beta, "low": 0.05, "high": 0.1, "longest": 256}
+    expected = plain_loss(written_logprobs(model, 0.8), old, reference, gains, **constants)
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    assert 0 < trainer._metrics["train"]["clip_ratio/region_mean"][0] < 1
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            torch.testing.assert_close(found[name], parameter.grad, rtol=1e-5, atol=1e-5, msg=lambda told, name=name: f"{name}: {told}")
+
+
+def test_shared_prefixes_compute_fewer_tokens_for_the_same_rows(tiny_bases, tmp_path):
+    counts = []
+    for shared in (False, True):
+        trainer = trainer_of(tiny_bases["tied"], tmp_path, grpo={"share_prefixes": shared})
+        trainer.compute_loss(trainer.model, trainer._prepare_inputs(asked()))
+        counts.append(trainer.totals())
+    apart, together = counts
+    assert apart["tokens_of_rows"] == apart["tokens_computed"] == together["tokens_of_rows"] == sum(one.tokens for one in ROLLOUTS)
+    distinct = {tuple(one.texts[0].token_ids[:end]) for one in ROLLOUTS for end in range(1, one.tokens + 1)}
+    assert together["tokens_computed"] == len(distinct) < apart["tokens_computed"] / 1.7
+
+
+def test_siblings_stay_in_one_batch(tiny_bases, tmp_path):
+    trainer = trainer_of(tiny_bases["tied"], tmp_path)
+    inputs = trainer._prepare_inputs(asked())
+    assert [int(ids[-1]) for ids in inputs["prompt_ids"]] == [300] * 4 + [301] * 4
+
+
+def test_a_failed_rollout_has_no_advantage_and_the_others_are_compared_without_it(tiny_bases, tmp_path):
+    failed = [*ROLLOUTS[:3], Rollout(ASKED[0], ROLLOUTS[3].texts, failed="search_failed: no server"), *ROLLOUTS[4:]]
+    trainer = trainer_of(tiny_bases["tied"], tmp_path, rollouts=failed, grpo={"scale_rewards": "none"})
+    inputs = trainer._prepare_inputs(asked(failed))
+    assert inputs["advantages"][3] == 0
+    assert inputs["advantages"][:3].sum().item() == pytest.approx(0, abs=1e-6)
+    assert trainer._metrics["train"]["failed_rollouts"] == [1 / 8]
+
+
+def test_the_texts_of_a_rollout_do_not_see_each_other(tiny_bases, tmp_path):
+    def of_texts(*answers: list[int]) -> list[Rollout]:
+        texts = []
+        for answer in answers:
+            texts.append(Text())
+            texts[-1].read([0, 90, 300])
+            texts[-1].wrote(answer, [-1.0] * len(answer))
+        return [Rollout(one.question, texts, answer=one.answer) for one in ROLLOUTS]
+
+    both, one = of_texts([400, 401], [402]), of_texts([402])
+    last = []
+    for rollouts in (both, one):
+        folder = tmp_path / str(len(last))
+        folder.mkdir()
+        trainer = trainer_of(tiny_bases["tied"], folder, rollouts=rollouts, grpo={"share_prefixes": True})
+        inputs = trainer._prepare_inputs(asked(rollouts))
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        found, _, _ = trainer._get_per_token_logps_and_entropies(
+            trainer.model, ids, torch.ones_like(ids), inputs["completion_ids"].shape[1]
+        )
+        last.append(found[0, -1].item())
+        assert inputs["tool_mask"][0].tolist() == ([1, 1, 0, 0, 0, 0, 1] if rollouts is both else [1])
+    assert last[0] == pytest.approx(last[1], abs=1e-6)
+
+
+def test_what_ends_a_path_is_not_taken_for_truncation(tiny_bases, tmp_path):
+    trainer = trainer_of(tiny_bases["tied"], tmp_path)
+    assert trainer.processing_class.convert_tokens_to_ids("[EOS]") in trainer.eos_token_ids

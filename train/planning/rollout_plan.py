@@ -1,0 +1,153 @@
+"""The plan of a run with `method: grpo`: questions, rollouts and steps, the tokens of a step, and the memory of sampling and training."""
+
+from dataclasses import dataclass
+from itertools import islice
+from math import prod
+from typing import Any
+
+from refinery.contract.formats import evidence_segments
+from refinery.contract.segments import encode_segment
+from refinery.contract.tokenizer import Tokenizer
+from refinery.errors import CheckpointError
+from refinery.llms.build import ModelConfig
+from refinery.llms.weights.checkpoint import load_tokenizer
+from refinery.llms.weights.shapes import config_of
+from refinery.passages.sources import iter_passages
+from train.families.vocabulary import control_tokens_of, extend_tokenizer
+from train.launch.launch import Launch
+from train.planning.memory import BYTES, estimate, host_memory
+from train.planning.plan import host_line, launch_line, memory_lines, parameters_line
+from train.planning.rollout_steps import RolloutSteps, rollout_steps
+from train.recipe import TrainRecipe
+from train.rollouts.questions import check_questions
+from train.rollouts.trained_role import DECOMPOSITION, pipeline_recipe, rollouts_of
+from train.rows.data import training_records
+from train.run import load_family
+
+_COUNTED_PASSAGES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """What a rollout takes at most: its prompt, what a step writes and finds, how often it searches, and its answer."""
+
+    prompt: int
+    query: int
+    evidence: int
+    searches: int
+    answer: int
+
+    @property
+    def step(self) -> int:
+        return self.query + self.evidence
+
+    @property
+    def rollout(self) -> int:
+        return self.prompt + self.searches * self.step + self.answer
+
+    @property
+    def written(self) -> int:
+        return self.searches * self.query + self.answer
+
+    def computed(self, levels: list[int], size: int, *, shared: bool) -> int:
+        """Tokens of a group of `size` rollouts, with what they share counted once where it is."""
+        if not shared:
+            return size * self.rollout
+        siblings = [min(prod(levels[: depth + 1]) if depth < len(levels) else size, size) for depth in range(self.searches)]
+        return self.prompt + sum(siblings) * self.step + size * self.answer
+
+
+def rollout_plan(recipe: TrainRecipe, launch: Launch) -> list[str]:
+    """The lines. Raises RecipeError and RecordError as training would."""
+    records = training_records(recipe)
+    try:
+        tokenizer, _ = extend_tokenizer(load_tokenizer(recipe.base, recipe.chat_template), control_tokens_of(recipe))
+    except CheckpointError:
+        check_questions(records, recipe)
+        steps, tokens = rollout_steps(recipe, launch, questions=len(records)), None
+    else:
+        rows, _ = load_family(recipe).encode_rows(records, recipe, tokenizer)
+        steps = rollout_steps(recipe, launch, questions=len(rows))
+        tokens = _tokens(recipe, tokenizer, prompt=max(len(row.input_ids) for row in rows))
+    length = min(recipe.max_length, tokens.rollout) if tokens and recipe.task != DECOMPOSITION else recipe.max_length
+    parameters, memory = estimate(recipe, launch, length=length)
+    sampling = _kv_bytes(recipe)
+    beside = _beside(recipe, parameters.base, cache=max(0.0, sampling - memory.activations))
+    return [
+        launch_line(launch),
+        *_step_lines(steps, len(records), recipe),
+        *_token_lines(tokens, steps, recipe),
+        parameters_line(parameters),
+        *memory_lines(memory, recipe, launch, length, beside=beside),
+        host_line(host_memory(recipe, launch, parameters, memory), launch),
+    ]
+
+
+def _tokens(recipe: TrainRecipe, tokenizer: Tokenizer, *, prompt: int) -> _Tokens:
+    pipeline = pipeline_recipe(recipe, ModelConfig(base=recipe.base))
+    options: Any = pipeline.decoder_options(recipe.where)
+    if recipe.task == DECOMPOSITION:
+        return _Tokens(prompt, 0, 0, 0, options.max_sub_question_tokens)
+    return _Tokens(
+        prompt, options.max_query_tokens + 1, _evidence_tokens(recipe, tokenizer), options.max_depth, pipeline.max_new_tokens + 1
+    )
+
+
+def _evidence_tokens(recipe: TrainRecipe, tokenizer: Tokenizer) -> int:
+    """Of one search, by the corpus's first passages; 0 if they are not in a file that can be read here."""
+    rollouts = rollouts_of(recipe)
+    corpus = rollouts.retriever.passages if rollouts.retriever else None
+    if corpus is None or not corpus.exists():
+        return 0
+    passages = [*islice(iter_passages(corpus), _COUNTED_PASSAGES)]
+    text = [token for segment in evidence_segments(passages, format=recipe.format) for token in encode_segment(segment, tokenizer)]
+    return round(len(text) / max(1, len(passages)) * rollouts.passages_per_query)
+
+
+def _step_lines(steps: RolloutSteps, read: int, recipe: TrainRecipe) -> list[str]:
+    size = recipe.grpo.num_generations
+    a_step = steps.rollouts_per_generation * recipe.gradient_accumulation_steps // steps.batches
+    passes = f", {recipe.grpo.num_iterations} passes" if recipe.grpo.num_iterations > 1 else ""
+    tree = f" as trees of {' x '.join(map(str, recipe.grpo.branching))}" if recipe.grpo.branching else ""
+    return [
+        f"questions    {read:,}; {steps.questions_per_generation:,} are asked at once, {size} rollouts of each{tree}",
+        f"steps        {steps.steps:,} of {a_step:,} rollouts; {steps.rollouts_per_generation:,} are sampled at once, "
+        f"{steps.generations:,} times{passes}",
+    ]
+
+
+def _token_lines(tokens: _Tokens | None, steps: RolloutSteps, recipe: TrainRecipe) -> list[str]:
+    if tokens is None:
+        return [f"tokens       not counted: the tokenizer of {recipe.base} is not here"]
+    if recipe.task == DECOMPOSITION:
+        return [
+            f"tokens       a decomposition reads about {tokens.prompt:,} and writes at most {tokens.answer:,}; RA-ISF may ask for several"
+        ]
+    settings = recipe.grpo
+    shared = tokens.computed(settings.levels, settings.num_generations, shared=settings.share_prefixes) * steps.questions_per_generation
+    apart = tokens.rollout * steps.rollouts_per_generation
+    once = f"; {shared:,} are computed, as prefixes are shared ({shared / apart:.0%})" if settings.share_prefixes else ""
+    return [
+        f"tokens       a rollout at most {tokens.rollout:,}: prompt {tokens.prompt:,}, {tokens.searches} x (query {tokens.query:,}, "
+        f"evidence {_evidence_text(tokens)}), answer {tokens.answer:,}; {tokens.written:,} written",
+        f"             {apart:,} are sampled at once at most{once}",
+    ]
+
+
+def _evidence_text(tokens: _Tokens) -> str:
+    return f"about {tokens.evidence:,}" if tokens.evidence else "not counted"
+
+
+def _kv_bytes(recipe: TrainRecipe) -> float:
+    """Keys, values and last hidden states of the tokens that the engine may hold."""
+    config = config_of(recipe.base)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    a_token = 2 * config.num_hidden_layers * heads * width + config.hidden_size
+    return rollouts_of(recipe).kv_tokens * a_token * BYTES[recipe.dtype]
+
+
+def _beside(recipe: TrainRecipe, base: int, *, cache: float) -> list[tuple[str, float]]:
+    """What is held besides a trained batch. The cache is full while no activations are kept, so only what it takes more is counted."""
+    reference = base * BYTES[recipe.dtype] if recipe.grpo.beta and recipe.strategy == "full" else 0
+    return [("kv cache", cache), *([("reference", float(reference))] if reference else [])]

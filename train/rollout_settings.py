@@ -1,0 +1,88 @@
+"""The two parts of a training recipe that `method: grpo` reads: how questions are answered while training, and what is made of it."""
+
+from math import prod
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from infer.recipe import PipelineRecipe
+from refinery.llms.served.endpoint import ServedModelConfig
+from refinery.runtime.recipe import Recipe
+
+
+class Rollouts(PipelineRecipe):
+    """How questions are answered while training: the keys of an infer recipe. The model in training plays its own part.
+
+    With `task: refinement` it is the generator of `decoder: rq_rag`, and no other model is named. With `task: decomposition` it plays that
+    role of `decoder: ra_isf`, whose other models `llm` (or `endpoint`) and `sub_models` name.
+    """
+
+    decoder: str = Field(default="rq_rag", description="rq_rag for `task: refinement`, ra_isf for `task: decomposition`")
+    passages_per_query: int = Field(default=3, description="passages of a search; RQ-RAG and Search-R1 retrieve 3", ge=1)
+    kv_tokens: int = Field(default=65_536, description="most tokens in the KV cache of the model in training while it answers", ge=1)
+
+    @field_validator("endpoint")
+    @classmethod
+    def _one_model(cls, endpoint: ServedModelConfig | None) -> ServedModelConfig | None:
+        return endpoint  # the model in training may be the only one
+
+
+class GrpoSettings(Recipe):
+    """Groups of rollouts, their rewards and the loss. Names and defaults are those of TRL's GRPOConfig where it has them.
+
+    A step trains on `per_device_train_batch_size x gradient_accumulation_steps x processes` rollouts, which are those of that many
+    questions divided by `num_generations`.
+    """
+
+    num_generations: int = Field(default=8, description="rollouts of a question, which are compared with each other (G)", ge=2)
+    branching: list[int] = Field(
+        default=[],
+        description="grow a question's rollouts as a tree: [4, 2] samples four first steps and continues each in two ways, with its search"
+        " and evidence shared; the product is num_generations. By default rollouts are independent",
+    )
+    share_prefixes: bool = Field(
+        default=False,
+        description="compute what the rollouts of a batch share (the prompt, and in a tree steps and evidence) once, under a tree attention"
+        " mask; the gradients are the same. Best where per_device_train_batch_size is a multiple of num_generations",
+    )
+    temperature: float = Field(default=1.0, description="of sampled actions, queries and answers", gt=0)
+    metric: str = Field(default="em.squad", description="the reward of the answer: a metric's name; Search-R1 uses exact match")
+    format_weight: float = Field(
+        default=0.0, description="reward of a rollout whose steps are all whole: known actions, closed, with a query or an answer", ge=0
+    )
+    search_cost: float = Field(default=0.0, description="subtracted from the reward for each search", ge=0)
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        default="group", description="what an advantage is divided by: the rewards' standard deviation in its group or batch, or nothing"
+    )
+    loss_type: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = Field(
+        default="dapo", description="how tokens are averaged, as TRL names it; grpo is the mean over each rollout (Shao et al. 2024)"
+    )
+    beta: float = Field(
+        default=0.0, description="weight of the KL divergence from the model before training; Search-R1 and DeepSeek-R1 use 0.001", ge=0
+    )
+    epsilon: float = Field(default=0.2, description="the probability ratio is clipped to 1 +- this", gt=0)
+    epsilon_high: float | None = Field(default=None, description="the upper bound, if another; DAPO uses 0.28", gt=0)
+    num_iterations: int = Field(default=1, description="passes over the same rollouts (mu)", ge=1)
+    steps_per_generation: int | None = Field(
+        default=None,
+        description="batches of per_device_train_batch_size that are sampled at once: a multiple of gradient_accumulation_steps, which is"
+        " the default; twice as many train two steps on rollouts of one policy",
+        ge=1,
+    )
+    evaluate: list[Literal["path", "tree"]] = Field(
+        default=["path", "tree"],
+        description="how a generator is decoded on `validation` questions: its single path, and the whole tree with its selection",
+        min_length=1,
+    )
+    mask_truncated_completions: bool = Field(default=False, description="leave rollouts with an unfinished end out of the loss (DAPO)")
+
+    @model_validator(mode="after")
+    def _branches_make_a_group(self) -> "GrpoSettings":
+        if self.branching and (min(self.branching) < 1 or prod(self.branching) != self.num_generations):
+            raise ValueError(f"branching: the product of {self.branching} should be num_generations, {self.num_generations}")
+        return self
+
+    @property
+    def levels(self) -> list[int]:
+        """How many ways each step is continued in, in what is sampled together: a tree, or one rollout."""
+        return self.branching or [1]

@@ -1,0 +1,48 @@
+"""The parts of a rollout's reward, and what is shown of the rollouts of a step, so that a reward that is gamed is seen."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from refinery.metrics.registry import score_all
+from train.rollout_settings import GrpoSettings
+from train.rollouts.rollout import Rollout
+
+RewardFunction = Callable[..., list[float | None]]
+
+
+def reward_functions(settings: GrpoSettings) -> tuple[list[RewardFunction], list[float]]:
+    """The parts, in the form of TRL's reward functions, and their weights. A rollout that failed has no reward."""
+
+    def answer(rollout: Sequence[Rollout], log_metric: Callable[[str, float], None], **_: Any) -> list[float | None]:
+        for name, values in shown(rollout).items():
+            for value in values:
+                log_metric(name, value)
+        return _of_sound(rollout, answer_scores(rollout, settings.metric))
+
+    def form(rollout: Sequence[Rollout], **_: Any) -> list[float | None]:
+        return _of_sound(rollout, [float(one.whole) for one in rollout])
+
+    def searches(rollout: Sequence[Rollout], **_: Any) -> list[float | None]:
+        return _of_sound(rollout, [float(one.searches) for one in rollout])
+
+    return [answer, form, searches], [1.0, settings.format_weight, -settings.search_cost]
+
+
+def answer_scores(rollouts: Sequence[Rollout], metric: str) -> list[float]:
+    """The metric of each rollout's answer; 0 without one."""
+    return score_all([metric], [one.answer for one in rollouts], [one.question for one in rollouts])[metric].tolist()
+
+
+def shown(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
+    """What each rollout adds to the figures of its step: shares of rollouts."""
+    has = {
+        "invalid_forms": lambda one: not one.whole,
+        "empty_queries": lambda one: one.empty_queries > 0,
+        "copied_questions": lambda one: one.copied_queries > 0,
+        "failed_rollouts": lambda one: one.failed is not None,
+    }
+    return {name: [float(holds(one)) for one in rollouts] for name, holds in has.items()}
+
+
+def _of_sound(rollouts: Sequence[Rollout], values: Sequence[float]) -> list[float | None]:
+    return [None if one.failed else value for one, value in zip(rollouts, values, strict=True)]

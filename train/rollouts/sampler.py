@@ -1,0 +1,172 @@
+"""Answers of the model in training: sampled ones to learn from, and decoded ones that show what it has learned.
+
+The engine runs on the very weights in training, in this process, and is made anew for each step. Sampling elsewhere (a server that is sent
+the weights) needs another `_engine`, which gives an `LLM`; nothing else knows what is behind it.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from random import Random
+from typing import TYPE_CHECKING
+
+from infer.outcomes import Outcomes
+from infer.parts import Parts
+from infer.pipeline import Pipeline
+from infer.session import Session
+from refinery.contract.records import Question
+from refinery.contract.tokenizer import Tokenizer
+from refinery.contract.trace import Prediction
+from refinery.llms.base import LLM
+from refinery.llms.build import ModelConfig
+from refinery.llms.served.endpoint import ServedModelConfig
+from refinery.prompts.render import use_prompts
+from refinery.runtime.background_loop import run_in_background
+from refinery.runtime.together import together
+from train.recipe import TrainRecipe
+from train.rollouts.paths import PathSampler
+from train.rollouts.replies import DrawingLLM, sub_questions_of
+from train.rollouts.rollout import Rollout, Text
+from train.rollouts.trained_role import DECOMPOSITION, pipeline_recipe, rollouts_of, systems
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
+
+class RolloutSampler:
+    """Samples and decodes the recipe's questions. Retrievers and the models beside the one in training are loaded once."""
+
+    def __init__(self, recipe: TrainRecipe) -> None:
+        self._recipe, self._rollouts, self._settings = recipe, rollouts_of(recipe), recipe.grpo
+        self._parts = _Parts(ModelConfig(base=recipe.base))
+        self._pipelines: dict[str, Pipeline] = {}
+        self._outcomes = Outcomes()
+
+    def sample(
+        self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, questions: Sequence[Question], *, key: str, first: int
+    ) -> list[Rollout]:
+        """One rollout for each of `questions`, in which each stands as often as it is sampled, the samples of a tree side by side.
+
+        What is drawn depends on `key` and each rollout's number, the first of which is `first`. Leaves the model in the mode it was in.
+        """
+        with self._engine(model, tokenizer) as llm:
+            pipeline = self._pipeline("", llm)
+            return run_in_background(self._sampled(pipeline, llm, questions, key, first))
+
+    def decode(
+        self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, questions: Sequence[Question]
+    ) -> dict[str, list[Prediction]]:
+        """The answers of the model in training, by the prefix of each way in which it is decoded."""
+        with self._engine(model, tokenizer) as llm:
+            return {prefix: run_in_background(_answered(self._pipeline(prefix, llm), questions)) for prefix in systems(self._recipe)}
+
+    async def _sampled(self, pipeline: Pipeline, llm: LLM, questions: Sequence[Question], key: str, first: int) -> list[Rollout]:
+        size, places = prod(self._settings.levels), asyncio.Semaphore(self._rollouts.questions_in_flight)
+
+        async def group(start: int) -> list[Rollout]:
+            async with places:
+                return await self._group(pipeline, llm, questions[start], key, first + start)
+
+        groups = await together(group(start) for start in range(0, len(questions), size))
+        return [rollout for rollouts in groups for rollout in rollouts]
+
+    async def _group(self, pipeline: Pipeline, llm: LLM, question: Question, key: str, number: int) -> list[Rollout]:
+        """The rollouts of one tree, whose first has the number; if they fail, so many that failed. Raises what fails all others too."""
+        try:
+            with use_prompts(pipeline.prompts):
+                if self._recipe.task == DECOMPOSITION:
+                    return [await self._decomposed(pipeline, llm, question, f"{key}:{number}")]
+                return await self._paths(pipeline, question, key, number)
+        except Exception as error:
+            failed = self._outcomes.fault(question.id, error)
+        return [Rollout(question, [_opening(llm, question)], failed=failed)] * prod(self._settings.levels)
+
+    async def _paths(self, pipeline: Pipeline, question: Question, key: str, number: int) -> list[Rollout]:
+        def open_session(sibling: int, step: int) -> Session:
+            session = pipeline.session(question)
+            session.usage.random = Random(f"{key}:{number + sibling}:{step}")
+            return session
+
+        sampler = PathSampler(question, open_session, pipeline.options, self._settings.temperature)
+        return await sampler.tree(self._settings.levels)
+
+    async def _decomposed(self, pipeline: Pipeline, llm: LLM, question: Question, key: str) -> Rollout:
+        session, drawing = pipeline.session(question), DrawingLLM(llm, temperature=self._settings.temperature, key=key)
+        session.sub_models = {**pipeline.sub_models, DECOMPOSITION: drawing}
+        prediction = await pipeline.decode(session, question)
+        replies = sorted(drawing.replies, key=lambda reply: reply[0].token_ids)
+        return Rollout(
+            question,
+            [text for text, _ in replies] or [_opening(llm, question)],
+            answer=prediction.answer,
+            whole=all(sub_questions_of(reply) for _, reply in replies),
+            searches=session.retrievals,
+            queries=[text for _, reply in replies for text in sub_questions_of(reply)],
+            failed=prediction.failed,
+        )
+
+    @contextmanager
+    def _engine(self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer) -> Iterator[LLM]:
+        from refinery.llms.engine.huggingface import HuggingFaceLLM
+
+        training = model.training
+        llm = HuggingFaceLLM(model, tokenizer, kv_tokens=self._rollouts.kv_tokens)
+        limits = (self._recipe.max_length, llm.context_limit)
+        llm.context_limit = min(limit for limit in limits if limit is not None)
+        try:
+            yield llm
+        finally:
+            llm.release()
+            model.train(training)
+
+    def _pipeline(self, prefix: str, llm: LLM) -> Pipeline:
+        """The pipeline of one way to decode, with `llm` in the role that is trained."""
+        self._parts.trained = llm
+        if prefix not in self._pipelines:
+            options = systems(self._recipe)[prefix]
+            self._pipelines[prefix] = Pipeline(pipeline_recipe(self._recipe, self._parts.config, **options))
+            self._pipelines[prefix].load(self._parts)
+        pipeline = self._pipelines[prefix]
+        if self._recipe.task == DECOMPOSITION:
+            pipeline.sub_models[DECOMPOSITION] = llm
+        else:
+            pipeline.llm = llm
+        return pipeline
+
+
+def decode_checkpoint(recipe: TrainRecipe, questions: Sequence[Question]) -> dict[str, list[Prediction]]:
+    """The answers of the finished checkpoint, loaded back from disk, as `RolloutSampler.decode` gives those of the model in training."""
+    trained = ModelConfig(base=str(recipe.output_dir), kv_tokens=rollouts_of(recipe).kv_tokens)
+    answers: dict[str, list[Prediction]] = {}
+    parts = Parts()
+    for prefix, options in systems(recipe).items():
+        pipeline = Pipeline(pipeline_recipe(recipe, trained, **options))
+        pipeline.load(parts)
+        answers[prefix] = run_in_background(_answered(pipeline, questions))
+    return answers
+
+
+async def _answered(pipeline: Pipeline, questions: Sequence[Question]) -> list[Prediction]:
+    return await together(pipeline.outcome(question) for question in questions)
+
+
+def _opening(llm: LLM, question: Question) -> Text:
+    """A text in which nothing is written."""
+    text = Text()
+    text.read(llm.context(question.text).token_ids)
+    return text
+
+
+class _Parts(Parts):
+    """The parts of the pipelines, with the model in training where `config` itself is named."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.trained: LLM | None = None
+
+    def model(self, config: ModelConfig | ServedModelConfig) -> LLM:
+        """The model in training, or a loaded one."""
+        return self.trained if config is self.config and self.trained is not None else super().model(config)

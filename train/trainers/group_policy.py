@@ -1,0 +1,185 @@
+"""TRL's GRPOTrainer over rollouts of our own: paths with real searches in between, sampled by the engine from the model in training.
+
+TRL brings advantages, losses, clipping, the KL divergence and their figures. What is ours hangs on four of its methods (trl 1.16): how a
+batch is sampled (`rollout_func`), kept until a checkpoint covers it (`_prepare_inputs`), computed over shared prefixes
+(`_get_per_token_logps_and_entropies`), and how held-out questions are evaluated (`evaluate`: by decoding them).
+"""
+
+import copy
+import warnings
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from accelerate.utils import broadcast_object_list
+from transformers import PreTrainedModel
+from trl.models import prepare_deepspeed
+from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.utils import add_fused_lm_head, split_tensor_dict
+
+from refinery.contract.formats import END
+from refinery.contract.records import Question
+from refinery.contract.segments import control_token_id
+from refinery.contract.tokenizer import Tokenizer
+from refinery.llms.weights.embeddings import embedding_rows
+from train.recipe import TrainRecipe
+from train.rollouts.evaluation import decoded_scores
+from train.rollouts.kept import KeptGenerations
+from train.rollouts.rewards import reward_functions
+from train.rollouts.rollout import as_row
+from train.rollouts.sampler import RolloutSampler
+from train.rollouts.trained_role import DECOMPOSITION
+from train.trainers.shared_prefixes import SharedPrefixes
+from train.trainers.sums import KeepsSums
+
+_SAMPLED = ("rollouts", "tokens", "tokens_trained", "rollouts_failed")
+
+
+class GroupPolicyTrainer(KeepsSums, GRPOTrainer):
+    """Trains on groups of rollouts of `questions`, in the order of `train_dataset`, and evaluates on `held_out`."""
+
+    def __init__(
+        self, *, model: Any, recipe: TrainRecipe, questions: Sequence[Question], held_out: Sequence[Question], **arguments: Any
+    ) -> None:
+        self._recipe, self._held_out = recipe, held_out
+        self._questions = {question.id: question for question in questions}
+        self._sampler = RolloutSampler(recipe)
+        functions, weights = reward_functions(recipe.grpo)
+        self._config = arguments["args"]
+        self._config.reward_weights = weights
+        reference = _reference(model, recipe)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
+            super().__init__(model=model, reward_funcs=functions, rollout_func=self._rollouts, **arguments)
+        if recipe.learned.control_tokens:
+            self.eos_token_ids.append(control_token_id(END.text, cast(Tokenizer, self._tokenizer)))  # a path that ends so is not truncated
+        self._keep_reference(reference)
+        body = cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
+        self._text_break = embedding_rows(body)
+        self._shares = recipe.grpo.share_prefixes or recipe.task == DECOMPOSITION
+        self._shared = SharedPrefixes(body, self._text_break)
+        self._kept = KeptGenerations(recipe.output_dir / "checkpoints", self.accelerator.process_index)
+        self._generation = -1  # whose inputs are buffered
+        counts = torch.zeros(len(_SAMPLED), dtype=torch.float64, device=self.accelerator.device)
+        self._sampled, self._computed = counts, counts[:2].clone()  # of `_SAMPLED`, and tokens of rows and those computed for them
+
+    def _keep_reference(self, reference: PreTrainedModel | None) -> None:
+        """The model before training, for the KL divergence; of an adapter, the base without it. TRL would load a copy of its own."""
+        self.beta = self._recipe.grpo.beta
+        if reference is None:
+            return
+        add_fused_lm_head(reference, temperature=self.temperature, outputs=("log_probs", "entropy"))
+        self._shared_reference = SharedPrefixes(reference, embedding_rows(reference))
+        prepare = prepare_deepspeed if self.is_deepspeed_enabled else lambda ref, acc: acc.prepare_model(ref, evaluation_mode=True)
+        self.ref_model = prepare(reference, self.accelerator)
+
+    def _prepare_inputs(self, inputs: Any) -> dict[str, Any]:
+        """A batch of the generation that the step belongs to. TRL would shuffle its rollouts, and so part siblings."""
+        if self._buffered_inputs is None:  # at the start, which is in the middle of a resumed run
+            self._step = self.state.global_step * self.args.gradient_accumulation_steps
+        batches = self._config.steps_per_generation
+        generation, place = divmod(self._step, batches * self.num_iterations)
+        if generation != self._generation:
+            batch = self._generated(generation, inputs, begins=place == 0)
+            self._buffered_inputs, self._generation = split_tensor_dict(batch, batches), generation
+        return self._buffered_inputs[self._step % batches]
+
+    def _generated(self, generation: int, questions: Any, *, begins: bool) -> dict[str, Any]:
+        """Rollouts with their advantages and what they are compared with, sampled now or kept since the run was stopped."""
+        metrics = self._metrics["train"]
+        kept = self._kept.read(generation)
+        if kept is None:
+            before, sampled = {name: len(values) for name, values in metrics.items()}, self._sampled.clone()
+            inputs = self._generate_and_score_completions(questions)
+            added = {name: values[before.get(name, 0) :] for name, values in metrics.items()}
+            seen = self.state.num_input_tokens_seen
+            kept = {"inputs": inputs, "metrics": added, "sampled": self._sampled - sampled, "seen": seen}
+            self._kept.write(generation, kept)
+            self._kept.drop_before(self._first_uncovered())
+        elif begins:
+            for name, values in kept["metrics"].items():
+                metrics[name] += values
+            self._sampled += kept["sampled"].to(self._sampled.device)
+            self.state.num_input_tokens_seen = kept["seen"]
+        return {name: value.to(self.accelerator.device) for name, value in kept["inputs"].items()}
+
+    def _first_uncovered(self) -> int:
+        """The generation with which a run that continues from the oldest checkpoint begins."""
+        folder = self._recipe.output_dir / "checkpoints"
+        steps = [int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*")]
+        span = self._config.steps_per_generation * self.num_iterations
+        return min(steps, default=0) * self.args.gradient_accumulation_steps // span
+
+    def _rollouts(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        """TRL's rollout function: one rollout for each prompt, which is a question's id."""
+        model = cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
+        questions = [self._questions[prompt] for prompt in prompts]
+        generation = self._step // (self._config.steps_per_generation * self.num_iterations)
+        key, first = f"{self._recipe.seed}:{generation}", self.accelerator.process_index * len(prompts)
+        rollouts = self._sampler.sample(model, cast(Tokenizer, self.processing_class), questions, key=key, first=first)
+        counted = ((1, one.tokens, one.tokens_written, one.failed is not None) for one in rollouts)
+        self._sampled += torch.tensor([*counted], dtype=torch.float64).sum(0).to(self._sampled.device)
+        rows = [as_row(one, text_break=self._text_break) for one in rollouts]
+        return {
+            "prompt_ids": [row.prompt_ids for row in rows],
+            "completion_ids": [row.completion_ids for row in rows],
+            "env_mask": [row.written for row in rows],
+            "logprobs": [row.logprobs for row in rows],
+            "rollout": rollouts,
+        }
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **options: Any
+    ) -> Any:
+        """TRL's, and the same over shared prefixes."""
+        tokens = computed = int((attention_mask.bool() & (input_ids != self._text_break)).sum())
+        if not self._shares:
+            found = super()._get_per_token_logps_and_entropies(model, input_ids, attention_mask, logits_to_keep, **options)
+        else:
+            parts, computed = [], 0
+            shared = self._shared_reference if model is self.ref_model else self._shared
+            size = options.get("batch_size") or len(input_ids)
+            for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True):
+                with self.accelerator.autocast():
+                    *values, count = shared.log_probs(model, ids, mask, logits_to_keep)
+                parts.append(values)
+                computed += count
+            log_probs, entropies = (torch.cat(values) for values in zip(*parts, strict=True))
+            found = log_probs, entropies, None
+        if torch.is_grad_enabled():
+            self._computed += torch.tensor([tokens, computed], dtype=torch.float64, device=self._computed.device)
+        return found
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """Decode the held-out questions and score their answers. TRL would sample some and give their loss."""
+        model = cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
+        training = model.training
+        model.eval()  # so that TRL's log leaves the figures of training alone
+        answers = self._sampler.decode(model, cast(Tokenizer, self.processing_class), self._held_out)
+        scores = {f"eval_{name}": value for name, value in decoded_scores(answers, self._held_out, self._recipe.grpo.metric).items()}
+        agreed = broadcast_object_list([scores])[0]
+        self.log(dict(agreed))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, agreed)
+        model.train(training)
+        return agreed
+
+    def train(self, resume_from_checkpoint: Any = None, **options: Any) -> Any:
+        """Evaluate first, unless the run is resumed, so that there is something to compare with."""
+        self.args.eval_on_start = self._recipe.eval_steps is not None and resume_from_checkpoint is None
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **options)
+
+    def totals(self) -> dict[str, int]:
+        """Collective: what was sampled and computed in all steps, by the names in metrics.json."""
+        counts = torch.cat([self._sampled, self._computed])
+        names = (*_SAMPLED, "tokens_of_rows", "tokens_computed")
+        summed = cast(torch.Tensor, self.accelerator.reduce(counts, reduction="sum"))
+        return {name: int(count) for name, count in zip(names, summed.tolist(), strict=True)}
+
+
+def _reference(model: Any, recipe: TrainRecipe) -> PreTrainedModel | None:
+    """A copy of a model whose weights are all trained; the base of an adapter stays as it is."""
+    if recipe.grpo.beta == 0 or recipe.strategy != "full":
+        return None
+    reference = copy.deepcopy(model).to(getattr(torch, recipe.dtype)).eval()
+    reference.requires_grad_(False)
+    return reference
