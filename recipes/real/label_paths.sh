@@ -80,7 +80,7 @@ label repeats decomposition_teacher repeats=similar_rejected "questions=[$DATA/m
 # Ways to ask.
 label parameters decomposition_teacher "teacher=$(model "max_tokens: 128, temperature: 0.7, top_p: 0.9, seed: 1, enable_thinking: false")"
 label extra_body decomposition_teacher "teacher=$(model "max_tokens: 128, extra_body: {chat_template_kwargs: {day: Tuesday}}")"
-[ "${SCRIPTED:-}" ] || label responses_api decomposition_teacher "teacher=$(model "max_tokens: 128, protocol: openai_responses")"
+[ "${SCRIPTED:-}" ] || label responses_api decomposition_teacher store=$OUTPUT/responses.sqlite "teacher=$(model "max_tokens: 128, protocol: openai_responses")"
 
 python -m distill.benchmark.replies $OUTPUT/*/ | tee $OUTPUT.md
 for task in decomposition relevance refinement; do

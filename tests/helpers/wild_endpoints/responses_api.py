@@ -47,6 +47,16 @@ RESPONSES_API = [
         metrics={"num_prompt_tokens": 36, "num_completion_tokens": 280, "num_reasoning_tokens": 240},
     ),
     WildEndpoint(
+        "a correction where each turn needs its type (llama.cpp)",
+        lambda body: (
+            refuses(400, "Cannot determine type of 'item'")
+            if any("type" not in turn for turn in body["input"])
+            else (200, response(text=LABEL if len(body["input"]) > 1 else "It is a film."))
+        ),
+        paid=8,
+        teacher=RESPONSES,
+    ),
+    WildEndpoint(
         "a response that refuses temperature (gpt-5)",
         lambda body: (
             refuses(400, "Unsupported parameter: 'temperature' is not supported with this model.")

@@ -22,7 +22,8 @@ _LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": config.model,
-        "input": [{"role": role, "content": content} for role, content in chat.messages],
+        # llama.cpp's server refuses an assistant's turn without its type, which OpenAI allows to leave out.
+        "input": [{"type": "message", "role": role, "content": content} for role, content in chat.messages],
         "temperature": chat.temperature,
         "max_output_tokens": max(chat.max_tokens, _LEAST_TOKENS),
         "store": False,
