@@ -34,12 +34,29 @@ class TrainRecipe(TrainSettings):
             raise ValueError("choosing the best checkpoint needs evaluations: set `eval_steps`")
         return metric
 
+    @field_validator("early_stopping_patience")
+    @classmethod
+    def _has_a_metric(cls, patience: int | None, info: ValidationInfo) -> int | None:
+        if patience is not None and info.data.get("metric_for_best_model", "") is None:
+            raise ValueError("early stopping needs a score to watch: set `metric_for_best_model`")
+        return patience
+
+    @field_validator("data_weights")
+    @classmethod
+    def _one_for_each_file(cls, weights: list[float], info: ValidationInfo) -> list[float]:
+        if weights and len(weights) != len(info.data.get("data", weights)):
+            raise ValueError(f"has {len(weights)} weights for {len(info.data['data'])} files of `data`; give each file one")
+        return weights
+
     def check(self, where: str) -> None:
-        """Check what the method needs, and that the trackers are installed."""
+        """Check what the method needs, and that the trackers and the optimizer are installed."""
         method_of(self).check(self)
         for tracker in self.report_to:
             if not any(find_spec(package) for package in _PACKAGES.get(tracker, (tracker,))):
                 raise self.fault("report_to", f"'{tracker}' is a package that is not installed. Install it: pip install {tracker}")
+
+        if "8bit" in self.optim and find_spec("bitsandbytes") is None:
+            raise self.fault("optim", f"{self.optim} needs the package bitsandbytes. Install rag-refinery[gpu], or set it to adamw_torch.")
 
     @model_validator(mode="after")
     def _supported(self) -> "TrainRecipe":

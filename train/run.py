@@ -26,6 +26,7 @@ from train.rows.data import check_labels, evaluated_recipe, training_records
 from train.rows.length_filter import length_percentiles
 from train.support import check_support
 from train.trainers.evaluate import evaluate
+from train.trainers.loraplus import use_loraplus
 
 
 def load_family(recipe: TrainRecipe) -> Family:
@@ -68,6 +69,8 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
             open_repository(recipe.hub.to, kind="model", private=recipe.hub.private)
         write_provenance(recipe, rows, tokenizer)
     trainer = family.build_trainer(model, tokenizer, rows, recipe)
+    if recipe.loraplus_lr_ratio:
+        use_loraplus(trainer, recipe)
     check_started(trainer)
     save = partial(_save, family, trainer, tokenizer, recipe)
     result = train(trainer, rows, recipe, save=save, resume=resume)
@@ -107,7 +110,7 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     """
     from transformers import PrinterCallback, ProgressCallback
 
-    from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, watch_loss
+    from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, StopEarly, watch_loss
     from train.launch.progress import ShowProgress
     from train.trainers.sums import RestoreSums
 
@@ -116,6 +119,8 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     restored = (RestoreSums(trainer, checkpoint),) if checkpoint else ()
     for callback in (*restored, BeginRun(recipe), CheckFirstSave(recipe, save), PushCheckpoints(recipe, save), signals):
         trainer.add_callback(callback)
+    if recipe.early_stopping_patience and recipe.eval_steps:
+        trainer.add_callback(StopEarly(recipe.early_stopping_patience, recipe.eval_steps))
     watch_loss(trainer, rows, recipe)
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)

@@ -1,7 +1,7 @@
 """The keys of a training recipe. Their names and meanings follow TRL's SFTConfig where it has them."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, field_validator
 
@@ -17,6 +17,7 @@ from train.rollout_settings import GrpoSettings, Rollouts
 StrategyName = Literal["full", "lora", "qlora", "dora", "alora"]
 LossKind = Literal["control_token", "query", "answer", "label", "evidence"]
 Tracker = Literal["wandb", "trackio", "tensorboard"]
+OptimizerName = Literal["adamw_torch", "adamw_torch_fused", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"]
 
 
 class TrainSettings(BadRowKeys):
@@ -35,6 +36,10 @@ class TrainSettings(BadRowKeys):
         min_length=1,
         description="files that distill wrote, or datasets on the hub: owner/name[:split]; for grpo, questions with their answers",
     )
+    data_weights: list[Annotated[float, Field(gt=0)]] = Field(
+        default=[],
+        description="for each file of `data`, how often an epoch has its rows: 2 twice, 0.5 a random half of them; 1 where it is left out",
+    )
     validation: list[Path] = Field(default=[], description="held-out files of the same kind, for metrics after training")
     output_dir: Path
     strategy: StrategyName = Field(
@@ -45,6 +50,15 @@ class TrainSettings(BadRowKeys):
     lora_rank: int = Field(default=8, description="RA-ISF trains 8, RQ-RAG's script 64", ge=1)
     lora_alpha: int = Field(default=16, description="both papers' scripts use 16", ge=1)
     lora_dropout: float = Field(default=0.05, description="RA-ISF's LoRA script uses 0.05", ge=0, lt=1)
+    target_modules: str | list[str] = Field(
+        default="all-linear", description="which layers get an adapter, as PEFT reads it: all-linear, names' ends, or a regular expression"
+    )
+    use_rslora: bool = Field(
+        default=False, description="scale by alpha / sqrt(rank) instead of alpha / rank, so that high ranks train (Kalajdzievski 2023)"
+    )
+    loraplus_lr_ratio: float | None = Field(
+        default=None, description="LoRA+ (Hayou et al. 2024): how many times higher lora_B's learning rate is; the paper uses 16", ge=1
+    )
     format: FormatName = Field(default="consistent", description="how trajectories are written (refinement and preference only)")
     system_prompt: str = Field(
         default="rq_rag_short_answer", description="a file in refinery/prompts, for rows without one (refinement and preference only)"
@@ -71,6 +85,10 @@ class TrainSettings(BadRowKeys):
     lr_scheduler_type: Literal["linear", "cosine", "constant"] = "cosine"
     warmup_steps: float = Field(default=0.03, description="below 1, a share of all steps; both papers use 0.03", ge=0)
     weight_decay: float = Field(default=0.0, ge=0)
+    optim: OptimizerName = Field(
+        default="adamw_torch_fused", description="the optimizer, by transformers' name; the 8-bit ones are of bitsandbytes, for a GPU"
+    )
+    max_grad_norm: float = Field(default=1.0, description="gradients are scaled down to this norm; 0 leaves them", ge=0)
     train_sampling_strategy: Literal["random", "group_by_length"] = Field(
         default="random", description="group_by_length pads less, but then a batch holds questions of one kind"
     )
@@ -97,6 +115,9 @@ class TrainSettings(BadRowKeys):
     )
     gradient_checkpointing: bool = True
     attn_implementation: str = Field(default="sdpa", description="a name from transformers")
+    torch_compile: bool = Field(
+        default=False, description="compile the model with torch.compile: slow first steps, then faster ones; rows of one length help"
+    )
     kernels: bool = Field(default=False, description="the Hub's fused GPU kernels for norm, rotary embedding and MLP (package `kernels`)")
     save_steps: int = Field(default=200, description="steps between checkpoints that --resume can continue from", ge=1)
     save_total_limit: int = Field(
@@ -110,6 +131,9 @@ class TrainSettings(BadRowKeys):
     )
     metric_for_best_model: str | None = Field(
         default=None, description="keep the checkpoint with the best value of this score instead of the last one"
+    )
+    early_stopping_patience: int | None = Field(
+        default=None, description="stop after so many evaluations without a better `metric_for_best_model`", ge=1
     )
     hub: HubConfig | None = Field(default=None, description="where checkpoints are pushed; the hub's client finds its own token")
     logging_steps: int = Field(default=10, description="steps between lines of history.jsonl", ge=1)

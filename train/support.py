@@ -205,6 +205,50 @@ REFUSALS = (
         ("context_parallel",),
     ),
     Refusal(
+        "`target_modules`, `use_rslora` or `loraplus_lr_ratio` with `strategy: full`",
+        "they configure an adapter, and there is none",
+        "`strategy: lora`, or leave them out",
+        lambda recipe: recipe.strategy == "full" and (recipe.target_modules != "all-linear" or _is_lora_variant(recipe)),
+    ),
+    Refusal(
+        "`loraplus_lr_ratio` with an `optim` other than `adamw_torch` or `adamw_torch_fused`",
+        "its learning rates are those of AdamW, and no other is tested",
+        "`optim: adamw_torch`",
+        lambda recipe: recipe.loraplus_lr_ratio is not None and not recipe.optim.startswith("adamw_torch"),
+    ),
+    Refusal(
+        "`loraplus_lr_ratio` under ZeRO or FSDP2",
+        "the optimizer is made before the model is split",
+        "accelerate_configs/ddp.yaml",
+        lambda recipe: recipe.loraplus_lr_ratio is not None,
+        ("zero1", "zero2", "zero3", "fsdp2"),
+    ),
+    Refusal(
+        "`optim: adamw_8bit`, `paged_adamw_8bit` or `adafactor` under ZeRO-3 or FSDP2",
+        "their states are quantized or factored by whole matrices, and each process has only a part of them",
+        "`optim: adamw_torch_fused`, or accelerate_configs/zero2.yaml",
+        lambda recipe: "8bit" in recipe.optim or recipe.optim == "adafactor",
+        ("zero3", "fsdp2"),
+    ),
+    Refusal(
+        "`torch_compile` with `packing`, `padding_free`, `kernels`, `task: preference`, or `family: seq2seq` or `classifier`",
+        "their own attention, kernels or loss is not tested under the compiler",
+        "`torch_compile: false`",
+        lambda recipe: (
+            recipe.torch_compile
+            and (
+                recipe.packing or recipe.padding_free or recipe.kernels or recipe.family != "causal" or isinstance(recipe.learned, PairTask)
+            )
+        ),
+    ),
+    Refusal(
+        "`torch_compile` under ZeRO-3 or FSDP2",
+        "compiling a split model is not tested",
+        "`torch_compile: false`, or accelerate_configs/ddp.yaml",
+        lambda recipe: recipe.torch_compile,
+        ("zero3", "fsdp2"),
+    ),
+    Refusal(
         "`gradient_checkpointing: true` with `fsdp_activation_checkpointing: true`",
         "activations would be recomputed twice, and each layer gathered once more than needed",
         "`gradient_checkpointing: false`, which leaves recomputation to FSDP",
@@ -212,6 +256,10 @@ REFUSALS = (
         ("recomputes",),
     ),
 )
+
+
+def _is_lora_variant(recipe: TrainSettings) -> bool:
+    return recipe.use_rslora or recipe.loraplus_lr_ratio is not None
 
 
 def check_support(recipe: TrainSettings, *, launch: Collection[str] | None = None) -> None:

@@ -17,10 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="dtype of the written weights (default: that of the base)",
     )
+    parser.add_argument("--resume", action="store_true", help="keep the checkpoint in DIR if it is there")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Merge, and print where the checkpoint is."""
     from train.families.merge import merge
 
-    print(merge(arguments.folder, arguments.output, dtype=arguments.dtype))
+    print(merge(arguments.folder, arguments.output, dtype=arguments.dtype, resume=arguments.resume))

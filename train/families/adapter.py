@@ -17,7 +17,7 @@ from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
 
 if TYPE_CHECKING:
-    from peft import PeftModel
+    from peft import LoraConfig, PeftModel
     from transformers import PreTrainedModel
 
 _TASK_TYPES = {"causal": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classifier": "SEQ_CLS"}
@@ -28,7 +28,7 @@ _PROBES = ("word", "Who?", "He left.", 'the "end"', "in 1999", "(all)", "x\n", "
 def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRecipe, token_rows: list[int]) -> "PeftModel":
     """A PEFT model that trains the adapter and, on embedding and head, the rows `token_rows`."""
     import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig
 
     # PEFT draws lora_A here, before the trainer sets its seed.
     torch.manual_seed(recipe.seed)
@@ -40,13 +40,14 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
         r=recipe.lora_rank,
         lora_alpha=recipe.lora_alpha,
         lora_dropout=recipe.lora_dropout,
-        target_modules="all-linear",
+        target_modules=recipe.target_modules,
+        use_rslora=recipe.use_rslora,
         use_dora=recipe.strategy == "dora",
         alora_invocation_tokens=invocation_tokens(task, tokenizer) if recipe.strategy == "alora" and isinstance(task, Judge) else None,
         trainable_token_indices=rows,
         task_type=_TASK_TYPES[recipe.family],
     )
-    adapted = cast("PeftModel", get_peft_model(model, config))
+    adapted = cast("PeftModel", _wrapped(model, config, recipe))
     # PEFT makes a set of it, which each process would write in a different order.
     config.target_modules = sorted(config.target_modules or ())
     # After a resize PEFT would write both whole embeddings into every checkpoint; the trained rows are all that differs from the base.
@@ -60,6 +61,19 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
         if launch_from_env().sharding == "zero3":
             _tell_gathered(head.token_adapter)
     return adapted
+
+
+def _wrapped(model: "PreTrainedModel", config: "LoraConfig", recipe: TrainRecipe) -> Any:
+    from peft import get_peft_model
+
+    try:
+        return get_peft_model(model, config)
+    except ValueError as error:
+        if "target modules" not in str(error).lower():
+            raise
+        raise recipe.fault(
+            "target_modules", f"{recipe.base} has no layers {recipe.target_modules!r}. Name its own, or use all-linear."
+        ) from None
 
 
 def _tell_gathered(token_adapter: Any) -> None:

@@ -4,6 +4,7 @@ Merged in float32 on the unquantised base, also for QLoRA: rounding a 4-bit base
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from refinery.errors import CheckpointError, RunDirError
 from refinery.llms.weights.checkpoint import load_checkpoint, read_adapter_config
 
 
-def merge(run: Path, output: Path, *, dtype: str = "auto") -> Path:
+def merge(run: Path, output: Path, *, dtype: str = "auto", resume: bool = False) -> Path:
     """Write the merged model of an adapter run with its tokenizer and manifest; `auto` saves the dtype that the base is stored in.
 
-    Raises CheckpointError if the run has no adapter or it cannot be merged, and RunDirError when `output` exists.
+    The folder is there only once it is whole. Raises CheckpointError if the run has no adapter or it cannot be merged, and RunDirError
+    when `output` exists, unless `resume` keeps it.
     """
+    if resume and output.exists():
+        return output
     adapter = read_adapter_config(str(run))
     if adapter is None:
         raise CheckpointError(f"{run}: holds no adapter, so there is nothing to merge. A full run's folder is a whole checkpoint already.")
@@ -29,12 +33,14 @@ def merge(run: Path, output: Path, *, dtype: str = "auto") -> Path:
     model, tokenizer = load_checkpoint(str(run), dtype="float32")
     model = model.to(_torch_dtype(dtype, adapter["base_model_name_or_path"]))
     model.config.use_cache = True
-    model.save_pretrained(output)
-    tokenizer.save_pretrained(output)
+    partial = output.with_name(f"{output.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
     manifest = read_manifest(run)
     manifest.pop("base_rows", None)
-    (output / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    return output
+    (partial / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return partial.rename(output)
 
 
 def _torch_dtype(name: str, base: str) -> Any:

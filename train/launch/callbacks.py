@@ -99,6 +99,22 @@ class BeginRun(TrainerCallback):
             self._output.begin()
 
 
+class StopEarly(TrainerCallback):
+    """Ends training after `early_stopping_patience` evaluations without a better score.
+
+    transformers' own callback sees only the metrics of its own evaluation, which are without the scores of GenerativeEvalMixin. Each
+    scored checkpoint is saved, after the best one so far is known.
+    """
+
+    def __init__(self, patience: int, eval_steps: int) -> None:
+        self._patience_steps = patience * eval_steps
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Request the end of training, in every process."""
+        if state.global_step - (state.best_global_step or 0) >= self._patience_steps:
+            control.should_training_stop = True
+
+
 class CheckFirstSave(TrainerCallback):
     """After the first step: save, load as inference will, compare what was trained, and generate once. A save that is broken is found in
     the first minute. Nothing of training changes: no weight, no mode, no random number."""

@@ -13,8 +13,9 @@ _SHORTEST_ROW = 60  # tokens
 
 def forecast(recipe: TrainRecipe, expected: Expected) -> Forecast:
     """The forecast of a run whose rows may not exist yet."""
-    counts = [count for path in recipe.data if (count := expected.rows_of(path)) is not None]
-    rows = sum(counts) if counts else None
+    weights = recipe.data_weights or [1.0] * len(recipe.data)
+    counts = [count * weight for path, weight in zip(recipe.data, weights, strict=True) if (count := expected.rows_of(path)) is not None]
+    rows = round(sum(counts)) if counts else None
     try:
         parameters, memory = estimate(recipe, launch_from_env(), length=recipe.max_length)
     except (RefineryError, OSError):  # the base is not here, or its family has no estimate

@@ -33,8 +33,10 @@ BYTES = {"float32": 4, "bfloat16": 2}
 _FOUR_BIT = 0.5 + 1 / 64 + 4 / (64 * 256)
 # DeepSpeed's defaults: elements reduced at a time (stages 1 and 2), and gathered at a time (stage 3).
 _REDUCE_BUCKET, _MAX_LIVE = 500_000_000, 1_000_000_000
+# Bytes of optimizer state for each trained parameter; Adafactor keeps a row and a column of each matrix, and SGD nothing.
+_STATE_BYTES = {"adamw_torch": 8, "adamw_torch_fused": 8, "adamw_8bit": 2, "paged_adamw_8bit": 2, "adafactor": 0, "sgd": 0}
 # What has no part in an estimate: a plan of many trainings makes each estimate once.
-_NO_PART = {"task", "data", "validation", "output_dir", "label_balance"}
+_NO_PART = {"task", "data", "data_weights", "validation", "output_dir", "label_balance"}
 _known: "dict[tuple[Any, ...], tuple[Parameters, MemoryEstimate]]" = {}
 
 
@@ -159,12 +161,12 @@ def _states(
 ) -> tuple[float, float, float, float]:
     """(weights, gradients, optimizer, buffers) in bytes on one GPU."""
     trained, n = parameters.trained, launch.processes
-    compute = BYTES[recipe.dtype]
+    compute, state = BYTES[recipe.dtype], _STATE_BYTES[recipe.optim]
     frozen = _frozen_bytes(model, recipe)
     if launch.sharding.startswith("zero"):
         # DeepSpeed computes with one copy in the recipe's dtype; its optimizer holds float32 weights and Adam's two moments, split.
         stage = int(launch.sharding[-1])
-        optimizer = 0.0 if launch.offload_optimizer else 12 * trained / n
+        optimizer = 0.0 if launch.offload_optimizer else (4 + state) * trained / n
         gradients = compute * trained / (n if stage > 1 else 1)
         weights = frozen + compute * trained
         if stage == 3:
@@ -173,10 +175,10 @@ def _states(
     if launch.sharding == "fsdp2":
         # Sharded in the dtype they are held in; a layer and the next one are whole at a time.
         layer = 2 * compute * _largest_layer(model)
-        return (frozen + 4 * trained) / n, 4 * trained / n, 0.0 if launch.offload_optimizer else 8 * trained / n, layer
+        return (frozen + 4 * trained) / n, 4 * trained / n, 0.0 if launch.offload_optimizer else state * trained / n, layer
     # Under autocast the 16-bit copies of trained weights live until the backward pass.
     copies = compute * trained if compute < 4 else 0
-    return frozen + 4 * trained + copies, 4 * trained, 8 * trained, 4 * trained if launch.sharding == "ddp" else 0
+    return frozen + 4 * trained + copies, 4 * trained, state * trained, 4 * trained if launch.sharding == "ddp" else 0
 
 
 def _frozen_bytes(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> float:

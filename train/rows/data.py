@@ -33,9 +33,24 @@ def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[Any]:
 
 
 def training_records(recipe: TrainRecipe) -> list[Any]:
-    """The training records in the order they are given to the trainer, balanced by label where the recipe says so."""
-    records = read_rows(recipe.data, recipe)[: recipe.limit]
+    """The training records in the order they are given to the trainer, mixed and balanced by label where the recipe says so."""
+    records = _mixed(recipe)[: recipe.limit]
     return _balanced(records, random.Random(recipe.seed)) if recipe.label_balance else records
+
+
+def _mixed(recipe: TrainRecipe) -> list[Any]:
+    """Each file's rows as often as its weight says: whole times, and a random sample for the rest of the weight."""
+    if not recipe.data_weights:
+        return read_rows(recipe.data, recipe)
+    rng, mixed = random.Random(recipe.seed), list[Any]()
+    for path, weight in zip(recipe.data, recipe.data_weights, strict=True):
+        rows = read_rows([path], recipe)
+        times, rest = int(weight), weight - int(weight)
+        chosen = set(rng.sample(range(len(rows)), round(rest * len(rows))))
+        mixed += [*rows * times, *(row for number, row in enumerate(rows) if number in chosen)]
+    if not mixed:
+        raise recipe.fault("data_weights", "leave no row to train on. Raise them.")
+    return mixed
 
 
 def check_labels(records: Sequence[Any], recipe: TrainRecipe) -> None:
