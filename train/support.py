@@ -231,13 +231,18 @@ REFUSALS = (
         ("zero3", "fsdp2"),
     ),
     Refusal(
-        "`torch_compile` with `packing`, `padding_free`, `kernels`, `task: preference`, or `family: seq2seq` or `classifier`",
+        "`torch_compile` with `packing`, `padding_free`, `kernels`, `task: preference`, `method: grpo` or a `family` other than `causal`",
         "their own attention, kernels or loss is not tested under the compiler",
         "`torch_compile: false`",
         lambda recipe: (
             recipe.torch_compile
             and (
-                recipe.packing or recipe.padding_free or recipe.kernels or recipe.family != "causal" or isinstance(recipe.learned, PairTask)
+                recipe.packing
+                or recipe.padding_free
+                or recipe.kernels
+                or recipe.family != "causal"
+                or recipe.method == "grpo"
+                or isinstance(recipe.learned, PairTask)
             )
         ),
     ),
