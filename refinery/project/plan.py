@@ -60,7 +60,7 @@ def print_plan(planned: Sequence[Planned]) -> None:
         table.add_row(*_titles(steps), *_cells([step.forecast for step in steps if step.forecast]))
     if todo := [step.forecast for step in planned if step.forecast]:
         table.add_row("together", "", *("", *_cells(todo)[1:]))
-    Console(width=160).print(table)
+    Console(width=190).print(table)
 
 
 @dataclass(slots=True)
