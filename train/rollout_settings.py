@@ -3,7 +3,7 @@
 from math import prod
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from infer.recipe import PipelineRecipe
 from refinery.llms.served.endpoint import ServedModelConfig
@@ -23,7 +23,7 @@ class Rollouts(PipelineRecipe):
 
     @field_validator("endpoint")
     @classmethod
-    def _one_model(cls, endpoint: ServedModelConfig | None) -> ServedModelConfig | None:
+    def _one_model(cls, endpoint: ServedModelConfig | None, info: ValidationInfo) -> ServedModelConfig | None:
         return endpoint  # the model in training may be the only one
 
 

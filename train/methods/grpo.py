@@ -61,7 +61,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
     questions = [question for path in recipe.data for question in read_file(path) if question.id in asked]
     order = asked_in_order(questions, steps.generations * steps.questions_per_generation, recipe.seed)
     held_out = held_out_records(recipe)
-    arguments = trainer_arguments(recipe) | {"num_train_epochs": 1, "max_steps": steps.steps}
+    arguments: dict[str, Any] = trainer_arguments(recipe) | {"num_train_epochs": 1, "max_steps": steps.steps}
     return GroupPolicyTrainer(
         model=model,
         recipe=recipe,

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
-from trl.models import prepare_deepspeed
+from trl.models.utils import prepare_deepspeed
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head, split_tensor_dict
 
@@ -50,7 +50,7 @@ class GroupPolicyTrainer(KeepsSums, GRPOTrainer):
         reference = _reference(model, recipe)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
-            super().__init__(model=model, reward_funcs=functions, rollout_func=self._rollouts, **arguments)
+            super().__init__(model=model, reward_funcs=[*functions], rollout_func=self._rollouts, **arguments)
         if recipe.learned.control_tokens:
             self.eos_token_ids.append(control_token_id(END.text, cast(Tokenizer, self._tokenizer)))  # a path that ends so is not truncated
         self._keep_reference(reference)
@@ -163,10 +163,10 @@ class GroupPolicyTrainer(KeepsSums, GRPOTrainer):
         model.train(training)
         return agreed
 
-    def train(self, resume_from_checkpoint: Any = None, **options: Any) -> Any:
+    def train(self, resume_from_checkpoint: Any = None, *arguments: Any, **options: Any) -> Any:
         """Evaluate first, unless the run is resumed, so that there is something to compare with."""
         self.args.eval_on_start = self._recipe.eval_steps is not None and resume_from_checkpoint is None
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **options)
+        return super().train(resume_from_checkpoint, *arguments, **options)
 
     def totals(self) -> dict[str, int]:
         """Collective: what was sampled and computed in all steps, by the names in metrics.json."""

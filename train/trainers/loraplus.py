@@ -10,6 +10,7 @@ def use_loraplus(trainer: Any, recipe: TrainRecipe) -> None:
     from peft.optimizers import create_loraplus_optimizer
     from transformers import Trainer
 
+    assert recipe.loraplus_lr_ratio is not None, "asked for by this key"
     optimizer_class, options = Trainer.get_optimizer_cls_and_kwargs(trainer.args, trainer.model)
     trainer.optimizer = create_loraplus_optimizer(
         trainer.model,

@@ -29,7 +29,7 @@ def index_values(folder: Path, *, names_retriever: bool = False) -> dict[str, An
     return {"name": name, "index": str(folder)}
 
 
-def build_retriever(config: RetrieverConfig) -> Retriever:
+def build_retriever(config: RetrieverConfig) -> CachedRetriever:
     """The configured retriever over its corpus. Equal searches run only once.
 
     Raises RecordError for a corpus that cannot be read, RetrievalError for an index that has changed, and RecipeError for a wrong option.
