@@ -38,7 +38,7 @@ def _metrics(path: Path) -> dict[str, Any]:
 def _labeled_by(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
     """The teacher, unless the run has finished without asking it."""
     teacher, target, asked = recipe.get("teacher"), recipe.get("target") or {}, metrics.get("teacher")
-    is_asked = not asked or asked["calls"] + asked["replies_from_store"] > 0
+    is_asked = not asked or asked.get("calls", 0) + asked.get("replies_from_store", 0) > 0
     return teacher["model"] if teacher and is_asked else target.get("base", "the dataset's annotations")
 
 

@@ -43,7 +43,12 @@ def _code(command: Command, words: Sequence[str]) -> int:
 
 @contextmanager
 def _output_in(file: TextIO) -> Iterator[None]:
-    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, logging.StreamHandler)]
+    # A handler of a file keeps its file.
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler)
+    ]
     streams = [handler.setStream(file) for handler in handlers]
     try:
         with redirect_stdout(file), redirect_stderr(file):

@@ -16,6 +16,7 @@ from distill.recipe import DistillRecipe
 from refinery.cli import main as refinery
 from refinery.contract.records import Decomposition, KnowledgeLabel, Passage, Question, RelevanceLabel, read_records, write_records
 from refinery.prompts.render import render_prompt
+from refinery.runtime.forecast import Expected
 from refinery.runtime.recipe import build_recipe
 
 LYON, OSLO = (Passage(id=name, title=name, text=f"{name} is a city.") for name in ("Lyon", "Oslo"))
@@ -167,10 +168,8 @@ def test_the_forecast_counts_their_tokens(recipe):
         build_recipe(recipe(ROWS).model_dump(mode="json") | {"teacher": priced} | changed, DistillRecipe, where="r.yaml")
         for changed in ({"examples": None}, {})
     )
-    low, high = (
-        (after - before) * 1e6 / 10
-        for before, after in zip(*(forecast(one, lambda path: 10).dollars or (0, 0) for one in (plain, with_examples)), strict=True)
-    )
+    dollars = [forecast(one, Expected(lambda path: 10)).dollars or (0, 0) for one in (plain, with_examples)]
+    low, high = ((after - before) * 1e6 / 10 for before, after in zip(*dollars, strict=True))
     sizes = [len(prompt) + len(reply) for prompt, reply in (examples_of(recipe(ROWS))("q", row.question)[0] for row in ROWS)]
     assert 2 * min(sizes) / 4 <= low + 1
     assert low <= high <= 2 * max(sizes) / 4 + 50

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from refinery.contract.records import read_records
+from refinery.contract.trace import Prediction
+
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes" / "sample"
 LABELS = {"relevance": 97, "decomposition": 72, "refinement": 54}
@@ -79,8 +82,8 @@ def test_every_test_question_is_answered_and_scored_by_kind(runs, decoder, syste
 
 
 def test_every_path_of_the_tree_searched_the_questions_own_passages(runs):
-    for prediction in read_jsonl(runs / "infer" / "rq_rag" / "predictions.jsonl"):
-        assert [len(path["steps"]) for path in prediction["paths"]] == [1, 2, 2, 2]
+    for prediction in read_records(runs / "infer" / "rq_rag" / "predictions.jsonl", Prediction):
+        assert [len(path.steps) for path in prediction.paths] == [1, 2, 2, 2]
 
 
 @pytest.mark.parametrize("dataset", ["hotpotqa", "two_wiki", "musique", "strategyqa"])

@@ -66,8 +66,9 @@ def test_a_recipe_opens_with_its_command_hardware_time_and_aim(path):
 @pytest.mark.parametrize("path", [path for path in PAPERS if path.parts[-3] == "rq_rag" and "llama" in path.stem], ids=name_of)
 def test_rq_rag_trains_as_its_paper_says(path):
     recipe = load_recipe(path, TrainRecipe)
-    processes, rows_per_sequence = 8 if recipe.strategy == "full" else 1, 4  # packed: about 1,000 tokens each, in 4,096
-    assert recipe.packing
+    processes = 8 if recipe.strategy == "full" else 1
+    rows_per_sequence = 4 if recipe.packing else 1  # packed: about 1,000 tokens each, in 4,096
+    assert recipe.packing or path.stem == "llama2_7b_answers"  # rows without searches are short
     assert processes * recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps * rows_per_sequence == 32
     assert (recipe.epochs, recipe.warmup_steps, recipe.max_length, recipe.weight_decay) == (1, 0.03, 4096, 0)
     assert recipe.learning_rate == (2e-5 if recipe.strategy == "full" else 2e-4)

@@ -15,6 +15,7 @@ from refinery.contract.records import (
     Decomposition,
     KnowledgeLabel,
     Passage,
+    Preference,
     PromptCompletion,
     Question,
     RelevanceLabel,
@@ -35,12 +36,14 @@ PROJECT = Path(__file__).parents[2]
 DEMO = sorted((PROJECT / "recipes" / "demo").glob("*/*.yaml"))
 FILM = Passage(id="1", title="Dune", text="Dune is a film.")
 ASKED = {"question_id": "q", "question": "Who directed Dune?"}
+RIGHT, WRONG = (Trajectory(**ASKED, steps=[Step(action="answer", text=text)]) for text in ("Maria Torvel", "Oslo"))
 LABELS = {
     "self_knowledge": KnowledgeLabel(**ASKED, label="know"),
     "relevance": RelevanceLabel(**ASKED, passage=FILM, label="relevant"),
     "decomposition": Decomposition(**ASKED, sub_questions=["Who directed Dune?"]),
-    "refinement": Trajectory(**ASKED, steps=[Step(action="answer", text="Maria Torvel")]),
-    "selection": SelectionLabel(**ASKED, path=Trajectory(**ASKED, steps=[Step(action="answer", text="Maria Torvel")]), label="right"),
+    "refinement": RIGHT,
+    "preference": Preference(**ASKED, chosen=RIGHT, rejected=WRONG),
+    "selection": SelectionLabel(**ASKED, path=RIGHT, label="right"),
     "traces": PromptCompletion(**ASKED, step="main", prompt="Question: Who directed Dune?\nAnswer:", reply=" Maria Torvel"),
 }
 
@@ -183,6 +186,9 @@ def test_the_version_is_printed(refinery):
 def demo_overrides(recipe: Path, data: Path, base: Path) -> list[str]:
     """What makes a demo recipe run on `data` and a tiny base, as `refinery demo` overrides it."""
     values = yaml.safe_load(recipe.read_text())
+    if values.get("method") == "grpo":
+        files = [f"data=[{data}/train.jsonl]", f"validation=[{data}/test.jsonl]"]
+        return [*files, f"base={base}", f"rollouts.retriever.passages={data}/passages.jsonl"]
     if recipe.parent.name == "train":
         return [f"data=[{data}/{values['task']}.jsonl]", f"base={base}"]
     given = [f"questions=[{data}/test.jsonl]"] + [f"retriever.passages={data}/passages.jsonl"] * ("retriever" in values)

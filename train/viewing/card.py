@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
 from refinery.errors import PluginError, RunDirError
 from refinery.hub.model_card import DATA_FILE
 from refinery.reporting.pages.content import Card, Table
@@ -66,7 +69,14 @@ def _labeled_by(made_by: Mapping[str, Any] | None) -> str:
 def _changed(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that differ from the defaults."""
     fields = TrainSettings.model_fields
-    return {name: value for name, value in recipe.items() if name in fields and name not in _ELSEWHERE and value != fields[name].default}
+    named = {name: value for name, value in recipe.items() if name in fields and name not in _ELSEWHERE}
+    return {name: value for name, value in named.items() if value != _default(fields[name])}
+
+
+def _default(field: FieldInfo) -> Any:
+    """A field's default as a run's record has it."""
+    value = field.get_default(call_default_factory=True)
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
 def _trained(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:

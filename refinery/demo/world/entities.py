@@ -124,8 +124,8 @@ def draw_world(rng: random.Random, size: WorldSize, *, label: str, taken: Iterab
     ]
     credited = {person: add("alias", draw.person(), {"real": person}) for person in _share(people, size.alias_share, rng)}
     for _ in range(size.books):
-        author = rng.choice(people)
-        add("book", draw.book(), {"author": credited.get(author, author)})
+        name, author = draw.book(), rng.choice(people)  # drawn in this order, which the plain world's seeds depend on
+        add("book", name, {"author": credited.get(author, author)})
     films_left = size.films
     while films_left > 0:
         count = 2 if films_left > 1 and rng.random() < size.shared_title_share else 1

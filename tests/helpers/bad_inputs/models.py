@@ -41,7 +41,7 @@ MODELS = [
     damaged_base(
         "weights as .bin only",
         "model: has no weights as safetensors",
-        "save_pretrained",
+        "refinery convert-weights model",
         files={"model/pytorch_model.bin": b"x"},
         model__safetensors=None,
     ),

@@ -9,8 +9,9 @@ from refinery.reporting.results import results_table
 
 
 def printed(*questions: Question, width: int = 200) -> str:
+    missing = [None] * len(questions)
     console = Console(file=io.StringIO(), width=width)
-    console.print(results_table(evaluate(score("rag", questions, [None] * len(questions)), [], seconds=1.0), title="a run"))
+    console.print(results_table(evaluate(score("rag", questions, missing), missing, seconds=1.0), title="a run"))
     return console.file.getvalue()
 
 
