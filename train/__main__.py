@@ -26,7 +26,11 @@ def _run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _preview(recipe: TrainRecipe) -> None:
-    """The first rows as segments, with trained text between ⟦ and ⟧. Loads only the tokenizer; without one, only the plan is shown."""
+    """The first rows as segments, with trained text between ⟦ and ⟧; of a pair, the chosen path and then the rejected one.
+
+    Loads only the tokenizer; without one, only the plan is shown.
+    """
+    from refinery.contract.records import Preference
     from refinery.llms.weights.checkpoint import load_tokenizer
     from train.rows.data import row_segments, training_records
 
@@ -35,8 +39,9 @@ def _preview(recipe: TrainRecipe) -> None:
     except CheckpointError:
         return
     for number, record in enumerate(training_records(recipe)[:3], 1):
-        text = "".join(f"⟦{s.text}⟧" if s.trained else s.text for s in row_segments(record, recipe, tokenizer))
-        print(printable(f"--- example {number}\n{text}\n"))
+        for row in (record.chosen, record.rejected) if isinstance(record, Preference) else (record,):
+            text = "".join(f"⟦{s.text}⟧" if s.trained else s.text for s in row_segments(row, recipe, tokenizer))
+            print(printable(f"--- example {number}\n{text}\n"))
 
 
 def _plan(recipe: TrainRecipe, config_file: str | None, num_processes: int | None) -> None:

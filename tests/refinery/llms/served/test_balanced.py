@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -28,6 +28,7 @@ def parts(text: str, brackets: str = "{}") -> list[str]:
     return [text[start:end] for start, end in balanced_parts(text, brackets)]
 
 
+@settings(suppress_health_check=[HealthCheck.data_too_large])  # nested objects are often large
 @given(st.lists(st.tuples(PROSE, OBJECTS)), PROSE)
 @example([("", {"{": None}), ("", {'"': None})], "")
 def test_objects_are_found_first_between_prose_whatever_their_strings_hold(said, end):
