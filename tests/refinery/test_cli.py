@@ -46,8 +46,6 @@ LABELS = {
     "selection": SelectionLabel(**ASKED, path=RIGHT, label="right"),
     "traces": PromptCompletion(**ASKED, step="main", prompt="Question: Who directed Dune?\nAnswer:", reply=" Maria Torvel"),
 }
-
-
 OTHER = {"know": "unknow", "relevant": "irrelevant", "right": "wrong"}
 
 
@@ -185,14 +183,13 @@ def test_the_version_is_printed(refinery):
 
 def demo_overrides(recipe: Path, data: Path, base: Path) -> list[str]:
     """What makes a demo recipe run on `data` and a tiny base, as `refinery demo` overrides it."""
-    values = yaml.safe_load(recipe.read_text())
+    values, passages = yaml.safe_load(recipe.read_text()), f"retriever.passages={data}/passages.jsonl"
     if values.get("method") == "grpo":
-        files = [f"data=[{data}/train.jsonl]", f"validation=[{data}/test.jsonl]"]
-        return [*files, f"base={base}", f"rollouts.retriever.passages={data}/passages.jsonl"]
+        return [f"data=[{data}/train.jsonl]", f"validation=[{data}/test.jsonl]", f"base={base}", f"rollouts.{passages}"]
     if recipe.parent.name == "train":
         return [f"data=[{data}/{values['task']}.jsonl]", f"base={base}"]
-    given = [f"questions=[{data}/test.jsonl]"] + [f"retriever.passages={data}/passages.jsonl"] * ("retriever" in values)
-    return given + [f"runs=[{data}/traces]"] * ("runs" in values)
+    runs = [f"runs=[{data}/traces]"] * ("runs" in values)
+    return [f"questions=[{data}/test.jsonl]", *[passages] * ("retriever" in values), *runs]
 
 
 @pytest.mark.parametrize("recipe", DEMO, ids=lambda path: f"{path.parent.name}/{path.stem}")
