@@ -1,11 +1,10 @@
 """The card of a distill run: what is in the dataset, what made it, and what may be wrong with it."""
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
+from refinery.reporting.commands import typed_command
 from refinery.reporting.endpoints import spent_by_role
 from refinery.reporting.markdown import front_matter, json_block, licence_values, share, table_block, without_secrets
 
@@ -130,8 +129,4 @@ def _cost(spent: dict[str, Any]) -> str:
 
 def _commands(record: dict[str, Any]) -> Iterable[str]:
     """The commands that were typed. For a merged run, the shards' commands come before its own."""
-    for part in [*record.get("shards", []), record]:
-        program, *arguments = part["command"]
-        if Path(program).name == "__main__.py":  # python -m distill
-            program, arguments = "refinery", [Path(program).parent.name, *arguments]
-        yield shlex.join([Path(program).name, *arguments])
+    return (typed_command(part["command"]) for part in [*record.get("shards", []), record])

@@ -1,11 +1,11 @@
 """What the card of any run says about its origin, from its `run.json`."""
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from refinery.reporting.commands import typed_command
 from refinery.reporting.markdown import without_secrets
 from refinery.reporting.pages.content import Estimate
 
@@ -13,7 +13,7 @@ from refinery.reporting.pages.content import Estimate
 def origin(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     """When the run was started, and the command that started it."""
     day, _, hour = str(record.get("started", "")).partition("T")
-    return present([("date", f"{day} {hour[:5]}".strip()), ("command", _command(record.get("command", ())))])
+    return present([("date", f"{day} {hour[:5]}".strip()), ("command", typed_command(record.get("command", ())))])
 
 
 def title_of(runs: Sequence[Path]) -> str:
@@ -46,12 +46,3 @@ def present(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 def estimate(scores: Mapping[str, Any] | None) -> Estimate | None:
     """A metric of `metrics.json` with its interval, if the run has it."""
     return {"mean": scores["mean"], "low": scores["low"], "high": scores["high"]} if scores else None
-
-
-def _command(words: Sequence[str]) -> str:
-    """The command as a user would type it: the program's name without its folder, and `python -m` for a module."""
-    if not words:
-        return ""
-    program = Path(words[0])
-    named = ["python", "-m", program.parent.name] if program.name == "__main__.py" else [program.name]
-    return shlex.join([*named, *map(without_secrets, words[1:])])
