@@ -6,7 +6,7 @@ from pathlib import Path
 from distill.quality.evaluate import Quality
 from distill.quality.labeled_run import LabeledRun
 from refinery.metrics.bootstrap import Interval
-from refinery.metrics.graded import PER_ROW
+from refinery.metrics.graded import shown_measure
 from refinery.reporting.markdown import without_secrets
 from refinery.reporting.tables import TableFormat, render_table
 from refinery.text import printable
@@ -96,10 +96,7 @@ def _shown(run: LabeledRun, keys: Sequence[str], differing: Sequence[str]) -> st
 
 
 def _cell(name: str, found: Interval | None) -> str:
-    if found is None:
-        return "-"
-    scale = 1 if name in PER_ROW else 100
-    return f"{found.mean * scale:.1f} [{found.low * scale:.1f}, {found.high * scale:.1f}]"
+    return shown_measure(name, found.mean, found.low, found.high) if found else "-"
 
 
 def _tokens(count: float | None) -> str:

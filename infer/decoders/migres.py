@@ -170,7 +170,7 @@ class Modules:
 
         If several queries find the same passage, its best score counts. If no passage passes, the LLM states its own knowledge.
         """
-        found = await asyncio.gather(*(self._search(query) for query in queries))
+        found = await asyncio.gather(*(self.filtered_search(query) for query in queries))
         best: dict[str, Hit] = {}
         for hit in (hit for hits in found for hit in hits):
             if hit.passage.id not in best or hit.retrieval_score > best[hit.passage.id].retrieval_score:
@@ -211,7 +211,7 @@ class Modules:
             elif item.info not in self.memory.information and await self.entailed(item.info, cited):
                 self.memory.information.append(item.info)
 
-    async def _search(self, query: str) -> list[Hit]:
+    async def filtered_search(self, query: str) -> list[Hit]:
         """The filtered results of one query, without the passages that were already read `uses_per_passage` times."""
         options = self.options
         knowledge_filter = KnowledgeFilter(self.reranker(), options.relevance_threshold, sentence_level=options.compression == "sentences")

@@ -6,7 +6,7 @@ from typing import Any
 
 from infer.evaluation.module_quality import ModuleQuality, ModuleRun
 from refinery.metrics.bootstrap import Interval
-from refinery.metrics.graded import PER_ROW
+from refinery.metrics.graded import shown_measure
 from refinery.reporting.markdown import without_secrets
 from refinery.reporting.tables import TableFormat, render_table
 from refinery.runtime.recipe import flat_values
@@ -62,10 +62,7 @@ def _settings(found: Sequence[ModuleQuality]) -> dict[int, str]:
 
 
 def _cell(name: str, found: Interval | None) -> str:
-    if found is None:
-        return "-"
-    scale = 1 if name in PER_ROW else 100
-    return f"{found.mean * scale:.1f} [{found.low * scale:.1f}, {found.high * scale:.1f}]"
+    return shown_measure(name, found.mean, found.low, found.high) if found else "-"
 
 
 def _cost(run: ModuleRun) -> dict[str, str]:

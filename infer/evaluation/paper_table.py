@@ -11,6 +11,7 @@ from infer.evaluation.fairness import differences
 from infer.evaluation.finished_runs import open_stored
 from infer.evaluation.module_quality import open_module_run
 from refinery.errors import RunDirError
+from refinery.metrics.graded import measure_scale, shown_measure
 from refinery.metrics.registry import find_metric
 from refinery.reporting.tables import TableFormat, render_table
 from refinery.runtime.recipe import Recipe, load_recipe
@@ -21,7 +22,7 @@ _NOT_RUN = "-"
 
 
 class Column(Recipe):
-    """What is compared: a metric or a module's measure in percent, a cost per question, or the mean of other columns."""
+    """What is compared: a metric or a module's measure, in percent if it is a share, a cost per question, or the mean of other columns."""
 
     name: str
     slug: str | None = Field(default=None, description="the value of {column} in a run's folder; by default the name in lower case")
@@ -143,8 +144,7 @@ def _of_module(folder: Path, column: Column) -> tuple[float, str]:
     found = lines.get(column.line or "", {}).get("measures", {}).get(column.measure)
     if found is None:
         raise RunDirError(f"{folder}: has no measure '{column.measure}' on '{column.line}', which column '{column.name}' shows.")
-    mean, low, high = (100 * found[bound] for bound in ("mean", "low", "high"))
-    return mean, f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+    return measure_scale(column.measure) * found["mean"], shown_measure(column.measure, **found)
 
 
 def _system(folder: Path, row: Row, results: dict[str, Any]) -> str:

@@ -1,10 +1,11 @@
-"""MIGRES' modules (Sec. 3.2): the Leaf and Main Modules, the Query Generator, knowledge prompting and the reranker."""
+"""MIGRES' modules (Sec. 3.2): the Leaf and Main Modules, the Query Generator, knowledge prompting, the first search and the reranker."""
 
 from infer.decoders.migres import Memory, Modules, Options, cited_by
 from infer.modules.base import DecoderModules, Module
 from infer.modules.kinds.answers import OWN_KNOWLEDGE
 from infer.modules.kinds.base import Case
 from infer.modules.kinds.extraction import EXTRACTION
+from infer.modules.kinds.first_search import FIRST_SEARCH
 from infer.modules.kinds.missing_information import MISSING_INFORMATION
 from infer.modules.kinds.queries import QUERIES
 from infer.modules.kinds.relevance import RELEVANCE
@@ -42,6 +43,14 @@ async def _own_knowledge(case: Case, session: Session, options: Options) -> Modu
     return ModuleOutput(texts=[passage.text for passage in await _modules(case, session, options).own_knowledge([case.question])] or [""])
 
 
+async def _first_search(case: Case, session: Session, options: Options) -> ModuleOutput:
+    """The passages that pass, and where none does, the model's own knowledge (Sec. 3.2)."""
+    modules = _modules(case, session, options)
+    if hits := await modules.filtered_search(case.question):
+        return ModuleOutput(texts=[hit.passage.text for hit in hits], cited=[[hit.passage.id] for hit in hits])
+    return ModuleOutput(texts=[passage.text for passage in await modules.own_knowledge([case.question])])
+
+
 async def _reranker(case: Case, session: Session, options: Options) -> ModuleOutput:
     """Scores on the reranker's own scale."""
     reranker = _modules(case, session, options).reranker()
@@ -55,6 +64,7 @@ MODULES = DecoderModules(
         "main": Module(MISSING_INFORMATION, _main, ("main",)),
         "queries": Module(QUERIES, _queries, ("queries",)),
         "own_knowledge": Module(OWN_KNOWLEDGE, _own_knowledge),
+        "first_search": Module(FIRST_SEARCH, _first_search, ("reranker",), loads=True),
         "reranker": Module(RELEVANCE, _reranker, ("reranker",), loads=True),
     }
 )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from refinery.metrics.bootstrap import Interval
 
-PER_ROW = frozenset({"searches", "queries"})  # measures that are counts; all others are shares
+# Measures that are not shares, with the digits that are shown of them: counts of a question, and a ratio.
+_PLAIN = {"searches": 1, "queries": 1, "passages": 1, "positive per negative": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,17 @@ def graded_labels(pairs: Sequence[tuple[bool, bool]], *, missed: int = 0, scored
 def overlap(hits: float, given: float, wanted: float) -> dict[str, tuple[float, float]]:
     """Precision, recall and F1 of `given` labels, of which `hits` are among the `wanted` ones."""
     return {"precision": (hits, given), "recall": (hits, wanted), "F1": (2 * hits, given + wanted)}
+
+
+def measure_scale(name: str) -> int:
+    """What a measure is multiplied by where it is shown: 100 if it is a share."""
+    return 1 if name in _PLAIN else 100
+
+
+def shown_measure(name: str, mean: float, low: float, high: float) -> str:
+    """A measure with its interval: shares in percent."""
+    mean, low, high = (f"{measure_scale(name) * value:.{_PLAIN.get(name, 1)}f}" for value in (mean, low, high))
+    return f"{mean} [{low}, {high}]"
 
 
 def measures(graded: Sequence[Graded]) -> "dict[str, Interval]":

@@ -57,7 +57,7 @@ def jobs_of(project: Project, *, where: str, until: str | None = None) -> dict[s
     """
     jobs = {name: _job(name, step, project, f"{where}: steps.{name}") for name, step in project.steps.items()}
     _check_outputs(jobs, where)
-    needs = {name: [other.name for other in jobs.values() if other is not job and _is_needed(other, job)] for name, job in jobs.items()}
+    needs = _needs(jobs)
     ordered = {name: replace(jobs[name], needs=tuple(needs[name])) for name in _in_order(needs, where)}
     return ordered if until is None else _leading_to(until, ordered, where)
 
@@ -128,13 +128,18 @@ def _check_outputs(jobs: Mapping[str, Job], where: str) -> None:
             raise RecipeError(f"{where}: steps '{first}' and '{job.name}' both write to {job.output}. Give one of them another output.")
 
 
-def _is_needed(other: Job, job: Job) -> bool:
-    """Whether `job` names the output of `other` or something in it, or, as a command such as `view .`, a folder around it."""
-    if other.output is None:
-        return False
-    written = Path(os.path.normpath(other.output))
-    named = [Path(os.path.normpath(text)) for text in job.texts if text and Path(text) != job.output]
-    return any(path == written or written in path.parents or (not job.stage and path in written.parents) for path in named)
+def _needs(jobs: Mapping[str, Job]) -> dict[str, list[str]]:
+    """The jobs that each job needs: it names their output or something in it, or, as a command such as `view .`, a folder around it."""
+    written = {name: Path(os.path.normpath(job.output)) for name, job in jobs.items() if job.output}
+    needs: dict[str, list[str]] = {}
+    for name, job in jobs.items():
+        named = {Path(os.path.normpath(text)) for text in job.texts if text and Path(text) != job.output}
+        within = named.union(*(path.parents for path in named))
+        around = frozenset[Path]() if job.stage else named
+        needs[name] = [
+            other for other, path in written.items() if other != name and (path in within or not around.isdisjoint(path.parents))
+        ]
+    return needs
 
 
 def _in_order(needs: Mapping[str, list[str]], where: str) -> list[str]:

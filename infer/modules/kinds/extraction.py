@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from infer.modules.kinds.base import Case, ModuleKind
-from infer.modules.kinds.gold import gold_steps, searched
+from infer.modules.kinds.gold import answers_within, gold_steps, searched
 from infer.modules.kinds.judge import judged_useful
 from infer.session import Session
 from refinery.contract.records import Passage, Question
@@ -29,13 +29,9 @@ async def _cases(question: Question, session: Session) -> list[Case]:
     return [Case(text, None, drawn)] if drawn else []
 
 
-def _answers(question: Question) -> list[str]:
-    return [step.answer for step in question.decomposition or [] if step.answer] or question.answers
-
-
 def is_positive(passage: Passage, question: Question) -> bool:
     """Whether it contains the answer of one of the annotated sub-questions, or without any, the question's answer."""
-    return bool(dpr_has_answer(passage.text, _answers(question)))
+    return bool(dpr_has_answer(passage.text, answers_within(question)))
 
 
 def _grade(question: Question, steps: Sequence[TraceStep]) -> Mapping[str, Graded]:
@@ -60,4 +56,6 @@ def _graded(output: ModuleOutput, positive: set[str], kept: Sequence[int]) -> Gr
     return Graded(counts | {"unparsed": (output.unread, 1)}, hits)
 
 
-EXTRACTION = ModuleKind("extraction", "answers of sub-questions", lambda question: bool(_answers(question)), _cases, _grade, judged_useful)
+EXTRACTION = ModuleKind(
+    "extraction", "answers of sub-questions", lambda question: bool(answers_within(question)), _cases, _grade, judged_useful
+)

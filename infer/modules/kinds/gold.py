@@ -32,6 +32,11 @@ def answers_of(question: Question, step: int | None) -> list[str]:
     return [answer] if answer else []
 
 
+def answers_within(question: Question) -> list[str]:
+    """The answers of the annotated sub-questions, or without any, of the question."""
+    return [step.answer for step in question.decomposition or [] if step.answer] or question.answers
+
+
 def supporting_of(question: Question, step: int | None) -> list[str]:
     """The ids of the passages that the question (None) or one of its sub-questions needs."""
     return (question.supporting if step is None else (question.decomposition or [])[step].supporting) or []

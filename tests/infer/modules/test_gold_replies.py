@@ -35,6 +35,24 @@ def test_the_next_sub_question_finds_more_than_the_question(evaluated, measure, 
     assert all(more > less for more, less in zip(annotated, question, strict=True))
 
 
+def test_a_filter_leaves_fewer_passages_of_the_first_search_of_which_more_help(evaluated, measure, tmp_path):
+    def measured(name: str, threshold: float) -> dict:
+        options = {"reranker": "lexical", "relevance_threshold": threshold}
+        return evaluated("migres", "first_search", options=options, output_dir=str(tmp_path / name))["questions"]
+
+    counted = ("passages", "positive per negative", "found")
+    every, filtered = measure(measured("all", -1.0), *counted), measure(measured("some", 2.0), *counted)
+    assert every[0] == 5.0  # all that a search returns
+    assert filtered[0] < every[0]
+    assert filtered[1] > every[1]
+    # Where no passage passes, there is no ratio, and what the scripted model says that it knows counts.
+    nothing = measured("none", 1e6)
+    passages, found = measure(nothing, "passages", "found")
+    assert passages == 0.0
+    assert found > 0.5
+    assert "positive per negative" not in nothing["measures"]
+
+
 WRITTEN = ("what it wrote", "the annotated sub-question", "the question")
 
 
