@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refinery.contract.formats import SEARCH_ACTIONS, trajectory_segments
 from refinery.contract.records import Decomposition, JudgeLabel, Preference, Question, Record, RelevanceLabel, Trajectory
@@ -20,8 +20,10 @@ from refinery.prompts.render import render_prompt
 from refinery.questions.base import read_questions
 from refinery.runtime.repeated_numbers import num_repetitions
 from refinery.similar_texts import SimilarTexts
-from refinery.tasks.base import PromptedTask, Task, task_of
 from refinery.text import normalize_answer
+
+if TYPE_CHECKING:
+    from refinery.tasks.base import Task
 
 EXAMPLES = 5
 _LENGTHS_KEPT = 10_000
@@ -44,7 +46,7 @@ class Guards:
         reader: str = "jsonl",
         tokenizer: Tokenizer | None = None,
         max_length: int | None = None,
-        learned: Task[Any] | None = None,
+        learned: "Task[Any] | None" = None,
     ) -> None:
         self._rows = 0
         self._labels: Counter[str] = Counter()
@@ -212,7 +214,7 @@ class _Lengths:
 
     tokenizer: Tokenizer
     max_length: int | None
-    learned: Task[Any] | None = None
+    learned: "Task[Any] | None" = None
     lengths: list[int] = field(default_factory=list)
     rows: int = 0
     rng: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - a sample, not a secret
@@ -235,7 +237,7 @@ class _Lengths:
         return report
 
 
-def num_tokens(record: Record, tokenizer: Tokenizer, learned: Task[Any] | None = None) -> int:
+def num_tokens(record: Record, tokenizer: Tokenizer, learned: "Task[Any] | None" = None) -> int:
     """The number of tokens of a record in training. A control token counts as one, even if the tokenizer does not have it yet.
 
     Raises RecordError for a record from which no task learns.
@@ -249,10 +251,12 @@ def num_tokens(record: Record, tokenizer: Tokenizer, learned: Task[Any] | None =
     return _num_tokens(_text(record, learned), tokenizer) + 1  # the end of the sequence
 
 
-def _text(record: Record, learned: Task[Any] | None) -> str:
+def _text(record: Record, learned: "Task[Any] | None") -> str:
     """The text that is read and written for a record that is not a path; for a question, its text."""
     if isinstance(record, Question):
         return record.text
+    from refinery.tasks.base import PromptedTask, task_of
+
     task = learned if learned and learned.record is type(record) else task_of(record)
     if not isinstance(task, PromptedTask):
         raise RecordError(f"student: no task learns from a {type(record).__name__}, so its length is unknown. Leave out `student`.")

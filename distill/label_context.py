@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distill.label_task import Pair
-from distill.predictions import Predictions
 from distill.recipe import DistillRecipe
 from distill.teacher.agreement import Tally
 from distill.teacher.fallback import Fallback
@@ -17,9 +16,11 @@ from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.prompts.render import Prompt, prompt_hash
 from refinery.retrievers.base import Hit, Retriever
-from refinery.retrievers.search.cache import search_key
 from refinery.runtime.recipe import recipe_hash
 from refinery.stores.base import ReplyStore
+
+if TYPE_CHECKING:
+    from distill.predictions import Predictions
 
 
 @dataclass
@@ -71,6 +72,8 @@ class LabelContext:
         revision = self.retriever.revision if self.store else None
         if revision is None or self.store is None:
             return [hit.passage for hit in await self._hits(query, question, k)]
+        from refinery.retrievers.search.cache import search_key
+
         key = search_key(revision, query, k)
         found = self.store.get(key)
         if found is None:
@@ -86,9 +89,11 @@ class LabelContext:
             raise RejectedRow("search_failed", str(error)) from None
 
     @property
-    def predictions(self) -> Predictions:
+    def predictions(self) -> "Predictions":
         """The predictions of the recipe's infer runs."""
         if "predictions" not in self._files:
+            from distill.predictions import Predictions
+
             self._files["predictions"] = Predictions(self.recipe.runs)
         return self._files["predictions"]
 

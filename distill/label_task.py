@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -29,7 +29,9 @@ from refinery.questions.base import split_of
 from refinery.runtime.forecast import Range, RowsOf
 from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import Recipe
-from refinery.tasks.base import Task
+
+if TYPE_CHECKING:
+    from refinery.tasks.base import Task
 
 Pair = tuple[Prompt, str]
 OptionsT = TypeVar("OptionsT", bound=Recipe)
@@ -133,7 +135,7 @@ class LabelTask(Generic[OptionsT]):
     rows: Callable[[Any], Iterator[Any]] | None = None
     write_inputs: Callable[[Any, Path], None] = _write_nothing
     review: Callable[[], Review] | None = None
-    learned: Task[Any] | None = None
+    learned: "Task[Any] | None" = None
     calls: Callable[[Any, OptionsT], Range] = _one_call
     num_rows: Callable[[Any, RowsOf], int | None] | None = None
     needs_answers: Callable[[OptionsT], bool] = _no_answers

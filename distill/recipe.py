@@ -1,7 +1,7 @@
 """The keys of a distillation recipe."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,6 @@ from distill.teacher.escalation import Escalation
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.protocols.base import check_protocol, protocol_of
-from refinery.prompts.own import OwnPrompts, own_prompts
 from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
 from refinery.runtime import plugins
@@ -21,6 +20,9 @@ from refinery.runtime.recipe import Recipe, build_recipe
 from refinery.runtime.shards import ShardKeys
 from refinery.sample import SampleKeys
 from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
+
+if TYPE_CHECKING:
+    from refinery.prompts.own import OwnPrompts
 
 
 class ExamplesConfig(Recipe):
@@ -112,9 +114,13 @@ class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):
         with self.at("reader"):
             find_reader(self.reader)
 
-    def own_prompts(self) -> OwnPrompts | None:
+    def own_prompts(self) -> "OwnPrompts | None":
         """The recipe's own prompts, or the run's copy if their folder has gone. Raises RecipeError for a text that cannot be used."""
-        return own_prompts(self.prompts, self.output_dir) if self.prompts else None
+        if self.prompts is None:
+            return None
+        from refinery.prompts.own import own_prompts
+
+        return own_prompts(self.prompts, self.output_dir)
 
     def _check_teachers(self) -> None:
         """Check the keys that go with `teacher`."""

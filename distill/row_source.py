@@ -1,7 +1,7 @@
 """The rows of a labeling run: which they are, how many, and which of them repeat others."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -9,11 +9,11 @@ from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.steps.repeats import EvaluationOverlap, repeated_questions
 from distill.teacher.teacher import RejectedRow
+from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import check_ids, iter_questions, read_questions
 from refinery.runtime.fingerprint import id_number
 from refinery.runtime.repeated_numbers import repeated
-from refinery.supporting import check_supporting
 
 
 def load_task(recipe: DistillRecipe) -> LabelTask[Any]:
@@ -59,10 +59,19 @@ def count_rows(task: LabelTask[Any], recipe: DistillRecipe) -> int:
         any_answers = any_answers or bool(row.answers)
         if getattr(row, "supporting_hash", None):
             written.append(row)
-    check_supporting(written, recipe.retriever)
+    _check_supporting(written, recipe)
     twice = repeated(ids)
     again = next(row.id for row in iter_rows(task, recipe) if id_number(row.id) in twice) if twice else None
     check_ids(recipe.questions or [recipe.output_dir], len(ids), again)
     if not any_answers:
         raise RecordError(f"{recipe.questions[0]}: no question has gold answers, and task '{recipe.task}' needs them. Add `answers`.")
     return len(ids)
+
+
+def _check_supporting(written: Sequence[Question], recipe: DistillRecipe) -> None:
+    """Check that the retriever searches what the questions were written from."""
+    if not written:
+        return
+    from refinery.supporting import check_supporting
+
+    check_supporting(written, recipe.retriever)

@@ -22,21 +22,17 @@ from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.row_source import count_rows, evaluation_overlap, iter_rows, load_task, repeated_rows
 from distill.steps.repeats import EvaluationOverlap
-from distill.teacher.batch import BatchTransport
 from distill.teacher.teacher import RejectedRow, Teacher
 from refinery.contract.records import Record
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RunDirError
-from refinery.hub.dataset_card import dataset_card
 from refinery.llms.base import LLM
 from refinery.llms.served.budget import Budget, Spending
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.paid import persist_in
-from refinery.prompts.own import OwnPrompts, prompts_of
 from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
-from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_in_background
 from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.hub_dataset import source_fingerprint
@@ -56,6 +52,7 @@ from refinery.stores.base import ReplyStore
 
 if TYPE_CHECKING:
     from distill.output.hub_stream import HubStream
+    from refinery.prompts.own import OwnPrompts
 
 # A full disk, a quota, a limit on file sizes, a folder that cannot be written to.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -81,7 +78,7 @@ async def arun(recipe: DistillRecipe, *, resume: bool, take: Callable[[Record], 
 
 
 async def _arun(
-    recipe: DistillRecipe, prompts: OwnPrompts | None, *, resume: bool, take: Callable[[Record], None] | None
+    recipe: DistillRecipe, prompts: "OwnPrompts | None", *, resume: bool, take: Callable[[Record], None] | None
 ) -> dict[str, Any]:
     task = load_task(recipe)
     total = count_rows(task, recipe)
@@ -101,7 +98,7 @@ async def _arun(
     with ExitStack() as closing:
         closing.enter_context(_written_in_one_line(recipe.output_dir))
         closing.enter_context(locked_run(recipe.output_dir))
-        retriever = build_retriever(recipe.retriever) if recipe.retriever else None
+        retriever = _build_retriever(recipe)
         warn_of_moved_endpoints(recipe)
         # The files of a finished run remain until the rows that are asked again are done too.
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None, fingerprints=known)
@@ -129,7 +126,7 @@ def _inputs(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Path]:
     yield from recipe.evaluation_sets if recipe.repeats != "kept" else []
 
 
-def _drop_unless_begun(kept: OwnPrompts | Examples, output: RunDir) -> None:
+def _drop_unless_begun(kept: "OwnPrompts | Examples", output: RunDir) -> None:
     if not output.begun:
         kept.drop(output.path)
 
@@ -150,6 +147,8 @@ def _open_stream(recipe: DistillRecipe, output: RunDir, total: int, inputs: Mapp
 
 def _finish(recipe: DistillRecipe, writer: LabelWriter, metrics: dict[str, Any]) -> dict[str, Any]:
     """Write what a finished run has beside its rows, and push the rest of them. Returns the metrics."""
+    from refinery.hub.dataset_card import dataset_card
+
     output = writer.output
     writer.write_columns()
     output.begin()
@@ -176,7 +175,11 @@ def _written_in_one_line(output_dir: Path) -> Iterator[None]:
 
 def _check_prompts(recipe: DistillRecipe, now: Fingerprints) -> None:
     """Refuse to resume a run from the same folder of prompts with other texts in it, whatever else in the recipe has changed."""
-    if not (kept := prompts_of(recipe.output_dir)).is_dir() or not (recipe.output_dir / "run.json").exists():
+    if not (recipe.output_dir / "run.json").exists():
+        return
+    from refinery.prompts.own import prompts_of
+
+    if not (kept := prompts_of(recipe.output_dir)).is_dir():
         return
     earlier = read_run(recipe.output_dir)
     same_folder = earlier["recipe"].get("prompts") == str(recipe.prompts)
@@ -193,6 +196,8 @@ def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: ReplySto
         budget = Budget(config, recipe.max_cost_usd, spending=spending, endpoint=role)
         client = EndpointClient(config, persist_in(store, budget.enter), budget.admit)
         return Teacher(config, store, client, budget, **recipe.teacher_options(role))
+    from distill.teacher.batch import BatchTransport
+
     # Any request of a job may be a straggler; jobs that were already sent are collected by the next attempt.
     factor = recipe.batch.price_factor if recipe.batch.stragglers == "batch" else max(1.0, recipe.batch.price_factor)
     budget = Budget(config, recipe.max_cost_usd, factor=factor, spending=spending, endpoint=role, lost_if_killed=0)
@@ -242,10 +247,20 @@ def _metrics(writer: LabelWriter, teachers: dict[str, Teacher]) -> dict[str, Any
     return {**writer.counts(), **spent, "guards": writer.guards.report()}
 
 
+def _build_retriever(recipe: DistillRecipe) -> Retriever | None:
+    if recipe.retriever is None:
+        return None
+    from refinery.retrievers.search.build import build_retriever
+
+    return build_retriever(recipe.retriever)
+
+
 def _build_target(recipe: DistillRecipe) -> LLM | None:
+    if recipe.target is None:
+        return None
     from refinery.llms.build import build_llm
 
-    return build_llm(recipe.target) if recipe.target else None
+    return build_llm(recipe.target)
 
 
 def _tokenizer(recipe: DistillRecipe) -> Tokenizer | None:

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from refinery.runtime.forecast import Expected, Forecast
+from refinery.runtime.rare_collections import rare_collections
 from refinery.runtime.stages import Stage
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ class DistillStage(Stage):
 
     def main(self, argv: Sequence[str]) -> int:
         """Run `refinery distill ...`."""
-        from distill.__main__ import main
+        with rare_collections():  # the garbage of imports and of labels has no cycles
+            from distill.__main__ import main
 
-        return main(argv)
+            return main(argv)
 
     def commands(self) -> ModuleType:
         """The package of the stage's commands."""

@@ -11,7 +11,7 @@ from refinery.commands import commands
 from refinery.errors import RecipeError
 from refinery.runtime.arguments import Parser
 from refinery.runtime.stage import configure_logging, guarded
-from refinery.runtime.stages import stages
+from refinery.runtime.stages import Stage, own_stage, stages
 from refinery.text import did_you_mean
 from refinery.version import __version__
 
@@ -21,10 +21,11 @@ GROUPS = ("Pipeline", "Models", "Retrieval", "Results")  # of `refinery --help`,
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if code := guarded(_load_stages, traceback=False):
+    found: list[Stage] = []
+    if code := guarded(lambda: found.extend(_stages_named(arguments[:1])), traceback=False):
         return code
-    if arguments and arguments[0] in stages():
-        return stages()[arguments[0]].main(arguments[1:])
+    if found:
+        return found[0].main(arguments[1:])
     if arguments and not arguments[0].startswith("-") and arguments[0] not in (names := [*stages(), *commands()]):
         return guarded(lambda: _refuse(arguments[0], names), traceback=False)
     parsed, unknown = build_parser().parse_known_args(arguments)
@@ -33,9 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
 
 
-def _load_stages() -> None:
-    """Raise PluginError when a stage cannot be loaded, for example because a user's own folder shadows it."""
-    stages()
+def _stages_named(names: Sequence[str]) -> list[Stage]:
+    """The stages of these names; others are no stages. Most commands need all stages, but a stage that ships runs without the others.
+
+    Raises PluginError when one cannot be loaded, for example because a user's own folder shadows it.
+    """
+    if own := [stage for name in names if (stage := own_stage(name))]:
+        return own
+    declared = stages()
+    return [declared[name] for name in names if name in declared]
 
 
 def _refuse(name: str, names: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ shows by being right that the model knows it.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -14,10 +15,12 @@ from distill.steps.tree_paths import AnswerMetric
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question
 from refinery.contract.sub_questions import parse_sub_questions
-from refinery.contract.trace import Prediction
 from refinery.metrics.registry import score_all
 from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
+
+if TYPE_CHECKING:
+    from refinery.contract.trace import Prediction
 
 _SEARCHED, _READ, _CLOSED_BOOK, _DECOMPOSED, _TOGETHER = (
     "retrieve",
@@ -68,7 +71,7 @@ def right_traces(question: Question, context: LabelContext, metric: str) -> list
     return right
 
 
-def all_traces(question: Question, context: LabelContext) -> list[tuple[Prediction, list[Solved]]]:
+def all_traces(question: Question, context: LabelContext) -> "list[tuple[Prediction, list[Solved]]]":
     """Every prediction of a question with its questions."""
     return [(prediction, _questions_of(prediction)) for prediction in context.predictions.of(question)]
 
@@ -92,7 +95,7 @@ def needed_passages(solved: Solved) -> Iterator[tuple[Passage, bool]]:
         yield from ((passage, needed and not solved.was_divided) for passage, needed in zip(solved.found, has_answer, strict=True))
 
 
-def _questions_of(prediction: Prediction) -> list[Solved]:
+def _questions_of(prediction: "Prediction") -> list[Solved]:
     """The questions of a trace, the whole one first where it has steps."""
     solved: dict[str, Solved] = {}
     for step in prediction.trace:

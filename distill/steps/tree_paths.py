@@ -1,17 +1,19 @@
 """The finished paths of RQ-RAG trees from infer runs, each right or wrong by its answer."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 from pydantic import AfterValidator
 
 from distill.label_context import LabelContext
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Question, Trajectory
-from refinery.contract.trace import Prediction
 from refinery.errors import PluginError
 from refinery.metrics.registry import find_metric, score_all
+
+if TYPE_CHECKING:
+    from refinery.contract.trace import Prediction
 
 _RIGHT_FROM = 0.5
 
@@ -38,13 +40,13 @@ def labeled_trees(question: Question, context: LabelContext) -> list[tuple[list[
     return [_labeled(samples, question, context.options.metric) for samples in context.predictions.by_run(question)]
 
 
-def _labeled(samples: Sequence[Prediction], question: Question, metric: str) -> tuple[list[Trajectory], list[Trajectory]]:
+def _labeled(samples: "Sequence[Prediction]", question: Question, metric: str) -> tuple[list[Trajectory], list[Trajectory]]:
     paths = [path for prediction in samples for path in prediction.paths]
     if not paths:
         raise RejectedRow("no_tree", f"the run has no tree for question {question.id}")
     answers = [path.answer for path in paths]
     scores = score_all([metric], answers, [question] * len(answers))[metric]  # (paths,)
-    if not question.answers or np.isnan(scores).any():
+    if not question.answers or any(map(math.isnan, scores)):
         raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answer for {metric} to score against")
     right: list[Trajectory] = []
     wrong: list[Trajectory] = []

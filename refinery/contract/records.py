@@ -22,7 +22,7 @@ Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
 class Record(BaseModel):
     """Base of every record. Records are immutable, and unknown fields are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Passage(Record):

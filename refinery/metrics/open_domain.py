@@ -2,17 +2,16 @@
 
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
-
-import regex
+from functools import cache, lru_cache
+from typing import Any
 
 from refinery.metrics.squad import exact_match
 from refinery.text import ARTICLES, PUNCTUATION, normalize_answer
 
 _CURLY_QUOTES = str.maketrans("\u2018\u2019\u00b4", "   ")
-# In `regex`, unlike `re`, a combining accent belongs to the word before it.
-_DPR_ARTICLES = regex.compile(ARTICLES.pattern)
-_DPR_TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
+# Patterns of `regex`, where, unlike in `re`, a combining accent belongs to the word before it.
+_DPR_ARTICLES = ARTICLES.pattern
+_DPR_WORD = r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]"
 
 
 def triviaqa_em(prediction: str, answers: Sequence[str]) -> float:
@@ -26,6 +25,13 @@ def _triviaqa_normalized(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", PUNCTUATION.sub(" ", text.lower().translate(_CURLY_QUOTES))).split())
 
 
+@cache
+def _compiled(pattern: str) -> Any:
+    import regex
+
+    return regex.compile(pattern)
+
+
 def dpr_em(prediction: str, answers: Sequence[str]) -> float:
     """Exact match of `dpr/data/qa_validation.py`: SQuAD's, but no article ends before a combining accent."""
     predicted = _dpr_normalized(prediction)
@@ -34,7 +40,7 @@ def dpr_em(prediction: str, answers: Sequence[str]) -> float:
 
 @lru_cache(maxsize=1 << 12)
 def _dpr_normalized(text: str) -> str:
-    return " ".join(_DPR_ARTICLES.sub(" ", PUNCTUATION.sub("", text.lower())).split())
+    return " ".join(_compiled(_DPR_ARTICLES).sub(" ", PUNCTUATION.sub("", text.lower())).split())
 
 
 def dspy_em(prediction: str, answers: Sequence[str]) -> float:
@@ -50,7 +56,7 @@ def dpr_has_answer(prediction: str, answers: Sequence[str]) -> float:
 
 @lru_cache(maxsize=1 << 12)
 def _dpr_tokens(text: str) -> tuple[str, ...]:
-    return tuple(token.lower() for token in _DPR_TOKEN.findall(_decomposed(text)))
+    return tuple(token.lower() for token in _compiled(_DPR_WORD).findall(_decomposed(text)))
 
 
 def _contains(tokens: tuple[str, ...], part: tuple[str, ...]) -> bool:

@@ -13,14 +13,15 @@ One that reads something other than an answer's text, or is scored against somet
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from refinery.contract.records import Question
 from refinery.metrics import closed, multi_hop, open_domain, retrieval, squad
 from refinery.runtime import plugins
 from refinery.runtime.plugins import PluginKind
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def _answers(question: Question) -> list[str] | None:
@@ -121,11 +122,13 @@ def find_metric(name: str) -> Metric:
     return plugins.find(METRIC_KIND, name)
 
 
-def score_all(names: Sequence[str], predictions: Sequence[Any], questions: Sequence[Question]) -> dict[str, np.ndarray]:
+def score_all(names: Sequence[str], predictions: Sequence[Any], questions: Sequence[Question]) -> "dict[str, np.ndarray]":
     """Scores by metric, one per prediction: NaN if the metric does not apply, 0.0 if the answer is blank or None.
 
     Row by row rather than metric by metric, so that the next metric finds the normalized texts in the cache.
     """
+    import numpy as np
+
     metrics = [find_metric(name) for name in names]
     scores = np.full((len(metrics), len(predictions)), np.nan)
     for row, (prediction, question) in enumerate(zip(predictions, questions, strict=True)):

@@ -18,16 +18,17 @@ A back-end that `refinery index` builds an index for, or that searches other ret
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import Field, model_validator
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
-from refinery.passages.settings import DEFAULT_SETTINGS, SplitSettings
-from refinery.passages.sources import iter_passages
 from refinery.runtime.plugins import PluginKind
 from refinery.runtime.recipe import NoOptions, Recipe, options_type
+
+if TYPE_CHECKING:
+    from refinery.passages.settings import SplitSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,12 @@ def _of_function(build: Callable[..., Any]) -> RetrieverPlugin:
 RETRIEVERS = PluginKind("retriever", "refinery.retrievers", RetrieverPlugin, "RETRIEVER", "build", ("config", "options"), _of_function)
 
 
-def read_passages(path: Path, settings: SplitSettings = DEFAULT_SETTINGS) -> Sequence[Passage]:
+def read_passages(path: Path, settings: "SplitSettings | None" = None) -> Sequence[Passage]:
     """Read a corpus into memory. Ids must be unique. Documents are cut as by `iter_passages`."""
-    passages = list(iter_passages(path, settings))
+    from refinery.passages.settings import DEFAULT_SETTINGS
+    from refinery.passages.sources import iter_passages
+
+    passages = list(iter_passages(path, settings or DEFAULT_SETTINGS))
     if not passages:
         raise RecordError(f"{path}: has no rows. It should hold one Passage per line.")
     seen: set[str] = set()

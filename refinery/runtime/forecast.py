@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import sqrt
 from pathlib import Path
-from statistics import mean, stdev
 
 Range = tuple[float, float]  # at least, at most
 # The number of rows that a file has or will have; None if nothing says so.
@@ -54,6 +53,8 @@ def total(ranges: "list[Range]") -> Range:
 
 def extrapolated(values: Sequence[float], count: int) -> Range:
     """The sum over `count` rows with a 95% interval, from the values of a random sample of at least two."""
+    from statistics import mean, stdev
+
     middle, error = mean(values) * count, 1.96 * stdev(values) / sqrt(len(values)) * count
     return max(0.0, middle - error), middle + error
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +24,7 @@ class ProgressFile:
 
     def __init__(self, folder: Path, values: Callable[[], dict[str, Any]]) -> None:
         self._path, self._values = folder / PROGRESS_FILE, values
+        self._process = socket.gethostname(), os.getpid(), time.time()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="progress", daemon=True)
         self._seen: list[tuple[float, int]] = []
@@ -47,7 +47,7 @@ class ProgressFile:
         """Write it through a temporary file. A full disk, or a count that changes while it is read, must not disturb the run."""
         with suppress(OSError, RuntimeError):
             values = self._values()
-            values |= {"per_second": self._rate(values["done"]), "updated": time.time(), "process": _this_process()}
+            values |= {"per_second": self._rate(values["done"]), "updated": time.time(), "process": self._process}
             partial = self._path.with_name(PROGRESS_FILE + ".partial")
             partial.write_text(json.dumps(values, ensure_ascii=False, default=str), encoding="utf-8")
             partial.replace(self._path)
@@ -71,18 +71,10 @@ def is_alive(values: dict[str, Any]) -> bool:
     """Whether the process that wrote it still runs. One on another machine is taken to run: `updated` says when it last wrote."""
     import psutil
 
-    host, number, started = values["process"]
+    host, number, begun = values["process"]
     if host != socket.gethostname():
         return True
     try:
-        return psutil.Process(number).create_time() == started
+        return psutil.Process(number).create_time() <= begun  # numbers are used again, by processes that start later
     except psutil.Error:
         return False
-
-
-@cache
-def _this_process() -> tuple[str, int, float]:
-    """The machine, the number of the process, and when it started, because numbers are used again."""
-    import psutil
-
-    return socket.gethostname(), os.getpid(), psutil.Process().create_time()

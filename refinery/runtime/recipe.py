@@ -40,7 +40,7 @@ OLD_NAMES = {
 class Recipe(BaseModel):
     """Base of every recipe and every part of a recipe. Recipes are immutable, and unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True, defer_build=True)
     _source: str = PrivateAttr("recipe")
     _key: str = PrivateAttr("")
 

@@ -265,15 +265,26 @@ def _versions() -> dict[str, str]:
     versions = {"refinery": __version__, "python": sys.version.split()[0]}
     for library in _LIBRARIES:
         try:
-            versions[library] = importlib.metadata.version(library)
+            versions[library] = _version(importlib.metadata.distribution(library))
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
 
 
+def _version(library: importlib.metadata.Distribution) -> str:
+    """A library's version, without parsing the rest of its metadata, which ends with a README."""
+    lines = (library.read_text("METADATA") or "").splitlines()
+    return next((line.removeprefix("Version: ") for line in lines if line.startswith("Version: ")), None) or library.version
+
+
+@cache
 def _git_commit() -> str | None:
+    """The commit of the checkout that this code is in. An installed package may lie in a repository of the user's, which does not count."""
+    checkout = Path(__file__).parents[2]
+    if not (checkout / ".git").exists():
+        return None
     try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False)  # noqa: S607
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=checkout, check=False)  # noqa: S607
     except OSError:
         return None
     return found.stdout.strip() or None

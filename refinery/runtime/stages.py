@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,6 +64,18 @@ def stages() -> dict[str, Stage]:
     if not declared:
         raise PluginError("no stages are declared: this checkout is not installed. Install it: pip install -e .")
     return {stage.name: stage for stage in sorted(map(_load, declared), key=lambda stage: stage.position)}
+
+
+def own_stage(name: str) -> Stage | None:
+    """The stage of this name that Refinery itself declares, or None: found without reading what every installed package declares.
+
+    Raises PluginError when it cannot be loaded.
+    """
+    try:
+        points = distribution("rag-refinery").entry_points.select(group=GROUP, name=name)
+    except PackageNotFoundError:
+        return None
+    return next(map(_load, points), None)
 
 
 def _load(point: EntryPoint) -> Stage:

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -31,4 +32,48 @@ HEAVY = {"torch", "transformers", "datasets", "trl", "peft", "accelerate", "open
 def test_importing_it_loads_no_heavy_library(module):
     script = f"import {module}, sys; print(*sorted({HEAVY} & sys.modules.keys()))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+# What labeling by a teacher imports later, if at all: what a run does not use, and what it needs only at its end.
+NOT_BEFORE_THE_FIRST_CALL = HEAVY | {
+    "distill.output.hub_stream",
+    "distill.predictions",
+    "distill.teacher.batch",
+    "huggingface_hub",
+    "infer.stage",
+    "json_repair",
+    "pandas",
+    "psutil",
+    "pyarrow",
+    "refinery.contract.trace",
+    "refinery.hub.dataset_card",
+    "refinery.passages.sources",
+    "refinery.prompts.own",
+    "refinery.retrievers.search.build",
+    "refinery.tasks.base",
+    "regex",
+    "rich",
+    "statistics",
+    "train.stage",
+}
+
+
+def test_labeling_sends_its_first_call_before_it_imports_what_it_needs_later(tmp_path):
+    (tmp_path / "questions.jsonl").write_text('{"id": "1", "text": "Where was the director born?"}\n')
+    teacher = {"base_url": "http://127.0.0.1:9/v1", "model": "any"}
+    recipe = {"task": "decomposition", "questions": ["questions.jsonl"], "output_dir": "run", "teacher": teacher}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    script = (
+        "import os, sys\n"
+        "from refinery.llms.served.http import HttpSession\n"
+        "def first_call(*given, **named):\n"
+        f"    print(*sorted({NOT_BEFORE_THE_FIRST_CALL} & sys.modules.keys()), flush=True)\n"
+        "    os._exit(0)\n"
+        "HttpSession.post = first_call\n"
+        "from refinery.cli import main\n"
+        "main(['distill', 'recipe.yaml'])\n"
+        "raise SystemExit('no call was made')"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert found.stdout.split() == []

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from refinery.llms.served.connection_faults import certificate_fault, fault_of_connection, fault_of_proxy
+from refinery.llms.served.late_certificates import late_certificates
 from refinery.llms.served.proxies import Proxy, proxy_for
 from refinery.llms.served.responses import Response, RetryableFault
 
@@ -48,6 +49,7 @@ class HttpSession:
         return response
 
     async def _post(self, url: str, content: bytes, headers: dict[str, str], seconds: float) -> Response:
+        session = self._open(url)
         import aiohttp
 
         if url not in self._proxies:
@@ -55,7 +57,7 @@ class HttpSession:
         proxy = self._proxies[url]
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, _CONNECT_SECONDS))
         try:
-            async with self._open(url).post(
+            async with session.post(
                 url, data=content, headers=headers, timeout=timeout, allow_redirects=False, proxy=proxy and proxy.url
             ) as response:
                 answer = Response(response.status, response.headers, await response.read())
@@ -71,7 +73,8 @@ class HttpSession:
 
     def _open(self, url: str) -> Any:
         if self._session is None:
-            import aiohttp
+            with late_certificates():
+                import aiohttp
 
             # Each server already limits open requests; a second limit in the pool would queue them unseen.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ssl=_own_certificates(url) or True)

@@ -1,18 +1,23 @@
 """Stages as the installed package declares them."""
 
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, PackageNotFoundError
 
 import pytest
 
 from refinery.cli import main
 from refinery.errors import PluginError
-from refinery.runtime.stages import GROUP, Stage, _load, stages
+from refinery.runtime.stages import GROUP, Stage, _load, own_stage, stages
 
 
 def test_the_three_stages_are_declared():
     assert {name: stage.name for name, stage in stages().items()} == {"distill": "distill", "infer": "infer", "train": "train"}
     assert all(isinstance(stage, Stage) for stage in stages().values())
+
+
+def test_a_stage_that_ships_is_found_by_its_name_alone():
+    assert own_stage("distill") is stages()["distill"]
+    assert own_stage("view") is None
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,11 @@ def test_a_folder_or_file_that_hides_a_stage_is_named(own, tmp_path, monkeypatch
 
 
 def test_the_command_says_it_in_one_line(monkeypatch, capsys):
+    def not_installed(name):
+        raise PackageNotFoundError(name)
+
     monkeypatch.setattr("refinery.runtime.stages.entry_points", lambda group: ())
+    monkeypatch.setattr("refinery.runtime.stages.distribution", not_installed)
     stages.cache_clear()
     try:
         assert main(["train", "recipe.yaml"]) == 2
