@@ -1,46 +1,86 @@
 """The passages with the highest BM25 scores, from postings in memory or memory-mapped.
 
 Scores are the sums of bm25s, to the bit: in the order of the query's words, in float32. What is faster is around them: the array of sums is
-kept from search to search, places are added to as numpy's own integers, and the passages of the rarest words, which are the likely hits,
-tell which score is needed, so that no others are sorted.
+kept from search to search, a compiled loop adds to it straight from the postings, and where the frequent words cannot make a hit together,
+only the sums of passages with a rarer word are looked at (MaxScore).
 """
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-_ADDED_AT_ONCE = 1 << 15
+# scipy's product of a sparse matrix and a vector. Its public callers copy the query's columns and make a new array of sums each time, which
+# takes longer than adding; a test holds this function to plain sums.
+from scipy.sparse import _sparsetools  # pyright: ignore[reportAttributeAccessIssue]
+
+from refinery.errors import RetrievalError
+
 _LOOKED_AT = 2_000  # passages of the rarest words
+_LONG = 4_096  # postings of a word whose highest score is remembered
+_PASSAGES_PER_POSTING = 16  # that are compared one after another in the time of one that is looked up
 _TINY = float(np.finfo(np.float32).tiny)
+_ONE = np.ones(1, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word's passages, its score in each, and the highest of these."""
+
+    passages: Any  # (postings,), ascending
+    scores: Any  # (postings,)
+    highest: float
+
+    def add(self, sums: Any) -> None:
+        """Add its scores to the sums of its passages."""
+        starts = np.array([0, len(self.passages)], dtype=self.passages.dtype)
+        _sparsetools.csc_matvec(len(sums), 1, starts, self.passages, self.scores, _ONE, sums)
 
 
 class Postings:
     """Postings that are stored by word: word `i` has `scores[j]` in `passages[j]` for j from `starts[i]` to `starts[i + 1]`.
 
-    Several threads may search at once, which numpy lets run side by side.
+    Scores are float32. Several threads may search at once, which scipy and numpy let run side by side. Raises RetrievalError for postings
+    that no index has, but a damaged file may.
     """
 
     def __init__(self, *, starts: Any, passages: Any, scores: Any, num_passages: int) -> None:
+        if len(passages) != len(scores):
+            raise RetrievalError(f"the index has {len(passages):,} postings, but {len(scores):,} scores. Build it again.")
         self._starts, self._passages, self._scores, self._num_passages = starts, passages, scores, num_passages
         self._threads = threading.local()
+        self._highest: dict[int, float] = {}
 
     def best(self, words: Sequence[int], k: int) -> list[tuple[int, float]]:
         """The `k` best (position, score) with a positive score. Ties go to the first position. `words` may repeat a word."""
+        of_query = [self._word(word) for word in words]
         sums = self._zeros()
         try:
-            for word in words:
-                _add(sums, self._of(self._passages, word), self._of(self._scores, word))
-            found = np.flatnonzero(sums >= max(self._needed(sums, words, k), _TINY))
+            for word in of_query:
+                word.add(sums)
+            found = _likely(sums, sorted(of_query, key=lambda word: len(word.passages)), k)
             scores = sums[found]
         finally:
             sums.fill(0)
         order = np.lexsort((found, -scores))[:k]
         return list(zip(found[order].tolist(), scores[order].tolist(), strict=True))
 
-    def _of(self, array: Any, word: int) -> Any:
-        return array[self._starts[word] : self._starts[word + 1]]
+    def _word(self, word: int) -> _Word:
+        some = slice(self._starts[word], self._starts[word + 1])
+        passages, scores = self._passages[some], self._scores[some]
+        if (highest := self._highest.get(word)) is None:
+            self._check(passages)
+            highest = float(scores.max(initial=0))
+            if len(scores) >= _LONG:
+                self._highest[word] = highest
+        return _Word(passages, scores, highest)
+
+    def _check(self, passages: Any) -> None:
+        """Raise RetrievalError for a passage that the index does not have: the compiled loop would write beyond the sums."""
+        if len(passages) and not 0 <= passages.min() <= passages.max() < self._num_passages:
+            raise RetrievalError(f"the index has postings of passages that are not among its {self._num_passages:,}. Build it again.")
 
     def _zeros(self) -> Any:
         """(passages,): an array that is all zeros between searches, one for each thread."""
@@ -48,22 +88,30 @@ class Postings:
             self._threads.zeros = np.zeros(self._num_passages, dtype=np.float32)
         return self._threads.zeros
 
-    def _needed(self, sums: Any, words: Sequence[int], k: int) -> float:
-        """A score that at least `k` passages have, or 0."""
-        needed, looked_at = 0.0, 0
-        for passages in sorted((self._of(self._passages, word) for word in set(words)), key=len):
-            if len(passages) >= k:
-                needed, looked_at = max(needed, _kth_at_least(sums[passages], k)), looked_at + len(passages)
-            if looked_at >= _LOOKED_AT:
-                break
-        return needed
+
+def _likely(sums: Any, rarest_first: Sequence[_Word], k: int) -> Any:
+    """The passages that score what `k` passages do, the `k` best among them."""
+    needed = max(_needed(sums, rarest_first, k), _TINY)
+    essential, others = [], sum(word.highest for word in rarest_first) * (1 + len(rarest_first) * 2.0**-23)  # the sums are rounded
+    for word in rarest_first:
+        if others < needed:  # no passage without any of the words before this one can score what is needed
+            break
+        essential.append(word.passages)
+        others -= word.highest
+    if not 0 < sum(map(len, essential)) * _PASSAGES_PER_POSTING <= len(sums):
+        return np.flatnonzero(sums >= needed)
+    return np.unique(np.concatenate([passages[sums[passages] >= needed] for passages in essential]))
 
 
-def _add(sums: Any, passages: Any, scores: Any) -> None:
-    """Add scores to the sums of passages, a part at a time."""
-    for start in range(0, len(passages), _ADDED_AT_ONCE):
-        some = slice(start, start + _ADDED_AT_ONCE)
-        np.add.at(sums, passages[some].astype(np.intp), scores[some])
+def _needed(sums: Any, rarest_first: Sequence[_Word], k: int) -> float:
+    """A score that at least `k` passages have, or 0."""
+    needed, looked_at = 0.0, 0
+    for word in rarest_first:
+        if len(word.passages) >= k:
+            needed, looked_at = max(needed, _kth_at_least(sums[word.passages], k)), looked_at + len(word.passages)
+        if looked_at >= _LOOKED_AT:
+            break
+    return needed
 
 
 def _kth_at_least(scores: Any, k: int) -> float:

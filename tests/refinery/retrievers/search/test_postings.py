@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refinery.contract.records import Passage
+from refinery.errors import RetrievalError
 from refinery.passages.corpus import searched_text
 from refinery.retrievers.bm25 import Bm25, Options
 from refinery.retrievers.index.words import Tokenizer
+from refinery.retrievers.search import postings as search_postings
 from refinery.retrievers.search.postings import Postings
 
 
@@ -46,6 +48,49 @@ def test_hits_and_scores_are_to_the_bit_those_of_a_full_search(rng, passages, wo
     for size in (1, 2, 5, 12):
         query = rng.choices(known, k=size)
         assert postings.best(query, k) == reference(index, query, k)
+
+
+@pytest.mark.parametrize("passages_per_posting", [0.0, 1.0])
+@settings(max_examples=12, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 600), st.integers(2, 30), st.integers(1, 40))
+def test_passages_without_a_rare_word_are_left_out_only_if_they_are_no_hits(passages_per_posting, rng, passages, longest, k):
+    index, postings = indexed(drawn(rng, passages=passages, words=200, longest=longest))
+    known = sorted(index.vocab_dict[word] for word in index.vocab_dict if word)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_postings, "_PASSAGES_PER_POSTING", passages_per_posting)
+        patch.setattr(search_postings, "_LOOKED_AT", 20)
+        patch.setattr(search_postings, "_LONG", 10)
+        for size in (1, 3, 9):
+            query = rng.choices(known, k=size) * rng.choice([1, 2])
+            assert postings.best(query, k) == reference(index, query, k)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 300), st.integers(1, 20))
+def test_hits_are_those_of_sums_in_plain_python(rng, passages, k):
+    _, postings = indexed(drawn(rng, passages=passages, words=40, longest=12))
+    query = rng.choices(range(len(postings._starts) - 1), k=4)
+    sums = dict.fromkeys(range(postings._num_passages), np.float32(0))
+    for word in query:
+        some = slice(postings._starts[word], postings._starts[word + 1])
+        for passage, score in zip(postings._passages[some].tolist(), postings._scores[some], strict=True):
+            sums[passage] += score
+    best = sorted((-score, passage) for passage, score in sums.items() if score > 0)[:k]
+    assert postings.best(query, k) == [(passage, float(-score)) for score, passage in best]
+
+
+@pytest.mark.parametrize("passage", [-1, 3, 1 << 30])
+def test_a_posting_of_a_passage_that_there_is_not_is_refused(passage):
+    postings = Postings(
+        starts=np.array([0, 2]), passages=np.array([0, passage], dtype=np.int32), scores=np.ones(2, dtype=np.float32), num_passages=3
+    )
+    with pytest.raises(RetrievalError, match="postings of passages that are not among its 3"):
+        postings.best([0], 1)
+
+
+def test_postings_without_scores_are_refused():
+    with pytest.raises(RetrievalError, match="has 2 postings, but 1 scores"):
+        Postings(starts=np.array([0, 2]), passages=np.zeros(2, dtype=np.int32), scores=np.ones(1, dtype=np.float32), num_passages=1)
 
 
 @pytest.fixture(scope="module")
