@@ -1,7 +1,7 @@
 """What a run of a project would do, before it does anything: each step, what it will cost, how long it will take, and what it needs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +44,8 @@ def plan_of(jobs: Mapping[str, Job], folder: Path, command_of: CommandOf = lambd
     for job in jobs.values():
         state = _state(job, jobs, folder, waits=any(planned[name].forecast for name in job.needs))
         forecast = None if state == "done" else _forecast(job, files, command_of)
+        if forecast and _shares_replies(job, jobs):
+            forecast = _from_nothing(forecast)
         files.add(job, forecast)
         planned[job.name] = Planned(job.name, state, forecast, job.entry)
     return list(planned.values())
@@ -109,6 +111,22 @@ def _state(job: Job, jobs: Mapping[str, Job], folder: Path, *, waits: bool) -> s
         return "done"
     changed = changes(job, sources, folder)
     return f"again: {', '.join(changed)}" if changed else "to do"
+
+
+def _shares_replies(job: Job, jobs: Mapping[str, Job]) -> bool:
+    """Whether the step keeps its replies in the store of a step that it waits for, where it may find all of them."""
+    store = _store(job)
+    return store is not None and any(_store(jobs[name]) == store for name in job.needs)
+
+
+def _store(job: Job) -> str | None:
+    return job.values.get("store") if isinstance(job.values, Mapping) else None
+
+
+def _from_nothing(forecast: Forecast) -> Forecast:
+    """The forecast of a step that may be free."""
+    ranges = {name: (0.0, value[1]) for name in ("calls", "dollars", "seconds") if (value := getattr(forecast, name))}
+    return replace(forecast, **ranges)
 
 
 def _forecast(job: Job, files: _Files, command_of: CommandOf) -> Forecast:

@@ -49,6 +49,15 @@ def test_dollars_are_a_range_around_the_price(project: Project) -> None:
     assert 0 < forecast.dollars[0] < forecast.dollars[1] < 500 * (2000 * 1e-6 + 500 * 2e-6)
 
 
+def test_a_step_with_the_store_of_one_that_it_waits_for_may_ask_for_nothing(project: Project) -> None:
+    Path("labels.yaml").write_text(RELEVANCE + TEACHER + SEARCH + "store: replies.sqlite\n")
+    project.steps["more"] = Step(command=["distill", "labels.yaml", "output_dir=more"], reads=["labels"])
+    project.steps["own"] = Step(command=["distill", "labels.yaml", "output_dir=own", "store=own.sqlite"], reads=["labels"])
+    calls = {name: step.forecast.calls for name, step in _plan(project).items() if step.forecast}
+
+    assert (calls["labels"], calls["more"], calls["own"]) == ((500, 500), (0, 500), (500, 500))
+
+
 def test_without_a_price_the_dollars_are_unknown(project: Project) -> None:
     Path("labels.yaml").write_text(RELEVANCE + TEACHER.replace(", price: {prompt: 1.0, completion: 2.0}", "") + SEARCH)
     forecast = _plan(project)["labels"].forecast
