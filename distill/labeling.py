@@ -10,7 +10,6 @@ from distill.label_row import row_labeler
 from distill.label_task import LabelTask
 from distill.output.label_text import example_texts
 from distill.output.rows import InOrder, LabelWriter, Outcome
-from distill.recipe import DistillRecipe
 from distill.steps.repeats import REPEATED, EvaluationOverlap
 from distill.teacher.teacher import RejectedRow, Teacher
 from refinery.contract.records import Question
@@ -24,8 +23,6 @@ from refinery.runtime.together import together
 _HELD_BACK = 16
 # Rows that never wait yield to the event loop after this many, so that replies and the progress line can proceed.
 _ROWS_PER_TURN = 64
-# Rows beyond the calls in flight begin this much later, group by group: preparing their calls would hold up the sending of the first ones.
-_SECONDS_BETWEEN_GROUPS, _LATER_GROUPS = 0.1, 3
 
 
 class TooManyRejected(LLMError):
@@ -59,24 +56,15 @@ async def label_all(
         details=lambda: _details(writer, teachers, total),
     ) as progress:
         try:
-            await together(_worker(numbered, order, work, progress, after) for after in _starts(context.recipe, total))
+            await together(_worker(numbered, order, work, progress) for _ in range(min(context.recipe.rows_in_flight, total)))
         finally:
             order.flush()
     if work.stopped_by:
         raise _too_many_rejected(context, writer, total) if isinstance(work.stopped_by, TooManyRejected) else work.stopped_by
 
 
-def _starts(recipe: DistillRecipe, total: int) -> Iterator[float]:
-    """When each worker begins, in seconds: one for each row in flight, those for the calls in flight at once."""
-    calls = sum(config.calls_in_flight * len(config.base_urls) for config in recipe.endpoints.values())
-    for number in range(min(recipe.rows_in_flight, total)):
-        yield _SECONDS_BETWEEN_GROUPS * min(number // calls, _LATER_GROUPS) if calls else 0.0
-
-
-async def _worker(numbered: Iterator[tuple[int, Any]], order: InOrder, work: "_Work", progress: Progress, after: float) -> None:
+async def _worker(numbered: Iterator[tuple[int, Any]], order: InOrder, work: "_Work", progress: Progress) -> None:
     """Label one row after another until there are none left or the run stops. A row that was started is always finished."""
-    if after:
-        await asyncio.sleep(after)
     for number, row in numbered:  # shared by all workers: each row goes to one of them
         await order.wait_for_window(number)
         outcome = None if work.stopped_by else await work.outcome(row)
