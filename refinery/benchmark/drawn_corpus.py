@@ -13,8 +13,9 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 def draw_passages(real: Sequence[Passage], count: int) -> Iterator[Passage]:
     """The real passages, and then as many drawn ones as are missing.
 
-    A drawn passage has a real one's title and number of sentences. Each sentence is that passage's own or, as often, one of any passage.
-    So lengths, words and their frequencies are those of real text, but no new word comes with a new passage.
+    A drawn passage has a real one's title and number of sentences. One sentence is from any passage, so that few repeat the real one, which
+    would tie with it; each other is the passage's own or, as often, from any. So lengths, words and their frequencies are those of real
+    text, but no new word comes with a new passage.
     """
     yield from islice(real, count)
     rng = random.Random(0)
@@ -22,5 +23,6 @@ def draw_passages(real: Sequence[Passage], count: int) -> Iterator[Passage]:
     sentences = [sentence for of in sentences_of for sentence in of]
     for number in range(count - len(real)):
         place = rng.randrange(len(real))
-        text = " ".join(own if rng.random() < 0.5 else rng.choice(sentences) for own in sentences_of[place])
+        other = rng.randrange(len(sentences_of[place]))
+        text = " ".join(own if at != other and rng.random() < 0.5 else rng.choice(sentences) for at, own in enumerate(sentences_of[place]))
         yield Passage(id=f"drawn:{number}", title=real[place].title, text=text)
