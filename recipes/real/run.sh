@@ -44,7 +44,8 @@ read -r RELEVANT _ <$THRESHOLD # options.relevance_threshold=...
 incomplete=0
 answer() { # SYSTEM OVERRIDE...
     local system=$1 && shift
-    case $system in ra_isf*) set -- "$RELEVANT" "$@" ;; esac
+    case $system in ra_isf*) set -- "$RELEVANT" "sub_models.relevance.dtype=$DTYPE" "$@" ;; esac
+    case $system in ra_isf_tuned) set -- "sub_models.self_knowledge.dtype=$DTYPE" "sub_models.decomposition.dtype=$DTYPE" "$@" ;; esac
     refinery infer "$STUDY/infer/$system.yaml" "llm.dtype=$DTYPE" --resume "$@" || incomplete=$?
 }
 answer direct
