@@ -19,6 +19,7 @@ from refinery.passages.corpus import batches, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.words_probe import check_probe, write_probe
+from refinery.retrievers.search.ties import with_ties
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.progress import Progress
 
@@ -58,18 +59,10 @@ class Tantivy(Retriever):
         # Words are looked up as they are: the engine's query syntax would read operators in them.
         should, term_query = self._engine.Occur.Should, self._engine.Query.term_query
         query = self._engine.Query.boolean_query([(should, term_query(self._schema, _TEXT, word)) for word in words[:_MOST_WORDS]])
-        found = _with_ties(lambda limit: self._searcher.search(query, limit, count=False).hits, k)
+        found = with_ties(lambda limit: self._searcher.search(query, limit, count=False).hits, k)
         positions = self._searcher.fast_field_values(_POSITION, [address for _, address in found])
         best = sorted(zip(positions, found, strict=True), key=lambda one: (-one[1][0], one[0]))[:k]
         return [Hit(self._passages[position], score) for position, (score, _) in best]
-
-
-def _with_ties(search: Callable[[int], Sequence[Any]], k: int) -> Sequence[Any]:
-    """The `k` best (score, address) and any that tie with the last of them, so that the choice between them is the caller's."""
-    limit = 2 * k
-    while len(found := search(limit)) == limit and found[k - 1][0] == found[-1][0]:
-        limit *= 4
-    return found
 
 
 def build(config: RetrieverConfig, options: Options) -> Tantivy:
