@@ -42,11 +42,11 @@ from refinery.runtime.run_dir import (
     RunDir,
     changed_fingerprints,
     check_run,
-    locked_run,
     open_run,
     read_run,
     write_json,
 )
+from refinery.runtime.run_lock import locked_run
 from refinery.sample import sample_report
 from refinery.stores.base import ReplyStore
 

@@ -19,7 +19,8 @@ from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import use_prompts
 from refinery.runtime.fingerprint import short_sha256
-from refinery.runtime.run_dir import locked_run, write_json
+from refinery.runtime.run_dir import write_json
+from refinery.runtime.run_lock import locked_run
 from refinery.runtime.together import together
 
 _FILE = "pilot.json"

@@ -21,7 +21,8 @@ from refinery.errors import LLMError, RunDirError
 from refinery.prompts.render import use_prompts
 from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.progress import Progress
-from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, locked_run, open_run, read_run
+from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, open_run, read_run
+from refinery.runtime.run_lock import locked_run
 from refinery.runtime.together import each
 from refinery.supporting import check_supporting
 

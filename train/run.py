@@ -14,7 +14,8 @@ from refinery.hub.push import open_repository, push
 from refinery.llms.weights.device import own_device, warn_of_slow_bfloat16
 from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.process import is_main_process
-from refinery.runtime.run_dir import RunDir, check_run, locked_run, open_run
+from refinery.runtime.run_dir import RunDir, check_run, open_run
+from refinery.runtime.run_lock import locked_run
 from train.launch.checkpoints import last_checkpoint
 from train.launch.gather import whole_weights
 from train.launch.launch import Launch, check_started, launch_from_env, prepare, without_zero3_init

@@ -13,7 +13,8 @@ from infer.steps.selection import LEARNED, Definition, Fidelity, select_all, sel
 from refinery.contract.records import Question, no_rows
 from refinery.contract.trace import QUESTIONS_FILE, Prediction
 from refinery.errors import RunDirError
-from refinery.runtime.run_dir import RunDir, locked_run
+from refinery.runtime.run_dir import RunDir
+from refinery.runtime.run_lock import locked_run
 
 
 def rescore(

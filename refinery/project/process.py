@@ -49,7 +49,7 @@ async def run_process(job: Job, folder: Path) -> None:
 def check_code(code: int, job: Job, log: Path) -> None:
     """Raise StepFailed with the last line of the log, unless the job ended well."""
     if code != 0:
-        said = _last_line(log) or f"exit code {code}"
+        said = last_line(log) or f"exit code {code}"
         raise StepFailed(f"step {job.name}: {said.removeprefix('error: ')} (Its log: {log}. Run the same command again to continue.)")
 
 
@@ -61,7 +61,7 @@ async def _code_of(arguments: Sequence[str], job: Job, file: TextIO) -> int:
         stderr=file,
         stdin=asyncio.subprocess.DEVNULL,
         env=environment,
-        preexec_fn=_end_with(os.getpid()),
+        preexec_fn=end_with_parent(),
         process_group=0,
     )
     try:
@@ -71,12 +71,14 @@ async def _code_of(arguments: Sequence[str], job: Job, file: TextIO) -> int:
         raise
 
 
-def _end_with(parent: int) -> Callable[[], None]:
-    """What the new process does first: ask Linux to kill it with its parent, so that the next run does not meet it still at work."""
+def end_with_parent() -> Callable[[], None]:
+    """What a new process does first: ask Linux to kill it with its parent, this process, so that the next run does not meet it at work."""
+    parent = os.getpid()
+    control = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # found here: after a fork, little is safe to do
 
     def before_start() -> None:
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if control is not None:
+            control(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
 
@@ -103,7 +105,8 @@ def warnings_in(log: Path) -> list[str]:
         return list(dict.fromkeys(found[1] for line in lines if (found := _WARNING.match(line))))
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
+    """The last line of a log that is not blank, or nothing."""
     with log.open(encoding="utf-8", errors="replace") as lines:
         last = deque((line.strip() for line in lines if line.strip()), maxlen=1)
     return last[0] if last else ""

@@ -11,7 +11,7 @@ from refinery.project.jobs import Job
 from refinery.project.process import log_of, run_process, warnings_in
 from refinery.project.state import STATE_FOLDER, changes, is_done, sources_of, write_state
 from refinery.prompts.own import prompts_of
-from refinery.runtime.run_dir import locked_run
+from refinery.runtime.run_lock import locked_run
 from refinery.runtime.stoppable import stoppable
 from refinery.runtime.together import together
 from refinery.text import printable

@@ -1,19 +1,17 @@
 """A run's directory: `run.json` (what ran), `metrics.json` (what came out), `failures.jsonl` (rows that failed), and its lifecycle.
 
 A run starts to block other runs once it has something worth keeping; at that point `run.json` gets its name. It is complete only when
-`metrics.json` exists, which is written last and through a temporary file. Only one process at a time works in the directory.
+`metrics.json` exists, which is written last and through a temporary file. `run_lock.py` keeps other processes out meanwhile.
 """
 
-import fcntl
 import importlib.metadata
 import json
 import logging
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from pydantic import ValidationError
 
 from refinery.errors import RunDirError
 from refinery.runtime.recipe import Recipe
+from refinery.runtime.run_lock import LOCK_FILE, PENDING_FILE
 from refinery.runtime.stages import Stage, stages
 from refinery.text import with_article
 from refinery.version import __version__
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 # Inputs that the results depend on besides the recipe, by name, each with a fingerprint of its content, or None if it is unknown.
 Fingerprints = Mapping[str, str | None]
 
-_METRICS, _LOCK, _PENDING = "metrics.json", "run.lock", "run.json.pending"
+_METRICS = "metrics.json"
 _LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "openai", "bm25s")
 
 
@@ -57,14 +56,14 @@ class RunDir:
     @property
     def in_use(self) -> bool:
         """Whether a process works here, or was killed while it did."""
-        return (self / _LOCK).exists()
+        return (self / LOCK_FILE).exists()
 
     def begin(self) -> None:
         """Give `run.json` its final name. From now on a second start needs --resume. May be called repeatedly."""
         if self._named:  # asking the disk for every row would take a fifth of a replayed row's time
             return
         with suppress(FileNotFoundError):
-            (self / _PENDING).replace(self / "run.json")
+            (self / PENDING_FILE).replace(self / "run.json")
         self._named = self.begun
 
     def write_metrics(self, metrics: dict[str, Any]) -> None:
@@ -76,49 +75,6 @@ class RunDir:
         """Write `failures.jsonl`: one row per failure, with what failed and why."""
         text = "".join(json.dumps(failure, ensure_ascii=False) + "\n" for failure in failures)
         (self / "failures.jsonl").write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def locked_run(output_dir: Path) -> Generator[None]:
-    """Lock the directory against other processes. It is created if needed, and removed again if nothing was written to it.
-
-    Raises RunDirError when another process holds the lock, or the directory cannot be created.
-    """
-    is_new = not output_dir.exists()
-    lock = _take_lock(output_dir)
-    try:
-        yield
-    finally:
-        (output_dir / _PENDING).unlink(missing_ok=True)  # of a run that wrote nothing
-        (output_dir / _LOCK).unlink(missing_ok=True)  # before unlocking, so that processes waiting for this file notice that it is gone
-        os.close(lock)
-        if is_new:
-            with suppress(OSError):
-                output_dir.rmdir()
-
-
-def _take_lock(output_dir: Path) -> int:
-    path = output_dir / _LOCK
-    while True:
-        try:
-            output_dir.mkdir(parents=True, exist_ok=True)
-            lock = os.open(path, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise RunDirError(f"{output_dir}: cannot be used as a run directory ({error.strerror}). Choose another output_dir.") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise RunDirError(
-                f"{output_dir}: another process is working on this run. Wait until it has ended, or choose another output_dir."
-            ) from None
-        except OSError as error:
-            logger.warning("%s: this file system has no locks (%s). Start one process at a time.", output_dir, error.strerror)
-            return lock
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock), path.stat()):
-                return lock
-        os.close(lock)  # of a process that has just ended and removed the file
 
 
 def check_run(
@@ -206,7 +162,7 @@ def open_run(
     earlier: Fingerprints = read_run(output_dir).get("fingerprints", {}) if run.begun and same_recipe else {}
     known = {name: found for name, found in (fingerprints or {}).items() if found is not None}
     record = {"stage": stage, "recipe": recipe.model_dump(mode="json"), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-    write_json(run / _PENDING, record | environment() | {"fingerprints": {**earlier, **known}})
+    write_json(run / PENDING_FILE, record | environment() | {"fingerprints": {**earlier, **known}})
     if run.begun:
         run.begin()
     return run
@@ -215,8 +171,8 @@ def open_run(
 def read_run(output_dir: str | Path, *, pending: bool = False) -> dict[str, Any]:
     """The `run.json` of a run; with `pending`, also of one that has no results yet. Raises RunDirError when there is none."""
     path = Path(output_dir) / "run.json"
-    if pending and (Path(output_dir) / _PENDING).exists():
-        path = path.with_name(_PENDING)
+    if pending and (Path(output_dir) / PENDING_FILE).exists():
+        path = path.with_name(PENDING_FILE)
     if not path.exists():
         raise RunDirError(f"{output_dir}: has no run.json. Name the output_dir of a run.")
     return _read_json(path)

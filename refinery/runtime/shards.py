@@ -51,8 +51,7 @@ class Shards:
     """
 
     def __init__(self, out: Path, runs: Sequence[Path], *, stage: str, own_inputs: Sequence[str] = ()) -> None:
-        if out.exists() and any(out.iterdir()):
-            raise RunDirError(f"{out}: is not empty. Name a new folder for the merged run.")
+        check_empty(out)
         records = {run: _finished_shard(run, stage) for run in runs}
         self._out, self._stage, self._own_inputs = out, stage, own_inputs
         self.runs = _in_order(runs, records)
@@ -89,6 +88,12 @@ class Shards:
     def name_stores(self) -> bool:
         """Whether a shard's replies are kept elsewhere than in its folder."""
         return any(record["recipe"].get("store") for record in self.records)
+
+
+def check_empty(out: Path) -> None:
+    """Raise RunDirError unless `out`, the folder of a merged run, is empty or new."""
+    if out.exists() and any(out.iterdir()):
+        raise RunDirError(f"{out}: is not empty. Name a new folder for the merged run.")
 
 
 def _finished_shard(run: Path, stage: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from refinery.demo.teacher.replies import serve
 from refinery.demo.teacher.server import MODEL, Faults
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
-from refinery.runtime import run_dir
+from refinery.runtime import run_lock
 
 PROJECT = Path(__file__).parents[2]
 WORLDS = demo_worlds(0)
@@ -143,7 +143,7 @@ def test_a_first_start_that_reached_nobody_is_not_in_the_way_of_the_second(recip
 
 
 def test_a_run_that_another_process_works_on_is_refused(recipe, tmp_path, capsys):
-    with serve(WORLDS) as server, run_dir.locked_run(tmp_path / "run"):
+    with serve(WORLDS) as server, run_lock.locked_run(tmp_path / "run"):
         assert main([str(recipe(server.base_url))]) == 2
         assert server.requests == 0
     assert "another process is working on this run" in one_error_line(capsys.readouterr().err)

@@ -14,7 +14,8 @@ from refinery.errors import RunDirError
 from refinery.reporting.watch import frame_of
 from refinery.runtime.progress import Progress
 from refinery.runtime.progress_file import PROGRESS_FILE
-from refinery.runtime.run_dir import locked_run, write_json
+from refinery.runtime.run_dir import write_json
+from refinery.runtime.run_lock import locked_run
 
 RECORD = {"stage": "distill", "recipe": {"task": "relevance", "teacher": {"model": "m"}, "options": {}, "questions": []}}
 LINES = [("rejected", "3: refused 3"), ("cost", "$0.10 (about $1.00 in all)")]

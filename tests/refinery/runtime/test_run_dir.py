@@ -5,7 +5,8 @@ import pytest
 
 from refinery.errors import RunDirError
 from refinery.runtime.recipe import Recipe
-from refinery.runtime.run_dir import check_run, locked_run, open_run, read_metrics, read_run, write_json
+from refinery.runtime.run_dir import check_run, open_run, read_metrics, read_run, write_json
+from refinery.runtime.run_lock import LOCK_FILE, is_locked, locked_run
 
 
 class ExampleRecipe(Recipe):
@@ -99,6 +100,16 @@ def test_a_locked_run_is_refused_and_let_go_at_the_end(tmp_path):
         pass
     with locked_run(tmp_path / "run"):
         pass
+
+
+def test_a_run_is_locked_only_while_a_process_works_on_it(tmp_path):
+    folder = tmp_path / "run"
+    assert not is_locked(folder)
+    with locked_run(folder):
+        assert is_locked(folder)
+    folder.mkdir()
+    (folder / LOCK_FILE).touch()  # of a process that was killed
+    assert not is_locked(folder)
 
 
 def interrupted_run(folder: Path, *, begins: bool) -> None:

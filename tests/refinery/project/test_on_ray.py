@@ -1,0 +1,172 @@
+"""The shards of a recipe as tasks of Ray, with a double of Ray."""
+
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from distill.__main__ import main as distill
+from refinery.cli import main
+from refinery.contract.records import Decomposition, Question, SubQuestion, read_records, write_records
+from refinery.errors import PluginError, RecipeError, RunDirError
+from refinery.project import on_ray
+from refinery.project.on_ray import Resources, run_on_ray
+from refinery.project.process import StepFailed
+from refinery.runtime.run_lock import locked_run
+
+STEPS = [SubQuestion(text="Who directed Dune?"), SubQuestion(text="Where was #1 born?")]
+QUESTIONS = [Question(id=f"q{i}", text=f"Who made film {i}?", decomposition=STEPS, split="train") for i in range(20)]
+
+
+class RayError(Exception):
+    """As Ray tells of a worker that was lost too often."""
+
+
+class FakeRay:
+    """Runs a shard in this process when its result is asked for. `lost` are the shards whose workers die each time."""
+
+    exceptions = SimpleNamespace(RayError=RayError)
+
+    def __init__(self):
+        self.commands, self.lost, self.options, self.connected = [], (), None, None
+        self.resources = {"CPU": 2.0}
+
+    def init(self, *, address, **_):
+        self.connected = address
+
+    def shutdown(self):
+        self.connected = None
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": self.resources}]
+
+    def remote(self, _function):
+        return SimpleNamespace(options=self._options)
+
+    def _options(self, **options):
+        self.options = options
+        return SimpleNamespace(remote=self._start)
+
+    def _start(self, words, *_):
+        self.commands.append(tuple(words))
+        return tuple(words)
+
+    def wait(self, tasks):
+        return tasks[:1], tasks[1:]
+
+    def get(self, words):
+        if any(f"shard={shard}" in words for shard in self.lost):
+            raise RayError("The worker died\nunexpectedly.")
+        return "" if distill(words[1:]) == 0 else "it failed"
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    fake = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    return fake
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    write_records(tmp_path / "questions.jsonl", QUESTIONS)
+    values = {
+        "task": "decomposition",
+        "options": {"by": "annotations"},
+        "questions": [str(tmp_path / "questions.jsonl")],
+        "output_dir": str(tmp_path / "all"),
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
+    return str(tmp_path / "recipe.yaml")
+
+
+def test_the_shards_make_one_run_with_every_row(ray, recipe, tmp_path):
+    assert main(["ray", "distill", recipe, "--shards", "3", "--gpus", "0.5", "--address", "10.0.0.1:6379"]) == 0
+    rows = [row.question_id for row in read_records(tmp_path / "all" / "train.jsonl", Decomposition)]
+    assert sorted(rows) == sorted(question.id for question in QUESTIONS)
+    assert ray.options == {"max_retries": 10, "num_cpus": 1, "num_gpus": 0.5}
+    assert ray.connected is None
+
+
+def test_a_shard_continues_in_its_own_folder_with_its_part_of_the_cap(ray, recipe, tmp_path):
+    run_on_ray("distill", recipe, ["max_cost_usd=5"], shards=2)
+    folder = tmp_path / "all.shards"
+    assert ray.commands == [
+        ("distill", recipe, "max_cost_usd=5", "max_cost_usd=2.5", f"shard={i}/2", f"output_dir={folder / str(i)}", "--resume")
+        for i in range(2)
+    ]
+
+
+def test_the_same_command_continues_after_lost_workers(ray, recipe, tmp_path):
+    ray.lost = ("1/3", "2/3")
+    said = r"shard 1/3: The worker died unexpectedly. 1 more failed. \(Its log: .*/1.log. Run the same command again to continue.\)"
+    with pytest.raises(StepFailed, match=said):
+        run_on_ray("distill", recipe, [], shards=3)
+    assert not (tmp_path / "all").exists()
+    ray.lost = ()
+    assert run_on_ray("distill", recipe, [], shards=3) == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("shard=0/2", "shard: all shards are run here. Leave it out."),
+        ("output_dir=null", "output_dir: is missing"),
+        ("teacher.api_key_env=sk-0123456789abcdef", "teacher.api_key_env is not the name of an environment variable"),
+    ],
+)
+def test_values_that_no_shard_can_have_are_refused_before_ray_starts(ray, recipe, override, fault):
+    with pytest.raises(RecipeError, match=fault):
+        run_on_ray("distill", recipe, [override], shards=2)
+    assert ray.commands == []
+
+
+def test_a_folder_that_holds_something_is_left_alone(ray, recipe, tmp_path):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "notes.txt").touch()
+    with pytest.raises(RunDirError, match="all: is not empty"):
+        run_on_ray("distill", recipe, [], shards=2)
+    assert ray.commands == []
+
+
+def test_a_cluster_without_such_nodes_is_told_of(ray, recipe, caplog):
+    run_on_ray("distill", recipe, [], shards=1, each=Resources(cpus=1, gpus=1))
+    assert "no node of the cluster has 1 CPUs and 1 GPUs: shards wait until there is one" in caplog.text
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(ray, recipe, monkeypatch):
+    def refuse(**_):
+        raise ConnectionError("ray client\ntimeout")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(RunDirError, match=r"no Ray cluster at 10.0.0.1:1 \(ray client timeout\). Start one: ray start --head"):
+        run_on_ray("distill", recipe, [], shards=2, address="10.0.0.1:1")
+
+
+def test_a_shard_waits_until_the_lost_process_has_let_its_folder_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(on_ray, "_LOCK_POLL_SECONDS", 0.01)
+    ended = threading.Event()
+    waiting = threading.Thread(target=lambda: (on_ray._wait_for_lock(tmp_path / "0"), ended.set()))
+    with locked_run(tmp_path / "0"):
+        waiting.start()
+        assert not ended.wait(0.1)
+    assert ended.wait(5)
+
+
+def test_a_node_without_the_folder_says_so(tmp_path):
+    assert "a node of the cluster has no such folder" in on_ray._run_shard([], "log", "out", str(tmp_path / "elsewhere"))
+
+
+@pytest.mark.parametrize("words", [["--shards", "0"], ["--shards", "2", "--gpus", "-1"], ["--shards", "2", "--cpus", "nan"]])
+def test_numbers_that_mean_nothing_are_refused(recipe, words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["ray", "distill", recipe, *words])
+    assert "is not a number of " in capsys.readouterr().err
+
+
+def test_without_ray_a_line_says_how_to_install_it(recipe, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(PluginError, match=r"Ray is not installed. Install it: pip install 'rag-refinery\[ray\]'"):
+        run_on_ray("distill", recipe, [], shards=2)
