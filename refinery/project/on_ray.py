@@ -7,6 +7,7 @@ the same paths, and have Refinery installed and the keys of endpoints in their e
 
 import logging
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from refinery.text import one_line
 
 _MOST_RETRIES = 10  # of a shard whose worker is lost; then it may be the shard that kills them
 _LOCK_SECONDS, _LOCK_POLL_SECONDS = 180.0, 0.5  # file servers hold the locks of a lost machine for about 90 s
+_CONNECT_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -78,13 +80,21 @@ def _share_of_cap(values: Mapping[str, Any], shards: int) -> list[str]:
 def _connected(ray: Any, address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of a cluster that is started here
     try:
+        _check_reachable(address or os.environ.get("RAY_ADDRESS", ""))
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise RunDirError(f"no Ray cluster at {address or 'RAY_ADDRESS'} ({one_line(str(error))}). Start one: ray start --head") from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise OSError when nothing listens at HOST:PORT. Ray would wait for minutes, without a word."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
 
 
 def _run_all(ray: Any, commands: Mapping[Path, Sequence[str]], each: Resources) -> dict[Path, str]:

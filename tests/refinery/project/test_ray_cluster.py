@@ -32,6 +32,11 @@ PARTS = {
     "distill": {"task": "relevance", "rows_in_flight": AT_ONCE},
     "infer": {"decoder": "ircot", "questions_in_flight": AT_ONCE, "max_new_tokens": 24},
 }
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's way to say that 127.0.0.1 is not to be replaced by another address
+}
 NODE = {"object_store_memory": 100 << 20, "node_ip_address": "127.0.0.1"}
 
 
@@ -50,9 +55,9 @@ class CountingTeacher:
 @pytest.fixture
 def cluster(monkeypatch):
     """Two nodes of one core each, and a head that runs nothing."""
-    pytest.importorskip("ray")
-    for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_worker_prestart": "0"}.items():
+    for name, value in ENVIRONMENT.items():  # before Ray is imported: it reads them then
         monkeypatch.setenv(name, value)
+    pytest.importorskip("ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     from ray.cluster_utils import Cluster
 
