@@ -79,7 +79,7 @@ def test_an_accelerate_file_is_found_by_its_name(run):
 def test_a_package_that_hides_a_stage_is_named_by_the_command(run, tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train/__init__.py").touch()
-    done = run("refinery.cli", "infer", "recipes/demo/infer/direct.yaml")
+    done = run("refinery.cli", "train", "recipes/demo/train/relevance.yaml")
     assert done.returncode == 2
     assert f"Python finds {tmp_path / 'train'}; if that is your own, rename it" in done.stderr.splitlines()[-1]
 

@@ -127,7 +127,7 @@ def _cells(row: Row, table: PaperTable, runs: Path, missing: list[Path]) -> list
 def _measured(folder: Path, row: Row, column: Column) -> tuple[float, str]:
     """Our number, and the text that shows it."""
     if column.measure:
-        return _of_module(folder, column)
+        return _of_module(folder, column, column.measure)
     results = open_stored(folder).metrics["results"]
     scores = results[_system(folder, row, results)]
     if column.cost:
@@ -139,12 +139,12 @@ def _measured(folder: Path, row: Row, column: Column) -> tuple[float, str]:
     return found["mean"], f"{found['mean']:.1f} [{found['low']:.1f}, {found['high']:.1f}]"
 
 
-def _of_module(folder: Path, column: Column) -> tuple[float, str]:
+def _of_module(folder: Path, column: Column, measure: str) -> tuple[float, str]:
     lines = open_module_run(folder).metrics["lines"]
-    found = lines.get(column.line or "", {}).get("measures", {}).get(column.measure)
+    found = lines.get(column.line or "", {}).get("measures", {}).get(measure)
     if found is None:
-        raise RunDirError(f"{folder}: has no measure '{column.measure}' on '{column.line}', which column '{column.name}' shows.")
-    return measure_scale(column.measure) * found["mean"], shown_measure(column.measure, **found)
+        raise RunDirError(f"{folder}: has no measure '{measure}' on '{column.line}', which column '{column.name}' shows.")
+    return measure_scale(measure) * found["mean"], shown_measure(measure, **found)
 
 
 def _system(folder: Path, row: Row, results: dict[str, Any]) -> str:

@@ -47,8 +47,8 @@ def measure_scale(name: str) -> int:
 
 def shown_measure(name: str, mean: float, low: float, high: float) -> str:
     """A measure with its interval: shares in percent."""
-    mean, low, high = (f"{measure_scale(name) * value:.{_PLAIN.get(name, 1)}f}" for value in (mean, low, high))
-    return f"{mean} [{low}, {high}]"
+    shown = [f"{measure_scale(name) * value:.{_PLAIN.get(name, 1)}f}" for value in (mean, low, high)]
+    return f"{shown[0]} [{shown[1]}, {shown[2]}]"
 
 
 def measures(graded: Sequence[Graded]) -> "dict[str, Interval]":
