@@ -62,12 +62,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     rows, overlong = family.encode_rows(records, recipe, tokenizer)
     output = RunDir(recipe.output_dir)
     if main_process:
-        if not resume:  # of a run that ended before its first checkpoint
-            rmtree(output / "checkpoints" / KEPT_FOLDER, ignore_errors=True)
-        known = fingerprints(recipe, launch.processes)  # again: a base from a hub is here by now
-        output = open_run(asked, recipe.output_dir, stage="train", resume=resume, fingerprints=known)
-        if recipe.hub:  # a refusal should not wait for the first checkpoint
-            open_repository(recipe.hub.to, kind="model", private=recipe.hub.private)
+        output = _open(asked, recipe, launch, resume=resume)
         write_provenance(recipe, rows, tokenizer)
     trainer = family.build_trainer(model, tokenizer, rows, recipe)
     if recipe.loraplus_lr_ratio:
@@ -101,6 +96,17 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         if recipe.hub:
             push(recipe.output_dir, recipe.hub.to, private=recipe.hub.private)
     return metrics
+
+
+def _open(asked: TrainRecipe, recipe: TrainRecipe, launch: Launch, *, resume: bool) -> RunDir:
+    """The run's directory, and its repository on a hub where it is pushed to one."""
+    if not resume:  # of a run that ended before its first checkpoint
+        rmtree(RunDir(recipe.output_dir) / "checkpoints" / KEPT_FOLDER, ignore_errors=True)
+    known = fingerprints(recipe, launch.processes)  # again: a base from a hub is here by now
+    output = open_run(asked, recipe.output_dir, stage="train", resume=resume, fingerprints=known)
+    if recipe.hub:  # a refusal should not wait for the first checkpoint
+        open_repository(recipe.hub.to, kind="model", private=recipe.hub.private)
+    return output
 
 
 def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Callable[[Path], Any], resume: bool) -> Any:
