@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import cast
 
 from infer.fitting import valid_text
@@ -9,7 +10,7 @@ from infer.known_model import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
 from infer.parts import Parts
 from infer.recipe import PipelineRecipe
-from infer.samples import SampledLLM
+from infer.samples import SampledLLM, numbers_of
 from infer.session import Session
 from infer.steps.standalone import standalone_question
 from refinery.contract.choices import choice_question
@@ -151,9 +152,14 @@ class Pipeline:
             temperature=recipe.temperature,
             keep_prompts=recipe.keep_prompts,
             answer_style=recipe.answer_style,
-            usage=Usage(question_id=question.id),
+            usage=Usage(question_id=question.id, random=self._numbers(question)),
             searches=self._searches,
         )
+
+    def _numbers(self, question: Question) -> Random | None:
+        """What is drawn from with a temperature, another for each question and `llm.seed`."""
+        seed = self.recipe.llm.seed if self.recipe.llm else 0
+        return numbers_of(question.id, seed) if self.recipe.temperature else None
 
     def _sampled(self, llm: LLM) -> LLM:
         """The model as the recipe's `temperature` lets it write."""

@@ -5,9 +5,9 @@ questions. Temperature reaches every text that a decoder's models write, whateve
 """
 
 import math
-import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 from refinery.contract.records import Question
@@ -90,8 +90,13 @@ class _SampledContext:
         return await self.context.score(segments, adapter=adapter)
 
 
-def drawn(logprobs: Sequence[float], temperature: float, key: str) -> int:
-    """The index of one choice, drawn by its log-probability at a temperature. The same `key` always draws the same."""
+def numbers_of(sample_id: str, seed: int) -> Random:
+    """What one sample draws from: its own numbers, so that neither other questions nor an interruption change them."""
+    return Random(f"{seed}:{sample_id}")  # noqa: S311 - a sample, not a secret
+
+
+def drawn(logprobs: Sequence[float], temperature: float, numbers: Random) -> int:
+    """The index of one choice, drawn by its log-probability at a temperature."""
     highest = max(logprobs)
     weights = [math.exp((logprob - highest) / temperature) for logprob in logprobs]
-    return random.Random(key).choices(range(len(weights)), weights)[0]  # noqa: S311 - a sample, not a secret
+    return numbers.choices(range(len(weights)), weights)[0]

@@ -141,9 +141,8 @@ async def _actions(node: _Node, session: Session, options: Options) -> Sequence[
     limit = 1 if options.adaptive else options.width or len(searches)
     if len(ranked) > limit:
         scores = await asyncio.gather(*(node.context.score([action_segment(action)]) for action in ranked))
-        if options.adaptive and session.temperature:
-            key = f"{session.question.id} {len(node.steps)}"
-            return [ranked[drawn([score[0] for score in scores], session.temperature, key)]]
+        if options.adaptive and session.usage.random:
+            return [ranked[drawn([score[0] for score in scores], session.temperature, session.usage.random)]]
         likeliest = sorted(range(len(ranked)), key=lambda i: -scores[i][0])[:limit]
         ranked = [ranked[i] for i in sorted(likeliest)]
     return ranked if options.adaptive else ["answer", *ranked]

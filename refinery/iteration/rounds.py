@@ -56,7 +56,7 @@ def _learning(recipe: IterateRecipe, number: int, *, planned: bool) -> Steps:
     if recipe.replay:
         data, weights = [*data, *recipe.replay.rows], [*weights, *[recipe.replay.share] * len(recipe.replay.rows)]
     base, merging = _base(recipe, number, planned=planned)
-    sampled = ["infer", *recipe.sample, questions, f"{recipe.model_key}={model}", f"output_dir={samples}"]
+    sampled = ["infer", *recipe.sample, questions, f"{recipe.model_key}={model}", *_draws(recipe, number), f"output_dir={samples}"]
     kept = ["distill", *recipe.keep, questions, f"runs=[{samples}]", f"output_dir={rows}"]
     trained = ["train", *recipe.train, f"data={_listed(data)}", f"data_weights={weights}", f"seed={recipe.seed + number}"]
     return {
@@ -65,6 +65,11 @@ def _learning(recipe: IterateRecipe, number: int, *, planned: bool) -> Steps:
         **merging,
         f"{number}_train": Step(command=[*trained, *([f"base={base}"] if base else []), f"output_dir={folder / 'model'}"]),
     }
+
+
+def _draws(recipe: IterateRecipe, number: int) -> list[str]:
+    """Each round draws other numbers: with the same ones, it would take much the same paths again."""
+    return [f"llm.seed={recipe.seed + number}"] if recipe.values_of(recipe.sample).get("llm") else []
 
 
 def _base(recipe: IterateRecipe, number: int, *, planned: bool) -> tuple[str | None, Steps]:

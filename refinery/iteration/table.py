@@ -21,7 +21,7 @@ ROUNDS_FILE, TABLE_FILE, FIGURE_FILE = "rounds.json", "rounds.md", "rounds.svg"
 class Round:
     """One round. `validation` has by evaluation the metric of the selected answers in percent, `conduct` how they were reached.
 
-    `solved` is the percentage of training questions with a row, and `rows` how many rows the samples gave; round 0 has neither.
+    `solved` is the percentage of training questions with a right sample, and `rows` how many rows the samples gave; round 0 has neither.
     """
 
     number: int
@@ -50,10 +50,15 @@ def read_round(recipe: IterateRecipe, number: int) -> Round:
         number,
         validation,
         conduct | {"samples": conduct_of(folder / "samples")},
-        solved=round(100 * kept["questions_labelled"] / max(kept["questions"], 1), 1),
+        solved=round(100 * _solved(kept) / max(kept["questions"], 1), 1),
         rows=kept["rows"],
         train_loss=round(trained["train_loss"], 4),
     )
+
+
+def _solved(kept: Mapping[str, Any]) -> int:
+    """The questions with a right answer: those with rows, and those that give none because they are nearly always answered right."""
+    return kept["questions_labelled"] + kept.get("rejected_by_reason", {}).get("mastered", 0)
 
 
 def selected_score(recipe: IterateRecipe, run: Path) -> float:

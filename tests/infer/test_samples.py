@@ -8,7 +8,7 @@ import pytest
 from distill.predictions import Predictions
 from infer.__main__ import main
 from infer.decoders import rag, rq_rag
-from infer.samples import SampledLLM, drawn, question_of, repeated
+from infer.samples import SampledLLM, drawn, numbers_of, question_of, repeated
 from infer.session import Session
 from refinery.contract.records import Passage, Question, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
@@ -41,10 +41,10 @@ def test_a_temperature_reaches_what_any_decoder_lets_its_model_write(decoder, ti
 
 
 def test_an_adaptive_path_draws_its_action_by_its_probability():
-    counts = Counter(drawn([-0.1, -2.4, -30.0], 1.0, f"question {n}") for n in range(2000))
+    numbers = numbers_of("q#sample-1", seed=0)
+    counts = Counter(drawn([-0.1, -2.4, -30.0], 1.0, numbers) for _ in range(2000))
     assert counts[0] / 2000 == pytest.approx(0.909, abs=0.03)
     assert counts[2] == 0
-    assert drawn([-0.1, -2.4], 1.0, "a") == drawn([-0.1, -2.4], 1.0, "a")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def sampled_run(tmp_path, tiny_bases):
     """Runs `rag` over the questions, and returns the exit code and the run's folder."""
     import yaml
 
-    def run(**values):
+    def run(*words, **values):
         write_records(tmp_path / "questions.jsonl", QUESTIONS)
         write_records(tmp_path / "passages.jsonl", [FILM])
         recipe = {
@@ -64,7 +64,7 @@ def sampled_run(tmp_path, tiny_bases):
             "max_new_tokens": 6,
         }
         (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe | values))
-        return main([str(tmp_path / "recipe.yaml")]), tmp_path / "run"
+        return main([str(tmp_path / "recipe.yaml"), *words]), tmp_path / "run"
 
     return run
 
@@ -76,6 +76,21 @@ def test_a_run_of_samples_gives_distillation_all_samples_of_a_question(sampled_r
     (of_run,) = Predictions([run]).by_run(QUESTIONS[1])
     assert [question_of(prediction.question_id) for prediction in of_run] == ["q1"] * 3
     assert len({prediction.answer for prediction in of_run}) > 1
+
+
+def answers_of(run):
+    return {prediction.question_id: prediction.answer for prediction in read_records(run / PREDICTIONS_FILE, Prediction)}
+
+
+def test_a_sample_depends_on_the_seed_and_not_on_what_is_sampled_beside_it(sampled_run, tmp_path):
+    def answers(name, *words) -> dict[str, str]:
+        run = tmp_path / name
+        assert sampled_run(f"output_dir={run}", *words, samples=2, temperature=3.0)[0] == 0
+        return {prediction.question_id: prediction.answer for prediction in read_records(run / PREDICTIONS_FILE, Prediction)}
+
+    together = answers("together")
+    assert answers("alone", "questions_in_flight=1") == together
+    assert answers("other", "llm.seed=1") != together
 
 
 def test_greedy_samples_are_refused(sampled_run, capsys):

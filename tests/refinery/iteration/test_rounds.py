@@ -59,7 +59,8 @@ class Stages:
             score = self.scores[int(job.name.partition("_")[0])]
             of_system = {"all": {"metrics": {"em.squad": {"mean": score}}}}
             return {"results": {"rq_rag_ppl": {"all": {"metrics": {}}}, "rq_rag_ensemble": of_system}, "options": {"selection": "ensemble"}}
-        return {"questions": 3, "questions_labelled": 2, "rows": 4} if job.stage == "distill" else {"train_loss": 0.5}
+        kept = {"questions": 3, "questions_labelled": 1, "rejected_by_reason": {"mastered": 1, "wrong_answer": 1}, "rows": 4}
+        return kept if job.stage == "distill" else {"train_loss": 0.5}
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def recipe(tmp_path, monkeypatch):
         write_records(tmp_path / f"{name}.jsonl", questions)
     write_records(tmp_path / "teacher.jsonl", TRAIN)
     stages = {
-        "sample": {"decoder": "rq_rag", "name": "rq_rag"},
+        "sample": {"decoder": "rq_rag", "name": "rq_rag", "llm": {"base": "start"}},
         "keep": {"task": "traces"},
         "train": {"task": "refinement", "base": "tiny"},
         "answer": {"decoder": "rq_rag", "name": "rq_rag"},
@@ -107,6 +108,13 @@ def test_a_round_samples_with_the_model_before_it_and_trains_on_what_is_kept(rec
     assert "data=[runs/round_2/rows/train.jsonl]" in command(steps, "2_train")
     assert "llm.base=runs/round_2/model" in command(steps, "2_validation_path")
     assert jobs_for(recipe(), steps)["2_train"].needs == ("2_keep",)
+
+
+def test_each_round_samples_with_another_seed(recipe):
+    seeds = [
+        word for number in (1, 2) for word in command(round_steps(recipe(), number), f"{number}_sample") if word.startswith("llm.seed=")
+    ]
+    assert seeds == ["llm.seed=1", "llm.seed=2"]
 
 
 def test_a_share_of_the_teachers_rows_is_replayed_with_another_seed_each_round(recipe):
