@@ -55,6 +55,13 @@ class Options(Recipe):
         ge=0,
         le=1,
     )
+    max_right_share: float = Field(
+        default=1.0,
+        description="leave out a question of which more than this share of the samples, or of a tree's paths, is right: below 1, a model"
+        " that learns from its own answers spends its steps on what it does not do reliably yet",
+        gt=0,
+        le=1,
+    )
     steps: list[str] | None = Field(default=None, description="keep only calls with these names in the trace; all by default")
     explanations: bool = Field(
         default=False,
@@ -75,13 +82,18 @@ def needs(options: Options) -> tuple[str, ...]:
 
 
 async def label(question: Question, context: LabelContext) -> Sequence[PromptCompletion | Trajectory]:
-    """The question's rows from every run that answered it right. Raises RejectedRow if none did or no call passed the checks."""
+    """The question's rows from every run that answered it right. Raises RejectedRow if none did, if all of them nearly always did, or if
+    no call passed the checks.
+    """
     options = context.options
     form = _prompt_completions if options.form == "steps" else _trajectories
-    runs = [_right(samples, question, options) for samples in context.predictions.by_run(question)]
-    if not any(runs):
+    runs = [(_right(samples, question, options), samples) for samples in context.predictions.by_run(question)]
+    if not any(right for right, _ in runs):
         raise RejectedRow("wrong_answer", f"no run answers question {question.id} right by {options.metric}")
-    rows = [row for right in runs if right for row in form(right, question, context)]
+    learned = [right for right, samples in runs if right and _right_share(samples, question, options) <= options.max_right_share]
+    if not learned:
+        raise RejectedRow("mastered", f"more than {options.max_right_share:.0%} of the answers to question {question.id} are right")
+    rows = [row for right in learned for row in form(right, question, context)]
     if not rows:
         raise RejectedRow("failed_checks", f"no call of question {question.id} passed the method's own checks")
     return rows
@@ -91,12 +103,24 @@ def _right(samples: Sequence[Prediction], question: Question, options: Options) 
     return [prediction for prediction in samples if _right_answers(prediction, question, options)]
 
 
+def _right_share(samples: Sequence[Prediction], question: Question, options: Options) -> float:
+    """The share of right answers in all samples of a run."""
+    answers = [answer for prediction in samples for answer in _answers(prediction, options)]
+    right = [answer for prediction in samples for answer in _right_answers(prediction, question, options)]
+    return len(right) / len(answers)
+
+
 def _right_answers(prediction: Prediction, question: Question, options: Options) -> list[str]:
-    """The right answers of a prediction. For a tree that becomes a trajectory, the answers of all paths count, not only the selected."""
-    is_tree = options.form == "trajectories" and prediction.paths
-    answers = [path.answer or "" for path in prediction.paths] if is_tree else [prediction.answer]
+    """The right answers of a prediction."""
+    answers = _answers(prediction, options)
     scores = score_all([options.metric], answers, [question] * len(answers))[options.metric]
     return [answer for answer, score in zip(answers, scores, strict=True) if score >= options.min_score]
+
+
+def _answers(prediction: Prediction, options: Options) -> list[str]:
+    """A prediction's answers. Of a tree that becomes trajectories, those of all paths count, not only the selected."""
+    is_tree = options.form == "trajectories" and prediction.paths
+    return [path.answer or "" for path in prediction.paths] if is_tree else [prediction.answer]
 
 
 def _prompt_completions(right: Sequence[Prediction], question: Question, context: LabelContext) -> Iterator[PromptCompletion]:

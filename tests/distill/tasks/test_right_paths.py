@@ -6,6 +6,7 @@ import pytest
 
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
+from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question, Step, Trajectory, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.runtime.run_dir import write_json
@@ -68,6 +69,13 @@ def queries(found):
 )
 def test_the_named_right_paths_become_rows_and_no_wrong_one_does(rows, samples, choice, kept):
     assert sorted(queries(rows(*samples, **choice))) == sorted(queries(kept))
+
+
+@pytest.mark.parametrize("samples", [[[LIKELY, SHORT, WRONG]], [[LIKELY], [SHORT], [WRONG]]], ids=["tree", "samples"])
+def test_a_question_that_is_right_more_often_than_the_recipe_says_gives_no_row(rows, samples):
+    assert rows(*samples, max_right_share=0.7)
+    with pytest.raises(RejectedRow, match="mastered: more than 60% of the answers to question q are right"):
+        rows(*samples, max_right_share=0.6)
 
 
 def test_equal_samples_are_one_row(rows):
