@@ -23,14 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="for self-knowledge labels by a teacher: a run with `by: student` in which the same model answered these questions",
     )
-    parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex"])
+    parser.add_argument("--breakdown", action="store_true", help="also a line for each group of questions: dataset, type, hops")
+    parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex", "json"])
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print a table for each task."""
     from distill.quality.evaluate import evaluate_labels
-    from distill.quality.table import quality_text
+    from distill.quality.table import quality_json, quality_text
     from refinery.questions.base import read_named_questions
 
-    found = evaluate_labels(arguments.runs, read_named_questions(arguments.against), closed_book=arguments.closed_book)
-    print(quality_text(found, arguments.format), end="")
+    annotated = read_named_questions(arguments.against)
+    found = evaluate_labels(arguments.runs, annotated, closed_book=arguments.closed_book, breakdown=arguments.breakdown)
+    print(quality_json(found) if arguments.format == "json" else quality_text(found, arguments.format), end="")

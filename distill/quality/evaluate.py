@@ -7,9 +7,10 @@ from typing import Any
 
 from distill.graded import GradingContext, is_rejected, labels_of
 from distill.quality.labeled_run import LabeledRun
+from refinery.contract.question_groups import ALL, groups_of
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.errors import RecordError, RunDirError
-from refinery.metrics.bootstrap import Interval
+from refinery.metrics.bootstrap import Measure
 from refinery.metrics.graded import Graded, measures
 from refinery.questions.base import check_ids
 from refinery.retrievers.base import Retriever, RetrieverConfig
@@ -17,37 +18,45 @@ from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.background_loop import run_anywhere
 
 _NO_LABELS: Sequence[Any] = ()
+_Compared = tuple[Graded, bool]  # what the labels of a question are worth, and whether it was rejected
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """One run, compared with one kind of annotation.
+    """One run, compared with one kind of annotation, on all questions or one group of them.
 
     `questions` counts those that are annotated, and `rejected` those of them that the run rejected. Shares are fractions from 0 to 1.
-    Dollars are None where a price is unknown, and everything per correct label is None where no label is correct.
+    Dollars are None where a price is unknown, and everything per correct label is None where no label is correct. A group has no costs,
+    because a run records those of all its questions together.
     """
 
     run: LabeledRun
+    group: str
     against: str
     questions: int
     rejected: int
-    measures: Mapping[str, Interval]
-    tokens_per_row: float
-    dollars_per_row: float | None
-    tokens_per_correct: float | None
-    dollars_per_correct: float | None
+    measures: Mapping[str, Measure]
+    tokens_per_row: float | None = None
+    dollars_per_row: float | None = None
+    tokens_per_correct: float | None = None
+    dollars_per_correct: float | None = None
 
 
-def evaluate_labels(runs: Sequence[Path], annotated: Sequence[Question], *, closed_book: Path | None = None) -> list[Quality]:
+def evaluate_labels(
+    runs: Sequence[Path], annotated: Sequence[Question], *, closed_book: Path | None = None, breakdown: bool = False
+) -> list[Quality]:
     """The quality of each run, by what its labels are compared with. Without `annotated`, the questions as the runs read them are used.
 
-    `closed_book` is a self-knowledge run in which a model answered the questions. Raises RecordError for a run whose questions are not
-    among the annotated ones, or not annotated for its task, and RunDirError for a run that cannot be used.
+    `closed_book` is a self-knowledge run in which a model answered the questions. With `breakdown`, the runs on each group of questions
+    follow: the dataset, the type, and single or multi-hop. Raises RecordError for a run whose questions are not among the annotated ones,
+    or not annotated for its task, and RunDirError for a run that cannot be used.
     """
     check_unique(annotated)
     opened = [LabeledRun(run) for run in runs]
     known = _closed_book(LabeledRun(closed_book)) if closed_book else {}
-    return [quality for run in opened for quality in run_anywhere(_evaluate(run, annotated, known))]
+    found = [quality for run in opened for quality in run_anywhere(_evaluate(run, annotated, known))]
+    groups = list(dict.fromkeys(quality.group for quality in found)) if breakdown else [ALL]
+    return [quality for group in groups for quality in found if quality.group == group]
 
 
 def check_unique(questions: Sequence[Question]) -> None:
@@ -62,18 +71,23 @@ async def _evaluate(run: LabeledRun, annotated: Sequence[Question], closed_book:
     grader, outcomes = run.grader, run.outcomes
     questions = _annotated(run, annotated) if annotated and grader.annotated else run.inputs
     context = GradingContext(run.recipe.task_options(), closed_book, _retriever(run))
-    graded: dict[str, list[Graded]] = {}
-    rejected: dict[str, int] = {}
+    compared: dict[tuple[str, str], list[_Compared]] = {}
+    several_datasets = len({getattr(question, "dataset", "") for question in questions}) > 1
     for question in questions:
         outcome = outcomes.get(question.id, _NO_LABELS)
         for against, found in (await _graded(run, question, outcome, context)).items():
-            graded.setdefault(against, []).append(found)
-            rejected[against] = rejected.get(against, 0) + is_rejected(outcome)
-    if not graded:
+            for group in _groups(question, several_datasets):
+                compared.setdefault((group, against), []).append((found, is_rejected(outcome)))
+    if not compared:
         raise RecordError(
             f"{run.path}: none of its {len(questions)} questions is annotated for task '{run.recipe.task}'. Name rows that are."
         )
-    return [_quality(run, against, found, rejected[against]) for against, found in graded.items()]
+    return [_quality(run, group, against, found) for (group, against), found in compared.items()]
+
+
+def _groups(question: Any, several_datasets: bool) -> list[str]:
+    """The groups under which a question counts; other rows than questions count under all."""
+    return [ALL, *(groups_of(question, several_datasets) if isinstance(question, Question) else ())]
 
 
 async def _graded(run: LabeledRun, question: Any, outcome: Any, context: GradingContext) -> Mapping[str, Graded]:
@@ -115,16 +129,18 @@ def _closed_book(run: LabeledRun) -> dict[str, KnowledgeLabel]:
     return found
 
 
-def _quality(run: LabeledRun, against: str, graded: Sequence[Graded], rejected: int) -> Quality:
+def _quality(run: LabeledRun, group: str, against: str, compared: Sequence[_Compared]) -> Quality:
+    graded = [one for one, _ in compared]
+    costs = _costs(run, graded) if group == ALL else ()
+    return Quality(run, group, against, len(graded), sum(rejected for _, rejected in compared), measures(graded), *costs)
+
+
+def _costs(run: LabeledRun, graded: Sequence[Graded]) -> tuple[float | None, ...]:
+    """Tokens and dollars of a row, and of a correct label."""
     tokens, dollars = run.spent
     rows, correct = len(run.inputs), sum(one.correct for one in graded)
     per_correct = len(graded) / rows / correct if correct else None  # of a run's cost, the part of the annotated questions
-    return Quality(
-        run,
-        against,
-        len(graded),
-        rejected,
-        measures(graded),
+    return (
         tokens / rows,
         None if dollars is None else dollars / rows,
         None if per_correct is None else tokens * per_correct,

@@ -1,11 +1,14 @@
-"""The tables of `refinery evaluate-labels`: one per task, a line for each run and each kind of annotation."""
+"""The tables of `refinery evaluate-labels`: one per task, a line for each run, kind of annotation and group of questions."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from distill.quality.evaluate import Quality
 from distill.quality.labeled_run import LabeledRun
-from refinery.metrics.bootstrap import Interval
+from refinery.contract.question_groups import ALL
+from refinery.metrics.bootstrap import Measure
 from refinery.metrics.graded import shown_measure
 from refinery.reporting.markdown import without_secrets
 from refinery.reporting.tables import TableFormat, render_table
@@ -13,8 +16,11 @@ from refinery.text import printable
 
 _NOTE = (
     "Percent with 95 % bootstrap intervals over questions. A rejected question counts as missed in recall and F1 and as 0 in the scores of "
-    "trajectories; precision and accuracy are of the labels that were given. Cost includes rejected questions."
+    "trajectories; precision and accuracy are of the labels that were given. What a single question decides has no interval. Cost includes "
+    "rejected questions."
 )
+_BOUNDS = ("mean", "low", "high")
+_PER = ("tokens_per_row", "tokens_per_correct", "dollars_per_row", "dollars_per_correct")
 # Keys that do not change what a label is, or that a line shows anyway.
 _NOT_SHOWN = frozenset(
     {"task", "output_dir", "store", "store_kind", "limit", "max_cost_usd", "max_failure_share", "rows_in_flight", "reader"}
@@ -51,13 +57,20 @@ def quality_text(found: Sequence[Quality], table_format: TableFormat) -> str:
     return "\n".join([*tables, f"{'% ' if table_format == 'latex' else ''}{_NOTE}\n"])
 
 
+def quality_json(found: Sequence[Quality]) -> str:
+    """One object for each line, in fractions of 1."""
+    return json.dumps(_objects(found), indent=2, ensure_ascii=False) + "\n"
+
+
 def _task_text(task: str, found: Sequence[Quality], table_format: TableFormat) -> str:
     measures = list(dict.fromkeys(name for one in found for name in one.measures))
     names, settings = _names(found), _settings(found)
     costs = {name: cell for name, cell in _COSTS.items() if any(cell(one) != "-" for one in found)}
-    header = ["run", "labeled by", "settings", "against", "questions", "rejected", *measures, *costs]
+    has_groups = any(one.group != ALL for one in found)
+    header = ["run", "labeled by", "settings", *(["group"] * has_groups), "against", "questions", "rejected", *measures, *costs]
     rows = [
-        [names[id(one.run)], one.run.labeled_by, settings[id(one.run)], one.against, str(one.questions), str(one.rejected)]
+        [names[id(one.run)], one.run.labeled_by, settings[id(one.run)], *([one.group] * has_groups)]
+        + [one.against, str(one.questions), str(one.rejected)]
         + [_cell(name, one.measures.get(name)) for name in measures]
         + [cell(one) for cell in costs.values()]
         for one in found
@@ -95,7 +108,7 @@ def _shown(run: LabeledRun, keys: Sequence[str], differing: Sequence[str]) -> st
     return without_secrets(" ".join(f"{key.removeprefix('options.')}={run.settings[key]}" for key in wanted if key in run.settings))
 
 
-def _cell(name: str, found: Interval | None) -> str:
+def _cell(name: str, found: Measure | None) -> str:
     return shown_measure(name, found.mean, found.low, found.high) if found else "-"
 
 
@@ -115,26 +128,35 @@ _COSTS: dict[str, Callable[[Quality], str]] = {
 }
 
 
+def _objects(found: Sequence[Quality]) -> list[dict[str, Any]]:
+    settings = _settings(found)
+    return [
+        {
+            "run": str(one.run.path),
+            "task": one.run.recipe.task,
+            "labeled_by": one.run.labeled_by,
+            "settings": settings[id(one.run)],
+            "group": one.group,
+            "against": one.against,
+            "questions": one.questions,
+            "rejected": one.rejected,
+            "measures": {name: {bound: getattr(value, bound) for bound in _BOUNDS} for name, value in one.measures.items()},
+            "cost": {name: getattr(one, name) for name in _PER},
+        }
+        for one in found
+    ]
+
+
 def _numbers(found: Sequence[Quality]) -> tuple[list[str], list[list[str]]]:
     """A table for programs: one number per cell; a cell without a number is empty."""
-    measures = list(dict.fromkeys(name for one in found for name in one.measures))
-    bounds = [f"{name} {bound}" for name in measures for bound in ("mean", "low", "high")]
-    costs = ("tokens_per_row", "tokens_per_correct", "dollars_per_row", "dollars_per_correct")
-    header = ["run", "task", "labeled by", "settings", "against", "questions", "rejected", *bounds, *costs]
-    settings = _settings(found)
+    measures, objects = list(dict.fromkeys(name for one in found for name in one.measures)), _objects(found)
+    plain = [name for name in objects[0] if name not in ("measures", "cost")]
+    header = [*plain, *(f"{name} {bound}" for name in measures for bound in _BOUNDS), *_PER]
     rows = [
-        [
-            str(one.run.path),
-            one.run.recipe.task,
-            one.run.labeled_by,
-            settings[id(one.run)],
-            one.against,
-            str(one.questions),
-            str(one.rejected),
-        ]
-        + [_number(getattr(one.measures.get(name), bound, None)) for name in measures for bound in ("mean", "low", "high")]
-        + [_number(getattr(one, cost)) for cost in costs]
-        for one in found
+        [str(one[name]) for name in plain]
+        + [_number(one["measures"].get(name, {}).get(bound)) for name in measures for bound in _BOUNDS]
+        + [_number(one["cost"][name]) for name in _PER]
+        for one in objects
     ]
     return header, rows
 

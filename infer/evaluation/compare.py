@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from infer.evaluation.comparison_table import Line, System, comparison_text, unequal
-from infer.evaluation.evaluate import ALL, groups_in
+from infer.evaluation.evaluate import groups_in
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.rows_by_id import RowsById
 from infer.evaluation.scores import SCORES_FILE, QuestionScores
+from refinery.contract.question_groups import ALL
 from refinery.errors import RunDirError
-from refinery.metrics.bootstrap import counted_interval, counted_paired
+from refinery.metrics.bootstrap import counted_measure, counted_paired
 from refinery.metrics.registry import find_metric
 from refinery.reporting.tables import TableFormat
 from refinery.runtime.line_files import LineIndex
@@ -130,9 +131,10 @@ class _Tally:
                 self._alone.add(metric)
 
     def line(self, system: System, group: str) -> Line:
-        """The means with their intervals."""
-        scores = {metric: counted_interval(counts) for metric, counts in self._scores.items()}
-        differences = {metric: counted_paired(counts) for metric, counts in self._differences.items() if metric not in self._alone}
+        """The means with their intervals. A single question has none, and says nothing about a difference."""
+        scores = {metric: counted_measure(counts) for metric, counts in self._scores.items()}
+        several = {metric: counts for metric, counts in self._differences.items() if counts.total() > 1}
+        differences = {metric: counted_paired(counts) for metric, counts in several.items() if metric not in self._alone}
         return Line(system, group, self.questions, self.shared, scores, differences)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from infer.evaluation.fairness import differences
 from infer.evaluation.finished_runs import StoredRun
-from refinery.metrics.bootstrap import Difference, Interval
+from refinery.metrics.bootstrap import Difference, Measure
 from refinery.reporting.tables import TableFormat, render_table
 from refinery.text import printable
 
@@ -36,7 +36,7 @@ class Line:
     group: str
     questions: int
     shared: int
-    scores: dict[str, Interval]
+    scores: dict[str, Measure]
     differences: dict[str, Difference]
 
 
@@ -104,8 +104,11 @@ def _best(lines: Sequence[Line], metric: str) -> float | None:
     return max(means) if len(means) > 1 else None
 
 
-def _interval_cell(found: Interval | None, *, is_best: bool) -> str:
-    return f"{found.mean:.1f}{'*' if is_best else ''} [{found.low:.1f}, {found.high:.1f}]" if found else "-"
+def _interval_cell(found: Measure | None, *, is_best: bool) -> str:
+    if found is None:
+        return "-"
+    interval = "(1 question)" if found.low is None or found.high is None else f"[{found.low:.1f}, {found.high:.1f}]"
+    return f"{found.mean:.1f}{'*' if is_best else ''} {interval}"
 
 
 def _difference_cell(line: Line, metric: str) -> str:
@@ -132,8 +135,9 @@ def _numbers(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     return [*header, *_cost(lines[0])], rows
 
 
-def _number(found: Interval | None, field: str) -> str:
-    return f"{getattr(found, field):.4f}" if found else ""
+def _number(found: Measure | Difference | None, field: str) -> str:
+    value = getattr(found, field, None)
+    return "" if value is None else f"{value:.4f}"
 
 
 def _columns(lines: Sequence[Line]) -> tuple[list[str], bool]:

@@ -8,6 +8,7 @@ from typing import Any
 from infer.evaluation.answers import Answer
 from infer.evaluation.efficiency import Efficiency
 from infer.evaluation.scores import SCORES_FILE, QuestionScores, Scorer
+from refinery.contract.question_groups import ALL
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.metrics.bootstrap import counted_interval
@@ -134,9 +135,6 @@ class ScoreCounts:
     def report(self) -> dict[str, Any]:
         """Means and intervals by group."""
         return {group: _means(self.questions[group], counts) for group, counts in self.scores.items()}
-
-
-ALL = "all"  # the group of all questions
 
 
 def groups_in(row: QuestionScores) -> list[str]:

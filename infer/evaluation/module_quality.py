@@ -13,7 +13,7 @@ from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE
 from refinery.errors import RunDirError
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.prices import known_price
-from refinery.metrics.bootstrap import Interval
+from refinery.metrics.bootstrap import Measure
 from refinery.metrics.graded import Graded, measures
 from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run_dir import read_metrics, read_run
@@ -63,7 +63,7 @@ class ModuleQuality:
     run: ModuleRun
     on: str
     questions: int
-    measures: Mapping[str, Interval]
+    measures: Mapping[str, Measure]
 
 
 def open_module_run(path: Path) -> ModuleRun:

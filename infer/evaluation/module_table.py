@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infer.evaluation.module_quality import ModuleQuality, ModuleRun
-from refinery.metrics.bootstrap import Interval
+from refinery.metrics.bootstrap import Measure
 from refinery.metrics.graded import shown_measure
 from refinery.reporting.markdown import without_secrets
 from refinery.reporting.tables import TableFormat, render_table
@@ -14,7 +14,7 @@ from refinery.text import printable
 
 _NOTE = (
     "Percent with 95 % bootstrap intervals over questions; searches are counts. A reply that cannot be read is unparsed and counts as "
-    "wrong. Failed questions are left out. Cost is the module's own, without the judge's."
+    "wrong. What a single question decides has no interval. Failed questions are left out. Cost is the module's own, without the judge's."
 )
 _NOT_SHOWN = ("module", "output_dir", "questions", "reader", "limit", "questions_in_flight", "endpoint.", "llm.", "sub_models.", "name")
 _BOUNDS = ("mean", "low", "high")
@@ -61,7 +61,7 @@ def _settings(found: Sequence[ModuleQuality]) -> dict[int, str]:
     return {run: without_secrets(" ".join(parts)) for run, parts in shown.items()}
 
 
-def _cell(name: str, found: Interval | None) -> str:
+def _cell(name: str, found: Measure | None) -> str:
     return shown_measure(name, found.mean, found.low, found.high) if found else "-"
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from infer.evaluation.answers import Answer
+from refinery.contract.question_groups import groups_of
 from refinery.contract.records import Question, Record, Trajectory, iter_records
 from refinery.contract.trace import Prediction
 from refinery.metrics.registry import METRICS, find_metric, score_all
@@ -167,15 +168,6 @@ def score(
 def has_gold(question: Question) -> bool:
     """Whether the question has anything to score an answer against."""
     return bool(question.answers or question.disambiguations)
-
-
-def groups_of(question: Question, several_datasets: bool) -> list[str]:
-    """The dataset if there are several, the question's type, and its number of hops if its decomposition is annotated."""
-    groups = [question.dataset] if several_datasets and question.dataset else []
-    groups += [question.type] if question.type else []
-    if question.decomposition:
-        groups.append("multi_hop" if len(question.decomposition) > 1 else "single_hop")
-    return list(dict.fromkeys(groups))
 
 
 _NOTHING = _Given([None], [None])

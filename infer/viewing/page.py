@@ -8,11 +8,12 @@ from typing import Any
 
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.rows_by_id import RowsById
-from infer.evaluation.scores import groups_of, has_gold
+from infer.evaluation.scores import has_gold
 from infer.evaluation.why_wrong import why_wrong
 from infer.steps.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
 from infer.viewing.card import run_card
 from infer.viewing.trace_tree import prediction_tree
+from refinery.contract.question_groups import groups_of
 from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.metrics.registry import metrics_of, score_all

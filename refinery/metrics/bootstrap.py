@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _LEVEL = 0.95
+_FEWEST = 2  # questions whose labels can differ from each other's
 _COUNTS_AT_ONCE = 4_000_000  # bounds the memory of a draw over many distinct values
 
 
@@ -20,6 +21,15 @@ class Interval:
     mean: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measure of some questions with its 95 % interval. One that a single question decides has none: `low` and `high` are None."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,14 @@ def counted_interval(counts: Mapping[float, int], *, scale: float = 1.0, resampl
     """`interval` of scores of which only the number of questions with each value is known, times `scale`."""
     values, numbers = _columns(counts, scale)
     return Interval(float(values @ numbers / numbers.sum()), *_percentiles(_resampled_means(values, numbers, resamples, seed)))
+
+
+def counted_measure(counts: Mapping[float, int]) -> Measure:
+    """`counted_interval` of scores of any number of questions, at least one."""
+    if sum(counts.values()) < _FEWEST:
+        return Measure(next(iter(counts)))
+    found = counted_interval(counts)
+    return Measure(found.mean, found.low, found.high)
 
 
 def paired(scores: np.ndarray, baseline: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> Difference:
@@ -65,27 +83,30 @@ def _columns(counts: Mapping[float, int], scale: float) -> tuple[np.ndarray, np.
     return scale * np.array([value for value, _ in ordered]), np.array([number for _, number in ordered])
 
 
-def ratio(numerators: np.ndarray, denominators: np.ndarray, *, resamples: int = 1_000, seed: int = 0) -> Interval | None:
+def ratio(numerators: np.ndarray, denominators: np.ndarray, *, resamples: int = 1_000, seed: int = 0) -> Measure | None:
     """The ratio of two sums over questions, such as precision over the labels of all questions, or None if it is undefined.
 
     Both have the shape (questions,). Questions are drawn, not their labels, because the labels of one question are not independent.
     """
     if not denominators.sum():
         return None
+    mean = float(numerators.sum() / denominators.sum())
+    if (denominators > 0).sum() < _FEWEST:
+        return Measure(mean)
     pairs, counts = np.unique(np.column_stack([numerators, denominators]), axis=0, return_counts=True)
     sums = np.concatenate([draw @ pairs for draw in _draws(counts, resamples, seed)])
     defined = sums[sums[:, 1] > 0]  # a few questions may all be drawn without a label
-    return Interval(float(numerators.sum() / denominators.sum()), *_percentiles(defined[:, 0] / defined[:, 1]))
+    return Measure(mean, *_percentiles(defined[:, 0] / defined[:, 1]))
 
 
-def interval_of(statistic: Callable[[np.ndarray], float | None], count: int, *, resamples: int = 1_000, seed: int = 0) -> Interval | None:
+def interval_of(statistic: Callable[[np.ndarray], float | None], count: int, *, resamples: int = 1_000, seed: int = 0) -> Measure | None:
     """A statistic of `count` questions, given the positions of those that were drawn, or None if it is undefined for all of them."""
     whole = statistic(np.arange(count))
-    if whole is None:
-        return None
+    if whole is None or count < _FEWEST:
+        return None if whole is None else Measure(whole)
     generator = np.random.default_rng(seed)
     drawn = (statistic(generator.integers(count, size=count)) for _ in range(resamples))
-    return Interval(whole, *_percentiles(np.array([value for value in drawn if value is not None])))
+    return Measure(whole, *_percentiles(np.array([value for value in drawn if value is not None])))
 
 
 def _percentiles(means: np.ndarray) -> tuple[float, float]:

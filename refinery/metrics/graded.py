@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from refinery.metrics.bootstrap import Interval
+    from refinery.metrics.bootstrap import Measure
 
 # Measures that are not shares, with the digits that are shown of them: counts of a question, and a ratio.
 _PLAIN = {"searches": 1, "queries": 1, "passages": 1, "positive per negative": 2}
@@ -45,13 +45,13 @@ def measure_scale(name: str) -> int:
     return 1 if name in _PLAIN else 100
 
 
-def shown_measure(name: str, mean: float, low: float, high: float) -> str:
-    """A measure with its interval: shares in percent."""
-    shown = [f"{measure_scale(name) * value:.{_PLAIN.get(name, 1)}f}" for value in (mean, low, high)]
-    return f"{shown[0]} [{shown[1]}, {shown[2]}]"
+def shown_measure(name: str, mean: float, low: float | None, high: float | None) -> str:
+    """A measure with its interval, or with a remark that it is of one question alone: shares in percent."""
+    shown = [f"{measure_scale(name) * value:.{_PLAIN.get(name, 1)}f}" for value in (mean, low, high) if value is not None]
+    return f"{shown[0]} [{shown[1]}, {shown[2]}]" if len(shown) > 1 else f"{shown[0]} (1 question)"
 
 
-def measures(graded: Sequence[Graded]) -> "dict[str, Interval]":
+def measures(graded: Sequence[Graded]) -> "dict[str, Measure]":
     """Every measure that is defined, with its interval over questions."""
     import numpy as np
 
@@ -60,8 +60,8 @@ def measures(graded: Sequence[Graded]) -> "dict[str, Interval]":
     names = dict.fromkeys(name for one in graded for name in one.counts)
     counts = {name: np.array([one.counts.get(name, (0, 0)) for one in graded], dtype=float) for name in names}
     found = {name: ratio(pairs[:, 0], pairs[:, 1]) for name, pairs in counts.items()}
-    if any(one.scored for one in graded):
-        found["AUC"] = interval_of(lambda drawn: _auc([pair for position in drawn for pair in graded[position].scored]), len(graded))
+    if scored := [one.scored for one in graded if one.scored]:
+        found["AUC"] = interval_of(lambda drawn: _auc([pair for position in drawn for pair in scored[position]]), len(scored))
     return {name: value for name, value in found.items() if value is not None}
 
 

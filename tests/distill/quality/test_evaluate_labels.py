@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import yaml
 from distill.__main__ import main as distill
 from distill.quality.evaluate import evaluate_labels
 from refinery.cli import main
+from refinery.contract.question_groups import groups_of
+from refinery.contract.records import Passage, write_records
 from refinery.demo.teacher.server import serving
 from refinery.questions.base import read_questions
 
@@ -189,6 +192,88 @@ def test_the_table_names_nothing_of_how_an_endpoint_is_reached(labeled, capsys):
     printed = capsys.readouterr().out
     assert "| a | annotations | by=annotations | passages that suffice |" in printed
     assert "| t0 | m | teacher.max_tokens=50 | passages that suffice |" in printed
+
+
+def test_a_breakdown_has_a_line_for_each_group_that_is_annotated(labeled, evaluated):
+    """HotpotQA annotates no sub-questions, so it has no line; `refinery compare --breakdown` has the same groups."""
+    lines, _ = evaluated(labeled("run", "decomposition", options={"by": "annotations"}), "--against", *AGAINST, "--breakdown")
+    asked = [question for question in QUESTIONS.values() if question.decomposition]
+    groups = Counter(group for question in asked for group in ("all", *groups_of(question, several_datasets=True)))
+    assert {line["group"]: int(line["questions"]) for line in lines} == groups
+    assert {"all", "two_wiki", "musique", "strategyqa", "multi_hop"} < set(groups)
+    assert [line["group"] for line in lines][:2] == ["all", "two_wiki"]
+
+
+def test_a_datasets_line_is_what_the_dataset_alone_gives(labeled, evaluated):
+    options = {"kind": "multi_hop", "by": "annotations"}
+    together, _ = evaluated(labeled("together", "refinement", options=options), "--breakdown")
+    (alone,), _ = evaluated(labeled("alone", "refinement", options=options, questions=[str(FILES[2])]))
+    (line,) = [line for line in together if line["group"] == "musique"]
+    same = ("questions", "rejected", *(name for name in line if name.endswith((" mean", " low", " high"))))
+    assert {name: line[name] for name in same} == {name: alone[name] for name in same}
+
+
+def test_the_runs_of_a_group_are_beside_each_other_and_only_whole_runs_have_costs(labeled, capsys):
+    priced = {"model": "demo-teacher", "price": {"prompt": 2.0, "completion": 8.0}}
+    with serving(lambda prompt: relevance_reply(prompt, wrong_every=2)) as server:
+        runs = [labeled("teacher", "relevance", teacher=priced | {"base_url": server.base_url})]
+    runs.append(labeled("gold", "relevance", options={"by": "annotations"}))
+    assert main(["evaluate-labels", *map(str, runs), "--breakdown", "--format", "markdown"]) == 0
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    header, *cells = lines
+    rows = [dict(zip(header, row, strict=True)) for row in cells if row[0] in ("teacher", "gold")]
+    assert [(row["group"], row["run"]) for row in rows if row["against"] == "supporting passages"][:4] == [
+        (group, run) for group in ("all", "hotpotqa") for run in ("teacher", "gold")
+    ]
+    costs = [(row["group"] == "all", row["tokens a row"] != "-") for row in rows if row["run"] == "teacher"]
+    assert {has_cost for is_whole, has_cost in costs if is_whole} == {True}
+    assert {has_cost for is_whole, has_cost in costs if not is_whole} == {False}
+
+
+def test_what_one_question_decides_has_no_interval(labeled, evaluated, capsys):
+    run = labeled("run", "decomposition", options={"by": "annotations"}, questions=[str(FILES[1])], limit=1)
+    (line,), _ = evaluated(run)
+    assert (line["questions"], line["F1 mean"], line["F1 low"], line["F1 high"]) == ("1", "1", "", "")
+    assert main(["evaluate-labels", str(run), "--format", "markdown"]) == 0
+    printed = capsys.readouterr().out
+    assert "| 100.0 (1 question) |" in printed
+    assert "What a single question decides has no interval." in printed
+
+
+def test_precision_that_rests_on_the_only_labeled_question_has_no_interval(labeled, evaluated):
+    only = next(iter(QUESTIONS.values())).text
+
+    def reply(prompt: str) -> str:
+        return relevance_reply(prompt, wrong_every=10**9) if asked(prompt) == only else "I'm sorry, I can't help with that."
+
+    with serving(reply) as server:
+        run = labeled("run", "relevance", teacher={"base_url": server.base_url, "model": "m"}, questions=[str(FILES[0])])
+    line = next(line for line in evaluated(run)[0] if line["against"] == "supporting passages")
+    assert (line["precision mean"], line["precision low"]) == ("1", "")
+    assert float(line["recall low"]) <= float(line["recall mean"]) < float(line["recall high"])
+
+
+def test_json_has_an_object_for_each_line_with_null_where_there_is_no_number(labeled, capsys):
+    run = labeled("run", "decomposition", options={"by": "annotations"}, questions=[str(FILES[1])], limit=1)
+    capsys.readouterr()
+    assert main(["evaluate-labels", str(run), "--format", "json", "--breakdown"]) == 0
+    whole, *groups = json.loads(capsys.readouterr().out)
+    assert (whole["run"], whole["task"], whole["group"], whole["questions"]) == (str(run), "decomposition", "all", 1)
+    assert whole["measures"]["F1"] == {"mean": 1.0, "low": None, "high": None}
+    assert (whole["cost"]["tokens_per_row"], {one["cost"]["tokens_per_row"] for one in groups}) == (0, {None})
+
+
+def test_rows_that_are_not_questions_are_in_no_group(labeled, evaluated, tmp_path):
+    write_records(tmp_path / "passages.jsonl", [Passage(id="dune.md:1", title="Dune", text="Dune was made by Maria Torvel.")])
+
+    def reply(prompt: str) -> str:
+        wants_questions = "Questions wanted" in prompt
+        return json.dumps({"questions": [{"question": "Who made Dune?", "answer": "Maria Torvel"}]} if wants_questions else {"answer": ""})
+
+    with serving(reply) as server:
+        corpus = {"retriever": {"passages": str(tmp_path / "passages.jsonl")}, "questions": [], "reader": "jsonl"}
+        run = labeled("run", "questions", teacher={"base_url": server.base_url, "model": "m"}, **corpus)
+    assert [line["group"] for line in evaluated(run, "--breakdown")[0]] == ["all"]
 
 
 def test_python_gives_the_same_numbers(labeled):

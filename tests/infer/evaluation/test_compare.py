@@ -59,6 +59,18 @@ def test_a_breakdown_has_a_line_a_group(runs):
     assert {line.group: line.differences["em.squad"].mean for line in lines if line.system.label == "good"}["rare"] == 20
 
 
+def test_a_group_of_one_question_has_no_interval_and_no_difference(stored_run, capsys):
+    questions = [QUESTIONS[0].model_copy(update={"type": "lone"}), *QUESTIONS[20:]]
+    runs = [stored_run("wrong", questions, ["Oslo"] * 21), stored_run("right", questions, ["Torvel"] * 21)]
+    _, line = [line for line in compare(runs, baseline="wrong", breakdown=True) if line.group == "lone"]
+    assert (line.scores["em.squad"].mean, line.scores["em.squad"].low, line.differences) == (100, None, {})
+    print_comparison(runs, breakdown=True, baseline="wrong", metrics=["em.squad"], table_format="markdown")
+    assert "| right | 1 | 100.0* (1 question) |" in capsys.readouterr().out
+    print_comparison(runs, breakdown=True, baseline="wrong", metrics=["em.squad"], table_format="csv")
+    row = next(row for row in csv.DictReader(io.StringIO(capsys.readouterr().out)) if (row["group"], row["system"]) == ("lone", "right"))
+    assert (row["em.squad mean"], row["em.squad low"], row["em.squad difference p"]) == ("100.0000", "", "")
+
+
 def test_other_questions_are_refused_and_counted(runs, stored_run):
     other = stored_run("other", QUESTIONS[:5], BAD[:5])
     with pytest.raises(

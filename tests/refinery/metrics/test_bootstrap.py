@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinery.metrics import bootstrap
-from refinery.metrics.bootstrap import counted_interval, counted_paired, interval, interval_of, paired, ratio
+from refinery.metrics.bootstrap import Measure, counted_interval, counted_paired, interval, interval_of, paired, ratio
 
 scores = st.lists(st.sampled_from([0.0, 0.25, 0.4, 2 / 3, 1.0]), min_size=1, max_size=60).map(np.array)
 
@@ -92,6 +92,9 @@ def test_a_ratio_stays_within_the_questions_own(pairs):
         assert found is None
         return
     own = [part / whole for part, whole in pairs if whole]
+    if len(own) == 1:
+        assert (found.mean, found.low, found.high) == (own[0], None, None)
+        return
     assert min(own) - 1e-9 <= found.low <= found.mean + 1e-9
     assert found.mean - 1e-9 <= found.high <= max(own) + 1e-9
 
@@ -101,6 +104,7 @@ def test_a_statistic_is_computed_of_the_questions_that_are_drawn():
     ours, theirs = interval_of(lambda drawn: float(values[drawn].mean()), len(values)), interval(values)
     assert (ours.mean, ours.low, ours.high) == pytest.approx((theirs.mean, theirs.low, theirs.high), abs=0.03)
     assert interval_of(lambda drawn: None, 3) is None
+    assert interval_of(lambda drawn: 0.5, 1) == Measure(0.5, None, None)
 
 
 @given(st.lists(st.sampled_from([0.0, 0.25, 1 / 3, 1.0]), min_size=1, max_size=30))
