@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, model_validator
 
 from distill.label_context import LabelContext
+from distill.steps.ended_lists import MOST_ITEMS, ended
 from distill.steps.gold import search_own
 from distill.steps.trajectory_checks import check_answered, keeps_original, original_answer
 from distill.teacher.teacher import RejectedRow, RequestLog
@@ -71,7 +72,8 @@ class Row:
         options, question = self.context.options, self.question
         shared = {"system_prompt": question.system_prompt, "examples": options.examples, "several": options.several_answers}
         values = {"question": question.text, **shared} | values
-        return await self.context.teacher.ask(render_prompt(prompt, **values), schema, self.asked)
+        most = max(MOST_ITEMS, self.context.recipe.max_steps)
+        return await self.context.teacher.ask(render_prompt(prompt, **values), ended(schema, most), self.asked)
 
     async def search(self, action: Action, query: str) -> Step:
         """Search once, as a step."""

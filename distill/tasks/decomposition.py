@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from distill.grading.decompositions import DECOMPOSITION
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
+from distill.steps.ended_lists import MOST_ITEMS, ended
 from distill.steps.relation_notation import Relations, worded
 from distill.steps.solved_trees import TreeKeys, right_traces
 from distill.teacher.teacher import RejectedRow, RequestLog
@@ -50,7 +51,10 @@ class Reply(BaseModel):
 
 
 async def label(question: Question, context: LabelContext) -> list[Decomposition]:
-    """The sub-questions, each on one line. Raises RejectedRow for an empty list, a copy of the question or a duplicate."""
+    """The sub-questions, each on one line.
+
+    Raises RejectedRow for an empty list, a copy of the question, a duplicate, or more than the teacher's list may have.
+    """
     if context.options.by == "trees":
         return _by_trees(question, context)
     if context.options.by == "annotations":
@@ -59,10 +63,12 @@ async def label(question: Question, context: LabelContext) -> list[Decomposition
         assert context.teacher is not None
         asked = RequestLog()
         prompt = context.with_examples(_prompt(question.text, context.options), question.id, question.text)
-        sub_questions = (await context.teacher.ask(prompt, Reply, asked)).sub_questions
+        sub_questions = (await context.teacher.ask(prompt, ended(Reply), asked)).sub_questions
         provenance = context.provenance("teacher_decomposition", asked=asked)
     sub_questions = [_one_line(text, number) for number, text in enumerate(sub_questions, 1)]
     _check(sub_questions, question, context.options)
+    if context.options.by == "teacher" and len(sub_questions) > MOST_ITEMS:
+        raise RejectedRow("too_many_sub_questions", f"the list goes on after {MOST_ITEMS} sub-questions")
     return [Decomposition(question_id=question.id, question=question.text, sub_questions=sub_questions, provenance=provenance)]
 
 

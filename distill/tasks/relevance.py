@@ -1,7 +1,8 @@
 """Relevance labels: which of the passages that a search finds are relevant and sufficient to answer on their own (RA-ISF App. A.2, D).
 
 `by: teacher` asks about one passage per call (`judge: each`, App. A.2) or about all of them at once (`judge: list`, App. D). Both prompts
-ask the same about a passage, because the student reads it alone: a part of what a longer question needs is irrelevant.
+ask the same about a passage, because the student reads it alone: a part of what a longer question needs is irrelevant. A list of -1 alone,
+as small models write an empty one, says that no passage is relevant; any other number that no passage has rejects the row.
 
 `by: annotations` does not ask a model. In App. D, a passage is relevant if it alone is enough to answer. If each step of a decomposition
 names its passages (MuSiQue, 2WikiMultihopQA, StrategyQA), a passage is relevant to a sub-question that it supports, and to the whole

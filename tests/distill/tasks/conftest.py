@@ -28,12 +28,14 @@ RELEASES = {
 
 @dataclass
 class ScriptedTeacher:
-    """A teacher that replies `script(prompt)`. `prompts` remembers what it was asked, in order."""
+    """A teacher that replies `script(prompt)`. `prompts` and `schemas` remember what it was asked for, in order."""
 
     script: Callable[[str], str]
     prompts: list[str] = field(default_factory=list)
+    schemas: list[dict] = field(default_factory=list)
 
     async def ask(self, prompt, schema, asked, *, rollout=0):
+        self.schemas.append(schema.model_json_schema())
         return schema.model_validate_json(await self.text(prompt, asked))
 
     async def text(self, prompt, asked, *, rollout=0):
@@ -42,7 +44,7 @@ class ScriptedTeacher:
         return self.script(prompt)
 
 
-def _workbench(task, options, *, teacher=None, target=None, passages_per_query=5, target_endpoint=None):
+def _workbench(task, options, *, teacher=None, target=None, passages_per_query=5, max_steps=5, target_endpoint=None):
     recipe = DistillRecipe(
         task=task,
         options=options,
@@ -53,6 +55,7 @@ def _workbench(task, options, *, teacher=None, target=None, passages_per_query=5
         target_endpoint=target_endpoint,
         retriever=RetrieverConfig(name="candidates"),
         passages_per_query=passages_per_query,
+        max_steps=max_steps,
     )
     return LabelContext(
         recipe=recipe,

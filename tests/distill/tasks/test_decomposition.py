@@ -43,6 +43,15 @@ def test_a_line_break_in_a_reply_makes_no_second_sub_question(label, replying):
     assert parse_sub_questions(render_sub_questions(row.sub_questions)) == row.sub_questions
 
 
+def test_a_list_that_goes_on_is_ended_by_its_schema_and_rejected(label, rejection, replying):
+    long = [f"Who is {number}?" for number in range(11)]
+    parts = replying(*long[:10])
+    assert label("decomposition", QUESTION, parts)[0].sub_questions == long[:10]
+    assert parts["teacher"].schemas[0]["properties"]["sub_questions"]["maxItems"] == 11
+    rejected = rejection("decomposition", QUESTION, replying(*long))
+    assert str(rejected) == "too_many_sub_questions: the list goes on after 10 sub-questions"
+
+
 @pytest.mark.parametrize(
     ("sub_questions", "reason"),
     [

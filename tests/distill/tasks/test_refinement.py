@@ -115,6 +115,14 @@ def test_worked_examples_are_shown_where_asked_for(label, replying):
     assert shown == [False, True]
 
 
+@pytest.mark.parametrize(("max_steps", "end"), [(5, 11), (20, 21)])
+def test_a_query_that_is_repeated_until_its_schema_ends_the_list_is_one_search(label, replying, max_steps, end):
+    parts = replying({"queries": [HOPS[0], *[HOPS[1]] * (end - 1)]}, {"answer": "Lyon"})
+    (trajectory,) = label("refinement", QUESTION, parts | {"max_steps": max_steps}, kind="multi_hop")
+    assert [step.text for step in trajectory.steps] == [*HOPS, "Lyon"]
+    assert parts["teacher"].schemas[0]["properties"]["queries"]["maxItems"] == end
+
+
 # Discarded, each with its reason
 
 

@@ -71,6 +71,14 @@ def test_a_number_that_no_passage_has_is_rejected(rejection, scripted_teacher):
     assert str(rejected) == "malformed: the teacher named passages [1, 4] of 3"
 
 
+def test_minus_one_alone_says_that_no_passage_is_relevant(label, rejection, scripted_teacher):
+    """As small models write an empty list. Beside a passage's number it is a number that no passage has."""
+    rows = label("relevance", QUESTION, {"teacher": scripted_teacher('{"relevant": [-1]}')})
+    assert labels_of(rows) == {"dune": "irrelevant", "torvel": "irrelevant", "oslo": "irrelevant"}
+    rejected = rejection("relevance", QUESTION, {"teacher": scripted_teacher('{"relevant": [1, -1]}')})
+    assert str(rejected) == "malformed: the teacher named passages [1, -1] of 3"
+
+
 @pytest.mark.parametrize("judge", ["each", "list"])
 def test_a_search_that_finds_nothing_is_rejected_before_anyone_is_asked(rejection, scripted_teacher, judge):
     teacher = scripted_teacher("")
