@@ -3,27 +3,35 @@
 aiohttp makes two contexts while it is imported, in every program, and loading the certificates for them takes as long as the rest of its
 import. A server of this machine or of a local network is asked over plain HTTP and needs none. Other code that connects by aiohttp gets
 the same contexts and notices nothing.
+
+Nothing but the import can be changed: a context of our own for the connector comes after aiohttp has made its two, and it has no setting.
+So this thread's new contexts are late ones while the import lasts; `ssl.SSLContext` itself must stay, because aiohttp tests for its type.
 """
 
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
+from threading import Lock, get_ident
 from typing import Any
+
+_one_at_a_time = Lock()  # of two that overlap, the second would restore what the first had put there
 
 
 @contextmanager
 def late_certificates() -> Generator[None]:
-    """Within this block, a new `ssl.SSLContext` is one that loads certificates late; it is complete in any other respect."""
-    made = ssl.SSLContext.__new__
+    """In this block and thread, a new `ssl.SSLContext` is one that loads certificates late; it is complete in any other respect."""
+    with _one_at_a_time:
+        before, thread = ssl.SSLContext.__dict__["__new__"], get_ident()
 
-    def make(kind: type[ssl.SSLContext], *given: Any, **named: Any) -> ssl.SSLContext:
-        return made(_LateContext if kind is ssl.SSLContext else kind, *given, **named)
+        def make(kind: type[ssl.SSLContext], *given: Any, **named: Any) -> ssl.SSLContext:
+            is_late = kind is ssl.SSLContext and get_ident() == thread
+            return before.__func__(_LateContext if is_late else kind, *given, **named)
 
-    ssl.SSLContext.__new__ = make  # pyright: ignore[reportAttributeAccessIssue]  # stands in for two overloads
-    try:
-        yield
-    finally:
-        ssl.SSLContext.__new__ = made
+        ssl.SSLContext.__new__ = make  # pyright: ignore[reportAttributeAccessIssue]  # stands in for two overloads
+        try:
+            yield
+        finally:
+            ssl.SSLContext.__new__ = before
 
 
 class _LateContext(ssl.SSLContext):
@@ -44,5 +52,5 @@ class _LateContext(ssl.SSLContext):
 
     def _load(self) -> None:
         if self._is_late:
-            self._is_late = False
             super().set_default_verify_paths()
+            self._is_late = False  # last, because another thread may connect meanwhile: then both load them
