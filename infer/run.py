@@ -1,6 +1,5 @@
 """Answer every question with one decoder, thousands concurrently, and score the answers. Questions and answers stream through."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,6 +18,7 @@ from infer.shards import AnswerLedger, LedgerAnswers, Processes, delete_ledgers,
 from refinery.contract.records import Question
 from refinery.errors import LLMError, RunDirError
 from refinery.prompts.render import use_prompts
+from refinery.runtime.background_loop import run_anywhere
 from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, open_run, read_run
@@ -77,7 +77,7 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, stage: str, finish: Finish, *,
             Payments(recipe, pipeline.endpoints(), num_processes=processes.count) as payments,
             AnswerLedger(output, processes.rank, attempt=earlier.attempts + 1) as ledger,
         ):
-            asyncio.run(_answer_all(pipeline, left, total, ledger, output.path, payments))
+            run_anywhere(_answer_all(pipeline, left, total, ledger, output.path, payments))
         processes.wait()
         processes.part()
         return _merge(recipe, pipeline, questions, output, payments, finish) if processes.is_main else {}

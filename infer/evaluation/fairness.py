@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from infer.evaluation.finished_runs import StoredRun
+from refinery.prompts.files import SHIPPED, shipped_files
+from refinery.prompts.variables import variables
 from refinery.runtime.run_dir import read_run
 
 _SHOWN = 12  # characters of a hash or a revision
@@ -25,7 +27,7 @@ def _facts(run: StoredRun) -> dict[str, str | None]:
     revision: str | None = read_run(run.path).get("fingerprints", {}).get("retriever")
     return {
         "questions": f"{metrics['questions']:,} ({_short(metrics['questions_hash'])})",
-        "answer_style": recipe.answer_style,
+        "answer_style": recipe.answer_style if _has_style(metrics.get("prompts", {})) else None,
         "metrics": ", ".join(sorted({name for system in metrics["results"].values() for name in system.get("default_metrics", [])})),
         "model": _model(metrics["model"]),
         "max_new_tokens": str(recipe.max_new_tokens),
@@ -33,6 +35,12 @@ def _facts(run: StoredRun) -> dict[str, str | None]:
         "retriever": f"{metrics['retriever']} {_short(revision or '')}".strip() if searched else None,
         "passages_per_query": str(metrics["passages_per_query"]) if searched else None,
     }
+
+
+def _has_style(prompts: Iterable[str]) -> bool:
+    """Whether one of the prompts depends on the style; RQ-RAG's, which end in the form that was trained, do not. True if none is known."""
+    known = [name for name in prompts if name in shipped_files()]
+    return not known or any("answer_style" in variables(name, SHIPPED) for name in known)
 
 
 def _line(fact: str, values: _Values) -> str | None:

@@ -4,7 +4,6 @@ The judge sees each distinct answer once, even if several of the run's systems g
 judging again asks only about new answers, and `refinery rescore` does not need the judge.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from string import ascii_uppercase
@@ -20,6 +19,7 @@ from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
 from refinery.prompts.render import prompt_hash, render_prompt
+from refinery.runtime.background_loop import run_anywhere
 from refinery.runtime.progress import Progress
 from refinery.runtime.together import each
 
@@ -41,7 +41,7 @@ def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
                     yield question, answer
 
     total = sum(1 for _ in unjudged())
-    asyncio.run(_ask_all(unjudged(), total, config, run / JUDGEMENTS_FILE))
+    run_anywhere(_ask_all(unjudged(), total, config, run / JUDGEMENTS_FILE))
     return rescore(run)
 
 

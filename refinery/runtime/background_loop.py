@@ -20,9 +20,23 @@ def run_anywhere(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
+        return _run(coroutine)
     with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, coroutine).result()
+        return thread.submit(_run, coroutine).result()
+
+
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        return runner.run(coroutine)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """A loop of uvloop, which spends about a sixth less processor time on a call to an endpoint; Python's own where there is none."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # it does not exist for Windows
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -62,7 +76,7 @@ def _started(coroutine: Coroutine[Any, Any, T], ended: threading.Event) -> "Futu
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     """The process's background loop, on a thread that ends with the process."""
-    loop = asyncio.new_event_loop()
+    loop = _new_loop()
     threading.Thread(target=loop.run_forever, name=_THREAD, daemon=True).start()
     return loop
 

@@ -19,6 +19,11 @@ def lines(*runs) -> list[str]:
     return differences({run.parent.name: open_stored(run) for run in runs})
 
 
+@pytest.fixture(autouse=True)
+def _no_prompt_of_other_tests(monkeypatch):
+    monkeypatch.setattr("refinery.prompts.render._rendered", set())
+
+
 @pytest.fixture
 def base(stored_run):
     return stored_run("base", QUESTIONS, ANSWERS, llm={"base": "some/model"})
@@ -51,6 +56,14 @@ def test_corpora_questions_and_prompts_are_told_apart_by_content(base, stored_ru
     said = lines(base, other)
     assert [line.partition(" differs")[0] for line in said] == ["questions", "corpus", "prompt answer_with_passages"]
     assert f"3 ({metrics['questions_hash'][:12]}) (other)" in said[0]
+
+
+def test_a_style_does_not_apply_to_a_decoder_whose_prompts_have_none(base, stored_run):
+    trained = stored_run("trained", QUESTIONS, ANSWERS, answer_style="short", llm={"base": "some/model"})
+    for run, prompt in ((base, "answer_with_passages"), (trained, "rq_rag_multi_hop")):
+        values = json.loads((run / "metrics.json").read_text()) | {"prompts": {prompt: "abc"}}
+        (run / "metrics.json").write_text(json.dumps(values))
+    assert lines(base, trained) == []
 
 
 def test_a_run_that_searches_nothing_has_no_corpus_to_differ(base, stored_run):

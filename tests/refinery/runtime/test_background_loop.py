@@ -14,6 +14,21 @@ async def thread_name() -> str:
     return threading.current_thread().name
 
 
+async def loop_module() -> str:
+    return type(asyncio.get_running_loop()).__module__
+
+
+@pytest.mark.parametrize("run", [run_anywhere, run_in_background])
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop does not exist for Windows")
+def test_coroutines_run_on_uvloop(run):
+    assert run(loop_module()).partition(".")[0] == "uvloop"
+
+
+def test_without_uvloop_they_run_on_pythons_own_loop(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert run_anywhere(loop_module()).partition(".")[0] == "asyncio"
+
+
 async def fail() -> None:
     raise KeyError("inside")
 
