@@ -25,7 +25,7 @@ class _Group:
     heads: int
     dim: int
     members: list[int]
-    tensor: torch.Tensor  # (members, slots, heads x dim)
+    tensor: torch.Tensor  # (members x heads, slots, dim): what a head reads of a row is one block of memory once it is gathered
 
 
 class NodeState:
@@ -95,7 +95,7 @@ class KvArena:
         buffers, packed = [self._hidden] * (2 * layers), []
         for group in self._groups:
             packed.append(group.tensor.index_select(1, index))
-            found = packed[-1].view(len(group.members), *slots.shape, group.heads, group.dim).transpose(2, 3)
+            found = packed[-1].view(len(group.members), group.heads, *slots.shape, group.dim).transpose(1, 2)
             for member, buffer in zip(group.members, found.unbind(), strict=True):
                 buffers[member] = buffer
         return PreallocatedCache(layers, slots.shape[1], buffers, length=length, packed=packed)
@@ -112,9 +112,9 @@ class KvArena:
             group.tensor.index_copy_(1, into, packed.index_select(1, taken))
 
     def _packed(self, cache: PreallocatedCache) -> list[torch.Tensor]:
-        """The buffers of the first batch, which its layers have made, as `gather` makes them: (members, rows x room, heads x dim)."""
+        """The buffers of the first batch, which its layers have made, as `gather` makes them: (members x heads, rows x room, dim)."""
         buffers = cache.buffers()
-        return [torch.stack([buffers[i].transpose(1, 2).flatten(2).flatten(0, 1) for i in group.members]) for group in self._groups]
+        return [torch.cat([buffers[i].transpose(0, 1).flatten(1, 2) for i in group.members]) for group in self._groups]
 
     def hidden(self, slots: "np.ndarray") -> torch.Tensor:
         """The last hidden states (tokens, hidden) of slots."""
@@ -127,7 +127,7 @@ class KvArena:
         members: dict[tuple[int, int], list[int]] = {}
         for i, buffer in enumerate(buffers):
             members.setdefault((buffer.shape[1], buffer.shape[3]), []).append(i)
-        tensors = [buffers[0].new_empty((len(group), self._capacity, heads * dim)) for (heads, dim), group in members.items()]
+        tensors = [buffers[0].new_empty((len(group) * heads, self._capacity, dim)) for (heads, dim), group in members.items()]
         self._hidden = hidden.new_empty((self._capacity, hidden.shape[-1]))
         for tensor in tensors:
             tensor[:, _PADDING] = 0
@@ -135,7 +135,7 @@ class KvArena:
 
     def _grow(self, slots: int) -> None:
         before, capacity = self._capacity, min(max(2 * self._capacity, slots, _FIRST), self.most + 1)
-        grown = [group.tensor.new_empty((len(group.members), capacity, group.heads * group.dim)) for group in self._groups]
+        grown = [group.tensor.new_empty((len(group.members) * group.heads, capacity, group.dim)) for group in self._groups]
         for group, tensor in zip(self._groups, grown, strict=True):
             tensor[:, :before] = group.tensor
             group.tensor = tensor

@@ -132,7 +132,8 @@ class HuggingFaceLLM:
             return self._give_way(admitted, later)
         self._most = self._most and self._most + 1
         unfinished = [request for request in admitted if request.branch and not request.branch.ended]
-        return [(request, outcome) for request, outcome in served if request not in unfinished], unfinished + later
+        left = set(unfinished)
+        return [(request, outcome) for request, outcome in served if request not in left], unfinished + later
 
     def _give_way(self, admitted: list[Request], later: list[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
         """After running out of memory, store nothing and halve the batch. A request that fails alone twice gets an error."""
@@ -169,7 +170,8 @@ class HuggingFaceLLM:
             unread += read
             kept |= {(id(node), request.adapter) for node in new}
             tree.use(chain[-1])
-        later.sort(key=waiting.index)
+        places = {request: place for place, request in enumerate(waiting)}
+        later.sort(key=places.__getitem__)
         return admitted, later
 
     def _answer(self, requests: Sequence[Request]) -> list[tuple[Request, Any]]:

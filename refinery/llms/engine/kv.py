@@ -13,7 +13,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from refinery.llms.base import Counters, Usage
-from refinery.llms.engine.grouped_attention import use_grouped_attention
+from refinery.llms.engine.attention import use_engine_attention
 from refinery.llms.engine.preallocated_cache import PreallocatedCache
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode, PrefixTree
 from refinery.llms.weights.decoder_support import check_decoder
@@ -84,7 +84,7 @@ class KvModel:
         self._output_type: Any = BaseModelOutputWithPast
         self._hook = self._decoder.register_forward_hook(self._keep_hidden)
         self._attention = self.base.config._attn_implementation or "eager"
-        use_grouped_attention(self.base)
+        use_engine_attention(self.base)
 
     @property
     def forward_tokens(self) -> int:
@@ -159,16 +159,21 @@ class KvModel:
     @torch.no_grad()
     def read(self, after: Sequence["np.ndarray"], targets: Sequence[Sequence[int]], adapters: Sequence[Adapter]) -> list[list[float]]:
         """Log-probabilities of tokens after stored tokens: `targets[i][j]` after the slot `after[i][j]`, or all after its only one."""
-        slots = np.concatenate([np.broadcast_to(one, (len(ids),)) for one, ids in zip(after, targets, strict=True)])
+        wanted = np.concatenate([np.broadcast_to(one, (len(ids),)) for one, ids in zip(after, targets, strict=True)])
         tokens = torch.tensor([token for ids in targets for token in ids], device=self.device)
         owners = [adapter for adapter, ids in zip(adapters, targets, strict=True) for _ in ids]
-        parts: list[torch.Tensor] = []
+        # A node's actions are all read after its last token, whose row of the head is computed once.
+        slots, first, rows = np.unique(wanted, return_index=True, return_inverse=True)
+        found = torch.empty(len(wanted), device=self.device)
         for start in range(0, len(slots), _READ_ROWS):
-            rows = slice(start, start + _READ_ROWS)
-            logits = self._logits(self.tree.arena.hidden(slots[rows]), owners[rows])  # (rows, vocab)
-            parts.append(logits.gather(-1, tokens[rows, None])[:, 0] - logits.logsumexp(-1))
-        found = iter(torch.cat(parts).tolist())
-        return [list(islice(found, len(ids))) for ids in targets]
+            part = slice(start, start + _READ_ROWS)
+            logits = self._logits(self.tree.arena.hidden(slots[part]), [owners[i] for i in first[part]])  # (rows, vocab)
+            normalizers = logits.logsumexp(-1)
+            places = np.flatnonzero((rows >= start) & (rows < start + _READ_ROWS))
+            at, row = (torch.from_numpy(numbers).to(self.device) for numbers in (places, rows[places] - start))
+            found.index_copy_(0, at, logits[row, tokens[at]] - normalizers[row])
+        values = iter(found.tolist())
+        return [list(islice(values, len(ids))) for ids in targets]
 
     def _logits(self, hidden: torch.Tensor, adapters: Sequence[Adapter]) -> torch.Tensor:
         """What the model makes of last hidden states (rows, hidden): its own forward pass, in which its decoder returns these.

@@ -26,8 +26,8 @@ class PreallocatedLayer(DynamicLayer):
         """Append (rows, heads, tokens, dim); returns all keys and all values."""
         if not self.buffers:  # the first tokens of an empty cache
             rows, heads, _, _ = key_states.shape
-            shapes = [(rows, self._room, heads, new.shape[-1]) for new in (key_states, value_states)]
-            keys, values = (key_states.new_empty(shape).transpose(1, 2) for shape in shapes)
+            shapes = [(heads, rows, self._room, new.shape[-1]) for new in (key_states, value_states)]
+            keys, values = (key_states.new_empty(shape).transpose(0, 1) for shape in shapes)
             self.fill(keys, values, 0)
         start = self.get_seq_length()
         stop = start + key_states.shape[-2]

@@ -18,7 +18,8 @@ class TreeMasks:
     """The masks of one decoding batch, step by step.
 
     `visible` (rows, 1, width, prefix + width x steps) says which keys each branch sees where there is no window. Eager attention adds its
-    mask to the scores, so that it is given numbers of `dtype`; scaled dot-product attention takes truth values.
+    mask to the scores, so that it is given numbers of `dtype`, as is the engine's on a processor; scaled dot-product attention takes truth
+    values.
     """
 
     def __init__(self, config: "PreTrainedConfig", visible: torch.Tensor, *, prefix: int, dtype: torch.dtype) -> None:
@@ -27,6 +28,9 @@ class TreeMasks:
         self.unseen: bool | float = False
         if config._attn_implementation == "eager":
             self.unseen = torch.finfo(dtype).min
+        elif visible.device.type == "cpu":
+            self.unseen = float("-inf")
+        if self.unseen:
             visible = torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, self.unseen)
         steps = (visible.shape[-1] - prefix) // self.width
         self.window: int | None = config.sliding_window if SLIDING in self.kinds else None

@@ -111,6 +111,35 @@ def test_key_heads_that_query_heads_share_change_nothing(control_tokenizer):
         assert generation.logprobs == pytest.approx(continuation_logprobs(model, child.token_ids, generation.token_ids), abs=1e-4)
 
 
+@pytest.mark.parametrize("key_heads", [1, 4])
+def test_long_texts_after_prefixes_of_other_lengths_are_scored_as_a_full_forward_does(control_tokenizer, key_heads):
+    model = tiny_llama(control_tokenizer, num_attention_heads=4, num_key_value_heads=key_heads, initializer_range=0.4)
+    llm = HuggingFaceLLM(model, control_tokenizer)
+
+    async def run():
+        contexts = [llm.context(prompt) for prompt in PROMPTS[1:3]]
+        await asyncio.gather(*(context.score(plain(" Lyon")) for context in contexts))
+        return contexts, await asyncio.gather(*(context.score(plain(" Lyon" + " Maria Torvel" * 40)) for context in contexts))
+
+    contexts, scores = asyncio.run(run())
+    for context, found in zip(contexts, scores, strict=True):
+        text = llm.token_ids(plain(" Lyon" + " Maria Torvel" * 40))
+        assert len(text) > 128  # more than one block of queries (attention.py)
+        assert found == pytest.approx(continuation_logprobs(model, context.token_ids, text), abs=1e-3)
+
+
+def test_what_may_follow_one_token_takes_one_row_of_the_head(llm, monkeypatch):
+    rows, logits = [], llm._kv._logits
+    monkeypatch.setattr(llm._kv, "_logits", lambda hidden, adapters: rows.append(len(hidden)) or logits(hidden, adapters))
+
+    async def run():
+        context = llm.context(PROMPTS[0])
+        return await asyncio.gather(*(context.score([Segment(token, "control_token")]) for token in ("[A_Response]", "[EOS]")))
+
+    asyncio.run(run())
+    assert rows == [1]
+
+
 def test_siblings_share_their_parents_tokens(llm):
     async def run():
         parent = llm.context("Question: Who directed Dune?", usage=usage)

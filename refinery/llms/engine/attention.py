@@ -1,0 +1,83 @@
+"""Attention for the engine's batches, in place of transformers' own in models with scaled dot-product attention.
+
+Where query heads share key heads, transformers repeats keys and values for every query head when there is a mask and more than one
+query: four times the memory traffic for Llama 3, in each step that decodes siblings together. Here the query heads of a group stand as
+further queries of its key head.
+
+On a processor, a pass over prefixes attends in blocks of queries, each over the keys up to its last query's. Given a mask, which every
+prefix that continues another one needs, the kernel would compute all keys for all queries and then leave out what comes later.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_NAME = "refinery"
+_FEW_QUERIES = 16  # tokens of one step of decoding siblings
+_BLOCK = 128
+
+
+def use_engine_attention(model: "PreTrainedModel") -> None:
+    """Let a model with scaled dot-product attention use this module's. Others are unchanged.
+
+    A kernel that takes no mask of a tree (FlashAttention, FlexAttention) gives way to one that does.
+    """
+    if model.config._attn_implementation not in ("eager", "sdpa"):
+        model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
+    config = model.config.get_text_config(decoder=True)
+    shared = getattr(config, "num_key_value_heads", None) not in (None, config.num_attention_heads)
+    if config._attn_implementation == "sdpa" and (shared or (model.device.type == "cpu" and model._supports_attention_backend)):
+        AttentionInterface.register(_NAME, _attention)
+        AttentionMaskInterface.register(_NAME, _mask)
+        model.set_attn_implementation(_NAME)
+
+
+def added_mask(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to the scores of keys, 0 where they are `seen`. Each layer would make it of truth values again."""
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
+
+
+def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
+    mask = sdpa_mask(*args, **kwargs)
+    return added_mask(mask, kwargs["dtype"]) if mask is not None and mask.device.type == "cpu" else mask
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,  # (rows, heads, queries, dim)
+    key: torch.Tensor,  # (rows, key heads, keys, dim)
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,  # (rows, 1, queries, keys)
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    queries, shared = query.shape[2], query.shape[1] != key.shape[1]
+    in_blocks, folded = query.device.type == "cpu" and queries > _FEW_QUERIES, shared and 1 < queries <= _FEW_QUERIES
+    if attention_mask is None or attention_mask.shape[1] != 1 or not (in_blocks or folded):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+    parts = []
+    for start in range(0, queries, _BLOCK):
+        stop = min(start + _BLOCK, queries)
+        seen = key.shape[2] - queries + stop  # a query's own key has its place among the last ones
+        mask = attention_mask[:, :, start:stop, :seen]
+        parts.append(_folded(query[:, :, start:stop], key[:, :, :seen], value[:, :, :seen], mask, dropout, scaling))
+    return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0].contiguous(), None
+
+
+def _folded(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, dropout: float, scaling: float | None
+) -> torch.Tensor:
+    """What queries attend to (rows, queries, heads, dim), with those of the heads that share a key head one after the other."""
+    rows, heads, queries, dim = query.shape
+    share = heads // key.shape[1]
+    query = query.reshape(rows, key.shape[1], share * queries, dim)
+    mask = mask.repeat(1, 1, share, 1) if share > 1 else mask  # (rows, 1, share x queries, keys), as the queries stand
+    attended = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling)
+    return attended.reshape(rows, heads, queries, -1).transpose(1, 2)
