@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from infer.benchmark.bare import bare_seconds
 from infer.benchmark.reference.ra_isf import LlamaModels, problem_solving
 from infer.benchmark.reference.rq_rag import ReferencePath, decode_plainly
 from infer.benchmark.world import Shape, build_model, build_tokenizer, draw_questions, find_passages
@@ -81,8 +80,10 @@ def measure_rq_rag(
     device: str = "cpu",
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """RQ-RAG at depth 2: `number` questions at once, against `compared` of them one path at a time, and against bare forward passes."""
-    world = _World.build(shape, device=device, dtype=dtype)
+    """RQ-RAG at depth 2: `number` questions at once, against `compared` of them one path at a time, and against the floors (bare.py)."""
+    from infer.benchmark.floors import RecordingLLM, times_floors
+
+    world = World.build(shape, device=device, dtype=dtype)
     questions = draw_questions(number, shape)
     limits: dict[str, Any] = {"max_depth": 2, "max_query_tokens": 20, "format": "official" if as_released else "consistent"}
     options = rq_rag.Options(**limits, fidelity="official" if as_released else "fixed")
@@ -90,17 +91,14 @@ def measure_rq_rag(
     plain, seconds_each = world.one_by_one(
         questions[:compared], lambda question: world.reference_paths(question, limits, max_new_tokens=30)
     )
-    tokens, longest = sum(map(_floor, plain)) * number // compared, max(len(path.input_ids) for paths in plain for path in paths)
-    engine = world.engine()
+    engine = RecordingLLM(world.model, world.tokenizer)
     predictions, seconds = world.together(questions, engine, rq_rag.decode, options, max_new_tokens=30)
     engine.release()
-    written = engine.counters.decode_tokens
-    bare = bare_seconds(world.model, tokens=tokens + written, scored=tokens + written if as_released else written, length=longest)
     return {
         **_compare(predictions, plain),
-        "prefill_over_floor": round(engine.counters.prefill_tokens / tokens, 4),
+        "prefill_over_floor": round(engine.counters.prefill_tokens * compared / number / sum(map(_floor, plain)), 4),
         "speedup": round(seconds_each * number / seconds, 2),
-        "times_bare_forward": round(seconds / bare, 2),
+        **times_floors(world.model, engine, seconds, options, questions=number),
         "questions": number,
         "seconds_per_question": round(seconds / number, 3),
         "reference_seconds_per_question": round(seconds_each, 3),
@@ -109,7 +107,7 @@ def measure_rq_rag(
 
 def measure_depth4() -> dict[str, Any]:
     """RQ-RAG at depth 4, limited to a third of the tokens that its deepest paths would take with separate keys and values."""
-    world = _World.build(SMALL)
+    world = World.build(SMALL)
     questions = draw_questions(1, SMALL)
     limits: dict[str, Any] = {"max_depth": 4, "max_query_tokens": 8}
     plain, _ = world.one_by_one(questions, lambda question: world.reference_paths(question, limits, max_new_tokens=8))
@@ -127,7 +125,7 @@ def measure_depth4() -> dict[str, Any]:
 
 def measure_ra_isf(shape: Shape = SHORT_QUESTIONS, *, number: int = 48) -> dict[str, Any]:
     """RA-ISF on `number` questions at once, against one call after another. A random model cannot write lists, so M_decom is a function."""
-    world = _World.build(shape)
+    world = World.build(shape)
     questions = draw_questions(number, shape)
     models = LlamaModels(world.model, world.tokenizer, world.find, _decompose, max_new_tokens=30)
     plain, seconds_each = world.one_by_one(questions, lambda question: problem_solving(question.text, 0, models, max_depth=1))
@@ -146,7 +144,7 @@ def measure_ra_isf(shape: Shape = SHORT_QUESTIONS, *, number: int = 48) -> dict[
 
 
 @dataclass(frozen=True, slots=True)
-class _World:
+class World:
     """A model with its tokenizer, and the two ways to decode with it."""
 
     shape: Shape
@@ -154,19 +152,23 @@ class _World:
     tokenizer: Tokenizer
 
     @classmethod
-    def build(cls, shape: Shape, *, device: str = "cpu", dtype: str = "float32") -> "_World":
+    def build(cls, shape: Shape, *, device: str = "cpu", dtype: str = "float32") -> "World":
+        """A random Llama of a shape."""
         tokenizer = build_tokenizer(shape.vocabulary)
         return cls(shape, build_model(shape, tokenizer, device=device, dtype=dtype), tokenizer)
 
     def find(self, query: str) -> list[Passage]:
+        """Three passages that depend only on the query."""
         return find_passages(query, self.shape)
 
     def engine(self, **settings: Any) -> "HuggingFaceLLM":
+        """The engine over the model."""
         from refinery.llms.engine.huggingface import HuggingFaceLLM
 
         return HuggingFaceLLM(self.model, self.tokenizer, **settings)
 
     def reference_paths(self, question: Question, limits: dict[str, Any], *, max_new_tokens: int) -> list[ReferencePath]:
+        """Every path, decoded plainly."""
         return decode_plainly(question, self.model, self.tokenizer, self.find, max_new_tokens=max_new_tokens, **limits)
 
     def one_by_one(self, questions: Sequence[Question], answer: Callable[[Question], T]) -> tuple[list[T], float]:

@@ -3,6 +3,7 @@
 import pytest
 
 from infer.benchmark import run
+from infer.benchmark.floors import distinct_tokens
 from infer.benchmark.world import Shape, build_tokenizer, find_passages
 
 TINY = Shape(hidden_size=32, intermediate_size=64, layers=1, heads=4, vocabulary=512, question_words=8, passage_words=5)
@@ -15,7 +16,13 @@ def test_rq_rag_is_compared_path_by_path(as_released):
     assert figures["max_score_difference"] <= 1e-4
     # Two questions share the system prompt, and each search costs one token more than the floor: its query's last one.
     assert 0.9 < figures["prefill_over_floor"] <= 1.1
-    assert {"identical", "max_score_difference", "prefill_over_floor", "speedup", "times_bare_forward"} <= figures.keys()
+    assert min(figures[floor] for floor in ("times_bare_forward", "times_plain_decoding")) > 0
+    assert {"identical", "max_score_difference", "prefill_over_floor", "speedup"} <= figures.keys()
+
+
+def test_tokens_of_a_common_beginning_count_once():
+    assert distinct_tokens([(1, 2, 3), (1, 2), (1, 4, 3), (5,)]) == 6
+    assert distinct_tokens([]) == 0
 
 
 def test_a_tree_of_depth_4_fits_a_third_of_its_materialised_size(monkeypatch):
