@@ -21,7 +21,7 @@ class RowsById(Generic[R]):
     """The rows of a file, whose record has a `question_id`.
 
     As long as they are asked for in the order of the file, it is read on and nothing is kept. From the first question that is out of order
-    or has no row, the places of all rows are kept, in 18 bytes each.
+    or has no row, the places of all rows are kept on disk.
     """
 
     def __init__(self, path: Path, record: type[R]) -> None:

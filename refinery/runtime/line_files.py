@@ -1,17 +1,17 @@
 """Files of lines: written so that the final name never holds a part, and looked up by the ids of their lines in little memory."""
 
 import os
-from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from refinery.errors import RunDirError
 from refinery.runtime.fingerprint import id_number
 
 _BLOCK = 1 << 16
+_WRITTEN_AT_ONCE = 4096
 
 
 class LineWriter:
@@ -50,51 +50,71 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 
 class LineIndex:
-    """Where in which of some files each id's lines begin. A line takes 18 bytes of memory."""
+    """Where in which of some files each id's lines begin. They are in a temporary file on disk, so that their number takes no memory."""
 
     def __init__(self) -> None:
-        self._ids, self._starts, self._files = array("Q"), array("Q"), array("H")
-        self._ordered = True
+        import sqlite3
+
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("CREATE TABLE lines (id INTEGER, file INTEGER, start INTEGER)")
+        self._added: list[tuple[int, int, int]] = []
+        self._count = 0
+
+    def __del__(self) -> None:
+        self._database.close()
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return self._count
 
     def num_ids(self) -> int:
         """The number of distinct ids."""
-        self._order()
-        return sum(1 for _ in groupby(self._ids))
+        self._write()
+        return self._database.execute("SELECT COUNT(DISTINCT id) FROM lines").fetchone()[0]
 
     def add(self, line_id: str, start: int, *, file: int = 0) -> None:
         """Add a line that begins at the byte `start` of the file with a number."""
-        self._ids.append(id_number(line_id))
-        self._starts.append(start)
-        self._files.append(file)
-        self._ordered = False
+        self._added.append((_signed_number(line_id), file, start))
+        self._count += 1
+        if len(self._added) == _WRITTEN_AT_ONCE:
+            self._insert()
 
     def __contains__(self, line_id: str) -> bool:
         return bool(self.find(line_id))
 
     def find(self, line_id: str) -> list[tuple[int, int]]:
         """(file, start) of the id's lines in the order in which they were added. Another id may have the same number, but hardly ever."""
-        self._order()
-        number, found = id_number(line_id), list[tuple[int, int]]()
-        row = bisect_left(self._ids, number)
-        while row < len(self._ids) and self._ids[row] == number:
-            found.append((self._files[row], self._starts[row]))
-            row += 1
-        return found
+        self._write()
+        return self._database.execute("SELECT file, start FROM lines WHERE id = ? ORDER BY rowid", (_signed_number(line_id),)).fetchall()
 
-    def _order(self) -> None:
-        """Sort by id, if lines were added since."""
-        if self._ordered:
-            return
-        import numpy as np
+    def _write(self) -> None:
+        """Let lines that were added be found."""
+        if self._added:
+            self._insert()
+            with _room_for_lines():
+                self._database.execute("CREATE INDEX IF NOT EXISTS by_id ON lines (id)")
 
-        order = np.argsort(np.frombuffer(self._ids, dtype=np.uint64), kind="stable")
-        for column in (self._ids, self._starts, self._files):
-            values = np.frombuffer(column, dtype=column.typecode)
-            values[:] = values[order]
-        self._ordered = True
+    def _insert(self) -> None:
+        with _room_for_lines():
+            self._database.execute("BEGIN")
+            self._database.executemany("INSERT INTO lines VALUES (?, ?, ?)", self._added)
+            self._database.execute("COMMIT")
+        self._added = []
+
+
+@contextmanager
+def _room_for_lines() -> Generator[None]:
+    import sqlite3
+
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise RunDirError(f"temporary files cannot be written ({error}). Set TMPDIR to a folder with free space.") from None
+
+
+def _signed_number(line_id: str) -> int:
+    """SQLite's integers have a sign."""
+    return id_number(line_id) - (1 << 63)
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
