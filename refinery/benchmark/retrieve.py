@@ -37,7 +37,7 @@ from refinery.runtime.shipped import shipped
 _DATA = "recipes/real/data"
 _QUESTIONS = {"hotpotqa": "hotpotqa/*.json", "two_wiki": "two_wiki/*.json", "musique": "musique/*.jsonl"}
 OURS = "refinery"
-_RECIPES = {OURS: "bm25.yaml", BM25S: None, "tantivy": "tantivy.yaml"}
+_RECIPES = {OURS: "bm25.yaml", BM25S: None, "tantivy": "tantivy.yaml", "lancedb": "lancedb.yaml"}
 _ROUNDS = 5
 _POINT = 0.01
 _SECONDS_BETWEEN_LOOKS = 0.02
