@@ -35,7 +35,7 @@ def test_a_model_that_was_cut_while_reasoning_is_truncated():
 def test_a_short_answer_is_asked_for_and_read_out_of_its_sentence(decoder, reply, answer):
     prediction, llm, _ = solve(decoder, lambda text: reply, answer_style="short")
     assert prediction.answer == answer
-    assert all("in a few words" in call.text for call in llm.calls)
+    assert all("shortest possible answer" in call.text for call in llm.calls)
 
 
 def test_a_sentence_without_a_stated_answer_is_counted():
@@ -47,7 +47,7 @@ def test_a_sentence_without_a_stated_answer_is_counted():
 def test_the_papers_prompts_are_as_they_were():
     prediction, llm, _ = solve("rag", lambda text: "It is Lyon. The answer is: Lyon.")
     assert (prediction.answer, faults(prediction)) == ("It is Lyon. The answer is: Lyon.", [])
-    assert "few words" not in llm.calls[0].text
+    assert "shortest possible answer" not in llm.calls[0].text
 
 
 @given(st.text(max_size=20), st.from_regex(r"[A-Za-z0-9]+( [A-Za-z0-9]+)?", fullmatch=True))
