@@ -7,7 +7,7 @@ from typing import IO
 
 from refinery.runtime.fingerprint import text_fingerprint
 
-_CHARACTERS_AT_ONCE = 8 << 20
+_CHARACTERS_AT_ONCE = 4 << 20
 _MOST_FILES = 64
 
 

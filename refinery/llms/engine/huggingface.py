@@ -121,7 +121,8 @@ class HuggingFaceLLM:
             later += writing
         else:
             admitted, later = self._admit(writing)
-            later = reading + later
+            free = self._free(reading, admitted)
+            admitted, later = [*admitted, *free], [request for request in reading if request not in free] + later
         if admitted and admitted[0].was_alone:
             self._kv.tree.clear()
         try:
@@ -173,6 +174,13 @@ class HuggingFaceLLM:
         places = {request: place for place, request in enumerate(waiting)}
         later.sort(key=places.__getitem__)
         return admitted, later
+
+    def _free(self, reading: Sequence[Request], writing: Sequence[Request]) -> set[Request]:
+        """The reads of what the batch computes anyway. Otherwise it may be evicted before they are served, and computed once more."""
+        if self._most is not None:
+            return set()
+        computed = {(id(node), request.adapter) for request in writing for node in request.end().chain()[:-1]}
+        return {request for request in reading if (id(request.node()), request.adapter) in computed}
 
     def _answer(self, requests: Sequence[Request]) -> list[tuple[Request, Any]]:
         """Compute every prefix, read the requested log-probabilities, and write the requested texts."""
