@@ -28,7 +28,7 @@ OTHERS = [command for command in COMMANDS if command[0] == "refinery" and comman
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """A folder that looks like a checkout after the demo's data and labels are made."""
+    """A folder that looks like a checkout after both demos' data and labels are made."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("recipes", "refinery", "accelerate_configs"):
         (folder / name).symlink_to(PROJECT / name)
@@ -43,8 +43,9 @@ def checkout(tmp_path_factory) -> Path:
         labels = folder / "runs" / "demo" / "labels" / task
         labels.mkdir(parents=True)
         write_records(labels / "train.jsonl", rows)
-    (folder / "runs" / "demo" / "models").mkdir()
-    (folder / "runs" / "demo" / "models" / "refinement_short_merged").symlink_to(PROJECT / DEMO_CHECKPOINT)
+    write_demo_data(0, folder / "runs" / "hard" / "data", "hard")
+    (folder / "runs" / "hard" / "models").mkdir()
+    (folder / "runs" / "hard" / "models" / "merged").symlink_to(PROJECT / DEMO_CHECKPOINT)
     _write_project(folder, passage, records["refinement"])
     return folder
 
