@@ -40,8 +40,8 @@ CASES = {
     "relevance_each": (QUESTION, "relevance", {"judge": "each", "examples": "few"}, [{"label": "relevant"}]),
     "self_knowledge": (QUESTION, "self_knowledge", {"by": "teacher", "examples": "few"}, [{"answer": "yes"}]),
 }
-# Of the store keys of all requests, and of all rows without their provenance. Since then both prompts of relevance were worded anew, and the
-# schemas of sub-questions and queries end their lists, which are part of the keys.
+# Of the store keys of all requests, and of all rows without their provenance. Since then both prompts of relevance were worded anew, and
+# the schemas of sub-questions and queries, which are part of the keys, end their lists.
 BEFORE = {
     "stepwise": ("f3666f221af8", "bef336ef48fa"),
     "stepwise_few": ("2f8fbcf02731", "bef336ef48fa"),
