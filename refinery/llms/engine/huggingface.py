@@ -122,7 +122,8 @@ class HuggingFaceLLM:
         else:
             admitted, later = self._admit(writing)
             free = self._free(reading, admitted)
-            admitted, later = [*admitted, *free], [request for request in reading if request not in free] + later
+            admitted += [request for request in reading if request in free]
+            later = [request for request in reading if request not in free] + later
         if admitted and admitted[0].was_alone:
             self._kv.tree.clear()
         try:
