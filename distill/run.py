@@ -150,7 +150,6 @@ def _finish(recipe: DistillRecipe, writer: LabelWriter, metrics: dict[str, Any])
     from refinery.hub.dataset_card import dataset_card
 
     output = writer.output
-    writer.write_columns()
     output.begin()
     (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")
     output.write_metrics(metrics)

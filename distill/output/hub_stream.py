@@ -19,7 +19,7 @@ from typing import Any
 from huggingface_hub.utils import disable_progress_bars
 
 from distill.hub_config import LabelHubConfig
-from distill.output.parquet import write_parquet
+from distill.output.parquet import ColumnFile
 from distill.recipe import DistillRecipe
 from refinery.contract.records import Record
 from refinery.errors import HubError
@@ -139,12 +139,13 @@ class HubStream:
         """Write a part's Parquet files, in place of those of the same part that were unfinished."""
         for split, lines in part.lines.items():
             path = f"{self._folder}/{split}/{part.number:05d}.parquet"
-            rows = self._output / _FOLDER / split / f"{part.number:05d}.jsonl"
-            rows.parent.mkdir(parents=True, exist_ok=True)
-            rows.write_text("".join(lines), encoding="utf-8")
-            self._unsent[path] = write_parquet(rows, self._record_types[split])
+            columns = ColumnFile(self._output / _FOLDER / split / f"{part.number:05d}.parquet", self._record_types[split])
+            columns.path.parent.mkdir(parents=True, exist_ok=True)
+            for line in lines:
+                columns.add(line)
+            columns.close()
+            self._unsent[path] = columns.path
             self._hashes[path] = sha256(self._unsent[path]).hex()
-            rows.unlink()
 
     def _commit(self, part: _Part) -> None:
         """Push the parts that are not on the hub, with a card that says how far the run is. Files of other runs are deleted."""

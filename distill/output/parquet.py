@@ -1,13 +1,12 @@
-"""Convert JSON Lines of one record type to Parquet, batch by batch, with the schema that the record declares, not one guessed from rows.
+"""Rows of one record type as Parquet, with the schema that the record declares, not one guessed from rows.
 
 A column that is null in every row keeps its type, so the files of two runs always fit together. Every column is nullable, because the
 hub's readers drop the distinction. A dict with arbitrary keys, or a field with several types, is stored as JSON text.
 """
 
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
@@ -19,18 +18,73 @@ from refinery.errors import RunDirError
 
 if TYPE_CHECKING:
     import pyarrow
+    from pyarrow.parquet import ParquetWriter
 
-_ROWS_PER_BATCH = 2_000  # a trajectory with its passages is about 10 kB
+_ROWS_PER_GROUP = 2_000  # a trajectory with its passages is about 10 kB
+_ROWS_AT_ONCE = 64  # become columns, which takes a millisecond or two: replies wait no longer
 
 
-def write_parquet(rows: Path, record: type[Record]) -> Path:
-    """Write `<name>.parquet` next to `<name>.jsonl`, whose rows are `record`s; the file appears only when complete. Returns its path.
+class ColumnFile:
+    """A Parquet file that is written while its rows come. It has its name, instead of one with `.partial`, once it is closed.
 
     Raises TypeError for a field whose type has no column.
     """
-    schema = schema_of(record)
-    batches = (batch for lines in _batches(rows, record) for batch in _columns(lines, schema))
-    return _write(rows.with_suffix(".parquet"), schema, batches)
+
+    def __init__(self, path: Path, record: type[Record]) -> None:
+        self.path, self._record = path, record
+        self._lines: list[str | bytes] = []
+        self._batches: list[pyarrow.RecordBatch] = []
+        self._writer: ParquetWriter | None = None
+
+    def add(self, line: str | bytes) -> None:
+        """Add a row, as JSON."""
+        self._lines.append(line)
+        if len(self._lines) == _ROWS_AT_ONCE:
+            self._convert()
+        if len(self._batches) * _ROWS_AT_ONCE >= _ROWS_PER_GROUP:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is left, and give the file its name."""
+        if self._lines:
+            self._convert()
+        self._write()
+        self._end()
+        _partial(self.path).replace(self.path)
+
+    def discard(self) -> None:
+        """Delete what was written."""
+        self._end()
+        _partial(self.path).unlink(missing_ok=True)
+
+    def _convert(self) -> None:
+        self._batches += _columns(self._lines, self._record)
+        self._lines.clear()
+
+    def _write(self) -> None:
+        import pyarrow
+
+        schema = schema_of(self._record)
+        self._writer = self._writer or _writer(self.path, schema)
+        self._writer.write_table(pyarrow.Table.from_batches(self._batches, schema))
+        self._batches.clear()
+
+    def _end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def write_parquet(rows: Path, record: type[Record]) -> Path:
+    """Write `<name>.parquet` next to `<name>.jsonl`, whose rows are `record`s. Returns its path.
+
+    Raises TypeError for a field whose type has no column.
+    """
+    columns = ColumnFile(rows.with_suffix(".parquet"), record)
+    with rows.open("rb") as lines:  # bytes split at newlines only; text would also split at U+2028
+        for line in lines:
+            columns.add(line)
+    columns.close()
+    return columns.path
 
 
 def join_parquet(parts: Sequence[Path], joined: Path) -> Path:
@@ -41,9 +95,15 @@ def join_parquet(parts: Sequence[Path], joined: Path) -> Path:
     for part, schema in zip(parts, schemas, strict=True):
         if not schema.equals(schemas[0]):
             raise RunDirError(f"{part}: has other columns than {parts[0]}. Run all shards with one version of Refinery.")
-    return _write(joined, schemas[0], (batch for part in parts for batch in parquet.ParquetFile(part).iter_batches(_ROWS_PER_BATCH)))
+    with _writer(joined, schemas[0]) as writer:
+        for part in parts:
+            for batch in parquet.ParquetFile(part).iter_batches(_ROWS_PER_GROUP):
+                writer.write_batch(batch)
+    _partial(joined).replace(joined)
+    return joined
 
 
+@cache
 def schema_of(record: type[BaseModel]) -> "pyarrow.Schema":
     """The columns of a record type."""
     import pyarrow
@@ -51,32 +111,31 @@ def schema_of(record: type[BaseModel]) -> "pyarrow.Schema":
     return pyarrow.schema([(name, _column_type(field.annotation)) for name, field in record.model_fields.items()])
 
 
-def _write(path: Path, schema: "pyarrow.Schema", batches: "Iterator[pyarrow.RecordBatch]") -> Path:
+def _writer(path: Path, schema: "pyarrow.Schema") -> "ParquetWriter":
     from pyarrow import parquet
 
-    partial = path.with_name(path.name + ".partial")
-    with parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    partial.replace(path)
-    return path
+    return parquet.ParquetWriter(_partial(path), schema, compression="zstd")
 
 
-def _columns(lines: bytes, schema: "pyarrow.Schema") -> "list[pyarrow.RecordBatch]":
-    """The JSON lines as columns. Arrow's own reader takes them, because its conversion of Python objects imports pandas first."""
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
+
+
+def _columns(lines: Sequence[str | bytes], record: type[Record]) -> "list[pyarrow.RecordBatch]":
+    """JSON rows as columns. Arrow's own reader takes them, because its conversion of Python objects imports pandas first."""
     import io
 
     from pyarrow import json
 
-    reading = json.ReadOptions(block_size=len(lines) + 1, use_threads=False)  # one block, because no row may cross the end of one
-    return json.read_json(io.BytesIO(lines), reading, json.ParseOptions(schema, unexpected_field_behavior="ignore")).to_batches()
-
-
-def _batches(rows: Path, record: type[Record]) -> Iterator[bytes]:
     convert = _converter(record) or _as_it_is
-    with rows.open("rb") as lines:  # bytes split at newlines only; text would also split at U+2028
-        while batch := b"\n".join(to_json(convert(from_json(line))) for line in islice(lines, _ROWS_PER_BATCH)):
-            yield batch
+    rows = b"\n".join(to_json(convert(from_json(line))) for line in lines)
+    reading = json.ReadOptions(block_size=len(rows) + 1, use_threads=False)  # one block, because no row may cross the end of one
+    parsing = json.ParseOptions(schema_of(record), unexpected_field_behavior="ignore")
+    return json.read_json(io.BytesIO(rows), reading, parsing).to_batches()
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 @cache
@@ -93,10 +152,6 @@ def _converter(annotation: Any) -> Callable[[Any], Any] | None:
     if not converters:
         return None
     return lambda value: None if value is None else value | {name: convert(value.get(name)) for name, convert in converters.items()}
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _column_type(annotation: Any) -> "pyarrow.DataType":

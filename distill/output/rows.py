@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from distill.guards import Guards
-from distill.output.parquet import write_parquet
+from distill.output.parquet import ColumnFile
 from distill.steps.rank_agreement import RankAgreement
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import JudgeLabel, Record, RelevanceLabel, Trajectory
@@ -85,6 +85,7 @@ class LabelWriter:
         self.agreement = RankAgreement()
         self._files: dict[str, TextIO] = {}
         self._record_types: dict[str, type[Record]] = {}
+        self._columns: dict[str, ColumnFile] = {}
         self.latest: deque[tuple[Any, Outcome]] = deque(maxlen=_LATEST)
 
     @property
@@ -142,6 +143,7 @@ class LabelWriter:
             raise TypeError(f"{name} contains {self._record_types[name].__name__} rows, but the task also returned a {type(row).__name__}")
         line = row.model_dump_json(exclude_none=True) + "\n"
         self._file(name).write(line)
+        self._column_file(split, type(row)).add(line)
         if self.stream:
             self.stream.add_row(split, line, type(row))
         if isinstance(row, Trajectory):  # also in the layout of RQ-RAG's released data
@@ -153,8 +155,18 @@ class LabelWriter:
             self._files[name] = (self.output / f"{name}.partial").open("w", _WRITTEN_AT_ONCE, encoding="utf-8")
         return self._files[name]
 
+    def _column_file(self, split: str, record: type[Record]) -> ColumnFile:
+        if split not in self._columns:
+            self._columns[split] = ColumnFile(self.output / f"{split}.parquet", record)
+        return self._columns[split]
+
     def finish(self, *, whole: bool) -> None:
-        """Close the files and rename them. They replace those of a stopped run, and those of a finished run only if `whole`."""
+        """Close the files and rename them. They replace those of a stopped run, and those of a finished run only if `whole`.
+
+        Only a whole run has Parquet.
+        """
+        for columns in self._columns.values():
+            columns.close() if whole else columns.discard()
         self._file(_FAILURES)
         for name, file in self._files.items():
             file.close()
@@ -165,6 +177,8 @@ class LabelWriter:
 
     def discard(self) -> None:
         """Close and delete the files of a run that has nothing to keep."""
+        for columns in self._columns.values():
+            columns.discard()
         for name, file in self._files.items():
             file.close()
             (self.output / f"{name}.partial").unlink()
@@ -182,11 +196,6 @@ class LabelWriter:
                     f"{self.output / name}: every label is the same ({balance}), so a model trained on them would always give it. Before "
                     "you train, check the prompt and the first rows, or add questions and passages that should get another label."
                 )
-
-    def write_columns(self) -> None:
-        """Write every file of labels as Parquet too, with the schema of its record."""
-        for name, record in self._record_types.items():
-            write_parquet(self.output / name, record)
 
     def counts(self) -> dict[str, Any]:
         """The counts of rows by split, label and reason; rows in = rows labeled + rows rejected."""

@@ -44,8 +44,10 @@ def test_what_a_stopped_run_has_paid_is_not_paid_again(mock_recipe, tmp_path):
         first = server.requests
         assert first < 21 + 11 + 2 * 8
         assert len(read_rows(tmp_path / "run" / "train.jsonl")) + len(read_rows(tmp_path / "run" / "failures.jsonl")) == first
+        assert not list((tmp_path / "run").glob("*.parquet*"))  # only a whole run has Parquet
         assert main([path, "--resume", "max_failure_share=1"]) == 0
         assert server.requests == 200
+    assert (tmp_path / "run" / "train.parquet").exists()
 
 
 def test_a_run_whose_failures_may_still_be_few_enough_goes_on(mock_recipe, read_metrics):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from pydantic import BaseModel
 
-from distill.output.parquet import join_parquet, schema_of, write_parquet
+from distill.output.parquet import ColumnFile, join_parquet, schema_of, write_parquet
 from refinery.contract import records
 from refinery.contract.records import Passage, Provenance, Question, Record, Step, Trajectory, write_records
 from refinery.errors import RunDirError
@@ -100,6 +100,25 @@ def test_more_rows_than_a_batch_keep_their_order(tmp_path):
     rows = read_back(write_parquet(tmp_path / "train.jsonl", Passage), Passage)
     assert [row.id for row in rows] == [str(number) for number in range(5_000)]
     assert {row.text for row in rows} == {"\u2028 \r\n"}
+
+
+def test_rows_are_written_in_large_groups_and_named_when_all_are_there(tmp_path):
+    columns = ColumnFile(tmp_path / "train.parquet", Passage)
+    for number in range(4_100):
+        columns.add(Passage(id=str(number), text="x").model_dump_json())
+    assert not columns.path.exists()
+    columns.close()
+    written = parquet.ParquetFile(columns.path).metadata
+    assert [written.row_group(number).num_rows for number in range(written.num_row_groups)] == [2_048, 2_048, 4]
+
+
+@pytest.mark.parametrize("rows", [0, 10, 3_000])
+def test_a_discarded_file_leaves_nothing(rows, tmp_path):
+    columns = ColumnFile(tmp_path / "train.parquet", Passage)
+    for number in range(rows):
+        columns.add(Passage(id=str(number), text="x").model_dump_json())
+    columns.discard()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dictionary_is_kept_as_json_text(tmp_path):
