@@ -1,12 +1,13 @@
 """Build an index folder: first the corpus, then the retriever's index, then the manifest, which marks the folder as complete.
 
-A stopped build can be continued. The memory and disk it needs are estimated before it starts. An update builds beside the index.
+A stopped build can be continued, also one whose parts several processes build. The memory and disk it needs are estimated before it starts.
 """
 
 import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -17,29 +18,29 @@ from refinery.errors import RetrievalError, RunDirError
 from refinery.passages.corpus import WRITTEN_FILE, Corpus, Written, corpus_hash, read_written, write_corpus
 from refinery.passages.decontaminate import contamination_check
 from refinery.passages.sources import estimate_count, iter_passages, source_bytes
-from refinery.retrievers.base import Indexing, RetrieverConfig, RetrieverPlugin
+from refinery.retrievers.base import BuildShard, Indexing, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.index.manifest import (
     MANIFEST_FILE,
     IndexedRetriever,
     Manifest,
-    check_name,
-    check_options,
     make_checks,
     read_manifest,
     sampled_checksum,
 )
-from refinery.retrievers.search.build import build_retriever, load_plugin, load_retriever_config, retriever_options
+from refinery.retrievers.search.build import load_plugin, retriever_options
 from refinery.runtime import plugins
-from refinery.runtime.exchange import exchange, restore
 from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.run_lock import LOCK_FILE, is_locked, locked_run
+from refinery.runtime.shards import shard_folder, shard_folders
 
 _logger = logging.getLogger(__name__)
-_WORKING_FILES = _PLAN_FILE, _CORPUS_FILE = "plan.json", WRITTEN_FILE  # of an unfinished build
+PLAN_FILE = "plan.json"
+_WORKING_FILES = PLAN_FILE, WRITTEN_FILE  # of an unfinished build
 _SAMPLE = 1_000
 _MIB = 1 << 20
 
 
-class _Plan(Record):
+class Plan(Record):
     """The inputs of a build. They must be the same when it is continued."""
 
     source: str
@@ -48,15 +49,6 @@ class _Plan(Record):
     options: dict[str, Any]
     questions: str
     added: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What `update_index` did. `num_reused` counts passages that were taken from the old index; it is None if nothing could be."""
-
-    manifest: Manifest
-    changed: bool
-    num_reused: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,46 +74,61 @@ def build_index(
     Raises RecipeError for a retriever without an index, RunDirError for a folder in use, RecordError for passages that cannot be read,
     and RetrievalError when there is not enough disk or memory.
     """
-    build = _build(source, config, questions, added)
-    if finished := _open_folder(folder, build.plan, resume=resume):
-        return finished
-    written = _written_corpus(build, folder)
-    build.indexing.build_index(Corpus(folder), folder, build.options)
-    return _finish(build, folder, written)
+    build = plan_build(source, config, questions, added)
+    with locked_run(folder):
+        if finished := _open_folder(folder, build.plan, resume=resume):
+            return finished
+        _check_shards_ended(folder)
+        written = _written_corpus(build, folder)
+        build.indexing.build_index(Corpus(folder), folder, build.options)
+        manifest = finish_build(build, folder, written)
+    _remove_empty([*shard_folders(folder), shard_folder(folder, 0).parent])
+    return manifest
 
 
-def update_index(
+def begin_shards(
+    source: Path, folder: Path, config: RetrieverConfig, *, questions: Sequence[str] | None = None, added: Sequence[Passage] = ()
+) -> None:
+    """Write the corpus that shards index, unless it is there. Of several processes, one does so, and the others wait.
+
+    Raises RecipeError for a retriever whose index has no shards, besides the errors of `build_index`.
+    """
+    _begin(plan_build(source, config, questions, added), folder)
+
+
+def build_shard(
     source: Path,
     folder: Path,
-    config: RetrieverConfig | None = None,
+    config: RetrieverConfig,
+    number: int,
+    of: int,
     *,
     questions: Sequence[str] | None = None,
     added: Sequence[Passage] = (),
-) -> Update:
-    """Bring an index up to date with the passages of `source`, or build it if there is none.
+) -> None:
+    """Build shard `number` (from 0) `of` an index, in whose `folder` all work. `build_index(..., resume=True)` joins what they built.
 
-    The new index is made in a folder beside it, which takes its place in one step; an update that was stopped is continued. Without
-    `config`, the retriever is that of the index, or BM25. Raises RetrievalError for another retriever, options or questions than it was
-    built with, and for an index that is damaged, besides the errors of `build_index`.
+    It continues where an earlier call stopped. Raises RunDirError when another process builds this shard, and the errors of `begin_shards`.
     """
-    restore(folder)
-    previous = _previous(folder)
-    build = _build(source, config or (_config_of(folder, previous) if previous else RetrieverConfig()), questions, added)
-    if previous:
-        _check_same(folder, previous, build.plan)
-    work = folder.with_name(f"{folder.name}.update")
-    written = _renewed_corpus(build, work)
-    if previous and previous.corpus_hash == written.corpus_hash:
-        shutil.rmtree(work)
-        return Update(previous, changed=False)
-    num_reused = _index_again(build, work, folder if previous else None)
-    manifest = _finish(build, work, written)
-    _put_in_place(work, folder)
-    return Update(manifest, changed=True, num_reused=num_reused)
+    build = plan_build(source, config, questions, added)
+    with locked_run(shard_folder(folder, number)):
+        if build_share := _begin(build, folder):
+            build_share(Corpus(folder), folder, build.options, number, of)
+
+
+def _begin(build: "Build", folder: Path) -> BuildShard | None:
+    """Write the corpus unless it is there. Returns what builds a shard, or None if the index is finished."""
+    if build.indexing.build_shard is None:
+        raise build.config.fault("name", f"one process builds an index for {build.config.name}. Leave out the shards.")
+    with locked_run(folder, wait=True):
+        if _open_folder(folder, build.plan, resume=True):
+            return None
+        _written_corpus(build, folder)
+    return build.indexing.build_shard
 
 
 @dataclass(frozen=True, slots=True)
-class _Build:
+class Build:
     """What is built, and how."""
 
     source: Path
@@ -131,19 +138,20 @@ class _Build:
     options: Any
     questions: Sequence[str]
     added: Sequence[Passage]
-    plan: _Plan
+    plan: Plan
 
     def passages(self) -> Iterator[Passage]:
         """What is indexed, in order."""
         return chain(iter_passages(self.source), self.added)
 
 
-def _build(source: Path, config: RetrieverConfig, questions: Sequence[str] | None, added: Sequence[Passage]) -> _Build:
+def plan_build(source: Path, config: RetrieverConfig, questions: Sequence[str] | None, added: Sequence[Passage]) -> Build:
+    """The build of an index, before anything is written. Raises RecipeError for a retriever without one."""
     plugin = load_plugin(config)
     if (indexing := plugin.indexing) is None:
         raise config.fault("name", f"{config.name} has no index. Build one for bm25 or dense, and name it in this retriever's options.")
     options = retriever_options(config)
-    plan = _Plan(
+    plan = Plan(
         source=str(source),
         source_bytes=source_bytes(source),
         name=config.name,
@@ -151,31 +159,49 @@ def _build(source: Path, config: RetrieverConfig, questions: Sequence[str] | Non
         questions=text_fingerprint(questions or []),
         added=corpus_hash(added) if added else "",
     )
-    return _Build(source, config, plugin, indexing, options, questions or [], added, plan)
+    return Build(source, config, plugin, indexing, options, questions or [], added, plan)
 
 
-def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> Manifest | None:
+def _open_folder(folder: Path, plan: Plan, *, resume: bool) -> Manifest | None:
     """Create the folder, or continue with an existing one. Returns the manifest if the index is complete."""
-    plan_file = folder / _PLAN_FILE
-    if folder.exists() and any(folder.iterdir()):
+    plan_file = folder / PLAN_FILE
+    if is_in_use(folder):
         if not resume:
             raise RunDirError(f"{folder}: is not empty. Choose another --output, or continue this one with --resume, or --update it.")
         if not plan_file.exists():
             return read_manifest(folder)
-        if _Plan.model_validate_json(plan_file.read_text(encoding="utf-8")) != plan:
-            raise RunDirError(f"{folder}: was started with other passages or options (see {_PLAN_FILE}). Choose another --output.")
+        if Plan.model_validate_json(plan_file.read_text(encoding="utf-8")) != plan:
+            raise RunDirError(f"{folder}: was started with other passages or options (see {PLAN_FILE}). Choose another --output.")
         return None
     folder.mkdir(parents=True, exist_ok=True)
     write_records(plan_file, [plan])
     return None
 
 
+def is_in_use(folder: Path) -> bool:
+    """Whether the folder holds something. The lock of a process that was killed does not count."""
+    return folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir())
+
+
+def _check_shards_ended(folder: Path) -> None:
+    for shard in shard_folders(folder):
+        if is_locked(shard):
+            raise RunDirError(f"{folder}: shard {shard.name} is still being built. Join the shards when all have ended.")
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove the folders in which shards had their locks, unless there are logs in them."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
 def estimate_needs(source: Path, config: RetrieverConfig) -> Needs:
     """What `build_index` takes, from the source's size and its first passages. Raises RecipeError for a retriever without an index."""
-    return _needs(_build(source, config, None, ()))
+    return _needs(plan_build(source, config, None, ()))
 
 
-def _needs(build: _Build) -> Needs:
+def _needs(build: Build) -> Needs:
     total, sample = estimate_count(build.source) + len(build.added), list(islice(build.passages(), _SAMPLE))
     if not sample:
         return Needs(total, 0, 0)
@@ -183,7 +209,7 @@ def _needs(build: _Build) -> Needs:
     return Needs(total, memory + 16 * total, disk + build.plan.source_bytes * 11 // 10)
 
 
-def _check_room(build: _Build, folder: Path) -> int:
+def _check_room(build: Build, folder: Path) -> int:
     """An estimate of the number of passages, after a check that their index fits this machine."""
     needs = _needs(build)
     memory, disk = needs.memory_bytes, needs.disk_bytes
@@ -206,20 +232,21 @@ def _check_room(build: _Build, folder: Path) -> int:
     return needs.num_passages
 
 
-def _written_corpus(build: _Build, folder: Path) -> Written:
+def _written_corpus(build: Build, folder: Path) -> Written:
     """The corpus in the folder, which is written unless an earlier build did so."""
-    marker = folder / _CORPUS_FILE
+    marker = folder / WRITTEN_FILE
     if not marker.exists():
-        write_records(marker, [_write_corpus(build, folder)])
+        write_records(marker, [write_build_corpus(build, folder)])
     return read_written(folder)
 
 
-def _write_corpus(build: _Build, folder: Path) -> Written:
+def write_build_corpus(build: Build, folder: Path) -> Written:
+    """Write what is indexed. Raises RetrievalError when the build needs more disk or memory than there is."""
     total = _check_room(build, folder)
     return write_corpus(build.passages(), folder, total=total, drop=contamination_check(build.questions))
 
 
-def _finish(build: _Build, folder: Path, written: Written) -> Manifest:
+def finish_build(build: Build, folder: Path, written: Written) -> Manifest:
     """Write the manifest, open the index with it, and record what the index finds."""
     manifest = Manifest(
         **build.plan.model_dump(exclude={"source_bytes"}),
@@ -240,60 +267,4 @@ def _finish(build: _Build, folder: Path, written: Written) -> Manifest:
 def _built_files(folder: Path) -> list[Path]:
     """The files of the index. Hidden ones are an engine's locks."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
-    return [path for path in found if path.name not in (*_WORKING_FILES, MANIFEST_FILE)]
-
-
-def _previous(folder: Path) -> Manifest | None:
-    """The manifest of the index to update, or None when there is none yet. Raises RunDirError for a folder of something else."""
-    if not folder.exists() or not any(folder.iterdir()) or (folder / _PLAN_FILE).exists():  # a plan: the first build was stopped
-        return None
-    if not (folder / MANIFEST_FILE).exists():
-        raise RunDirError(f"{folder}: is not empty, and holds no index. Choose another --output.")
-    return read_manifest(folder)
-
-
-def _config_of(folder: Path, manifest: Manifest) -> RetrieverConfig:
-    """The retriever and options that an index was built with."""
-    return load_retriever_config(folder).model_copy(update={"index": None, "options": manifest.options})
-
-
-def _check_same(folder: Path, previous: Manifest, plan: _Plan) -> None:
-    check_name(folder, previous, plan.name)
-    check_options(folder, previous, plan.options)
-    if previous.questions != plan.questions:
-        raise RetrievalError(f"{folder}: was built --without other questions. Give the same ones, or build another index.")
-    if bool(previous.added) != bool(plan.added):
-        how = "with" if previous.added else "without"
-        raise RetrievalError(f"{folder}: was built {how} --add. Update it {how} --add too, or build another index.")
-
-
-def _renewed_corpus(build: _Build, work: Path) -> Written:
-    """The corpus, written into `work`. What an update that was stopped has built there stays only if its inputs were the same."""
-    plan_file, marker = work / _PLAN_FILE, work / _CORPUS_FILE
-    stopped = [path.read_text(encoding="utf-8") for path in (plan_file, marker) if path.exists()]
-    work.mkdir(parents=True, exist_ok=True)
-    written = _write_corpus(build, work)
-    if stopped != [f"{build.plan.model_dump_json(exclude_none=True)}\n", f"{written.model_dump_json(exclude_none=True)}\n"]:
-        for path in work.iterdir():
-            if path.name not in Corpus.files:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        write_records(plan_file, [build.plan])
-        write_records(marker, [written])
-    return written
-
-
-def _index_again(build: _Build, work: Path, previous: Path | None) -> int | None:
-    """Build the index in `work`, with what did not change from the one in `previous`. Returns how many passages that were."""
-    if previous is None or build.indexing.reuse_index is None:
-        build.indexing.build_index(Corpus(work), work, build.options)
-        return None
-    build_retriever(build.config.model_copy(update={"passages": None, "index": previous}))  # checks its files, and the encoder
-    return build.indexing.reuse_index(Corpus(work), work, build.options, previous)
-
-
-def _put_in_place(work: Path, folder: Path) -> None:
-    if folder.exists():
-        exchange(folder, work)
-        shutil.rmtree(work)
-    else:
-        work.rename(folder)
+    return [path for path in found if path.name not in (*_WORKING_FILES, LOCK_FILE, MANIFEST_FILE)]

@@ -3,13 +3,15 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refinery.runtime.forecast import Expected, Forecast
 from refinery.runtime.shipped import shipped
 
 if TYPE_CHECKING:
-    from refinery.indexing import Update
+    from refinery.index_update import Update
+    from refinery.retrievers.base import RetrieverConfig
+    from refinery.retrievers.index.manifest import Manifest
 
 GROUP = "Retrieval"
 HELP = "index passages on disk (from JSON Lines, Parquet, DPR's TSV or a folder of documents) for a retriever"
@@ -24,6 +26,15 @@ _DIMENSIONS, _OPERATIONS, _SPEED = (384, 1024), (1e10, 8e10), (2e13, 3e14)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    add_inputs(parser)
+    parser.add_argument("--resume", action="store_true", help="continue a build that was stopped, or join shards")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--update", action="store_true", help="bring an existing index up to date with the passages, or build it")
+    how.add_argument("--shard", type=_shard, metavar="i/n", help="build only part i (from 0) of n (bm25, dense); --resume joins them")
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say what is indexed, how, and where."""
     parser.add_argument(
         "passages", type=Path, metavar="PASSAGES", help=".jsonl, .parquet, DPR's .tsv, or a folder of documents or of such files"
     )
@@ -32,32 +43,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of that recipe; use dots for nested keys")
     parser.add_argument("--without", nargs="+", default=[], metavar="[READER=]FILE", help="leave out passages with one of these questions")
     parser.add_argument("--add", nargs="+", default=[], metavar="[READER=]FILE", help="also index these questions' own passages")
-    parser.add_argument("--resume", action="store_true", help="continue a build that was stopped")
-    parser.add_argument("--update", action="store_true", help="bring an existing index up to date with the passages, or build it")
+
+
+def words_of(arguments: argparse.Namespace) -> list[str]:
+    """The words of a command with these inputs, for another process."""
+    lists = {"--set": arguments.set, "--without": arguments.without, "--add": arguments.add}
+    named = ["--retriever", str(arguments.retriever)] if arguments.retriever else []
+    given = [word for flag, values in lists.items() if values for word in (flag, *values)]
+    return ["index", str(arguments.passages), "--output", str(arguments.output), *named, *given]
+
+
+def begin(arguments: argparse.Namespace) -> None:
+    """Write what shards index, which also checks all inputs."""
+    from refinery.indexing import begin_shards
+
+    begin_shards(arguments.passages, arguments.output, _config(arguments), **_of_questions(arguments))
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Build or update the index, and print what it holds."""
-    from refinery.indexing import build_index, update_index
-    from refinery.questions.base import read_named_questions
-    from refinery.retrievers.search.build import load_retriever_config
+    """Build or update the index or one shard of it, and print what it holds."""
+    from refinery.index_update import update_index
+    from refinery.indexing import build_index, build_shard
 
-    asked = [question.text for question in read_named_questions(arguments.without)]
-    own = {passage.id: passage for question in read_named_questions(arguments.add) for passage in question.passages or []}
-    added = list(own.values())
+    asked, folder = _of_questions(arguments), arguments.output
     if arguments.update:
-        chosen = arguments.retriever or (BM25_RECIPE if arguments.set else None)
-        config = load_retriever_config(chosen, arguments.set) if chosen else None
-        updated = update_index(arguments.passages, arguments.output, config, questions=asked, added=added)
-        manifest, done = updated.manifest, _done(updated)
+        config = _config(arguments) if arguments.retriever or arguments.set else None
+        updated = update_index(arguments.passages, folder, config, **asked)
+        print(_held(updated.manifest, folder) + _done(updated))
+    elif arguments.shard:
+        number, of = arguments.shard
+        build_shard(arguments.passages, folder, _config(arguments), number, of, **asked)
+        print(f"{folder}: shard {number}/{of} is built. When all are, join them with --resume.")
     else:
-        config = load_retriever_config(arguments.retriever or BM25_RECIPE, arguments.set)
-        manifest, done = (
-            build_index(arguments.passages, arguments.output, config, resume=arguments.resume, questions=asked, added=added),
-            "",
-        )
-    dropped = f", {manifest.num_dropped:,} left out" if manifest.num_dropped else ""
-    print(f"{arguments.output}: {manifest.num_passages:,} passages for retriever '{manifest.name}'{dropped}.{done}")
+        print(_held(build_index(arguments.passages, folder, _config(arguments), resume=arguments.resume, **asked), folder))
 
 
 def forecast(words: Sequence[str], expected: Expected) -> Forecast:
@@ -75,6 +93,32 @@ def forecast(words: Sequence[str], expected: Expected) -> Forecast:
         return Forecast(rows, seconds=seconds, gpu_seconds=seconds, disk_bytes=(low, high))
     seconds = rows / _PASSAGES_A_SECOND[1], rows / _PASSAGES_A_SECOND[0]
     return Forecast(rows, seconds=seconds, disk_bytes=(size * _DISK[0], size * _DISK[1]))
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and int(number) < int(of)):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a shard i/n, which counts from 0: the last of 4 is 3/4")
+    return int(number), int(of)
+
+
+def _config(arguments: argparse.Namespace) -> "RetrieverConfig":
+    from refinery.retrievers.search.build import load_retriever_config
+
+    return load_retriever_config(arguments.retriever or BM25_RECIPE, arguments.set)
+
+
+def _of_questions(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The texts of the questions whose passages are left out, and the passages that are added."""
+    from refinery.questions.base import read_named_questions
+
+    own = {passage.id: passage for question in read_named_questions(arguments.add) for passage in question.passages or []}
+    return {"questions": [question.text for question in read_named_questions(arguments.without)], "added": list(own.values())}
+
+
+def _held(manifest: "Manifest", folder: Path) -> str:
+    dropped = f", {manifest.num_dropped:,} left out" if manifest.num_dropped else ""
+    return f"{folder}: {manifest.num_passages:,} passages for retriever '{manifest.name}'{dropped}."
 
 
 def _done(updated: "Update") -> str:

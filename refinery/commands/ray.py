@@ -1,31 +1,48 @@
-"""`refinery ray STAGE RECIPE [key=value ...] --shards N`."""
+"""`refinery ray STAGE RECIPE [key=value ...] --shards N`, and `refinery ray index PASSAGES --output DIR --shards N`."""
 
 import argparse
 import sys
 
+from refinery.commands import index
+
 GROUP = "Pipeline"
-HELP = "run the shards of a distill or infer recipe on a Ray cluster, and merge them into one run"
+HELP = "run the shards of a distill or infer recipe, or of an index, on a Ray cluster, and join them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("stage", choices=["distill", "infer"], metavar="STAGE", help="the stage of the recipe: distill or infer")
-    parser.add_argument("recipe", metavar="RECIPE", help="a YAML recipe, whose inputs and output_dir every node sees")
-    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides of the recipe; use dots for nested keys")
+    works = parser.add_subparsers(dest="work", required=True, metavar="distill | infer | index", help="what is divided; each has a --help")
+    for stage in ("distill", "infer"):
+        stage_run = works.add_parser(stage, description=f"run the shards of a recipe of {stage}, and merge them into one run")
+        stage_run.add_argument("recipe", metavar="RECIPE", help="a YAML recipe, whose inputs and output_dir every node sees")
+        overrides_help = "overrides of the recipe; use dots for nested keys"
+        stage_run.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=overrides_help)
+        _add_cluster(stage_run)
+    build = works.add_parser("index", description="build the shards of an index (bm25, dense) in DIR, which every node sees, and join them")
+    index.add_inputs(build)
+    _add_cluster(build)
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shards", type=_at_least_one, required=True, metavar="N", help="number of shards, best a few for each worker")
     parser.add_argument("--address", help="of the cluster (default: RAY_ADDRESS, a cluster on this machine, or a new one of its cores)")
     parser.add_argument("--cpus", type=_not_negative, default=1, metavar="N", help="CPUs that each shard takes (default: 1)")
     parser.add_argument("--gpus", type=_not_negative, default=0, metavar="N", help="GPUs that each shard takes (default: 0)")
     parser.add_argument("--resume", action="store_true", help="allowed, as for the stages; the same command always continues")
+    parser.add_argument("--traceback", action="store_true", default=argparse.SUPPRESS, help="show where an error came from")
+    parser.set_defaults(parser=parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the shards, and print what came out of all of them."""
-    from refinery.project.on_ray import Resources, run_on_ray
+    """Run the shards, join them, and print what came out of all of them."""
+    from refinery.project.on_ray import Resources, index_on_ray, run_on_ray
     from refinery.runtime.project_values import enter_project
 
-    recipe, each = enter_project(arguments.recipe), Resources(arguments.cpus, arguments.gpus)
-    if code := run_on_ray(arguments.stage, recipe, arguments.overrides, shards=arguments.shards, address=arguments.address, each=each):
+    where = {"shards": arguments.shards, "address": arguments.address, "each": Resources(arguments.cpus, arguments.gpus)}
+    if arguments.work == "index":
+        index_on_ray(index.words_of(arguments), arguments.output, begin=lambda: index.begin(arguments), **where)
+        index.run(argparse.Namespace(**vars(arguments) | {"resume": True, "update": False, "shard": None}))
+    elif code := run_on_ray(arguments.work, enter_project(arguments.recipe), arguments.overrides, **where):
         sys.exit(code)
 
 

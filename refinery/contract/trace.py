@@ -83,13 +83,12 @@ class TraceStep(Event):
 
 
 class Cost(Record):
-    """The cost of one question. `prefill_at_most`: a server did not say which of the prefill tokens were in its prefix cache."""
+    """The cost of one question."""
 
     calls: int
     retrievals: int
     prefill_tokens: int
     decode_tokens: int
-    prefill_at_most: bool = False
 
 
 class Prediction(Record):

@@ -1,4 +1,4 @@
-"""Run the shards of a recipe on a Ray cluster, and merge them into one run.
+"""Run the shards of a recipe or of an index on a Ray cluster, and merge those of a recipe into one run.
 
 Ray decides where shards run, and starts those of a lost worker again. A shard is a process of `refinery` that continues what is in its
 folder, so that one which is started again asks only for what was under way. All nodes must see the recipe, its inputs and the folders, at
@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from refinery.project.process import StepFailed, end_with_parent, last_line
 from refinery.runtime.recipe import read_values
 from refinery.runtime.run_lock import is_locked
 from refinery.runtime.secret_shapes import secrets_in
-from refinery.runtime.shards import check_empty
+from refinery.runtime.shards import check_empty, shard_folder
 from refinery.runtime.stages import stages
 from refinery.text import one_line
 
@@ -50,13 +50,37 @@ def run_on_ray(
     """
     ray, values = _ray(), read_values(recipe, overrides)
     output = _output_of(values, recipe)
-    folders = [output.with_name(f"{output.name}.shards") / str(number) for number in range(shards)]
+    folders = [shard_folder(output, number) for number in range(shards)]
     shared = [stage, recipe, *overrides, *_share_of_cap(values, shards)]
     commands = {folder: [*shared, f"shard={number}/{shards}", f"output_dir={folder}", "--resume"] for number, folder in enumerate(folders)}
-    with _connected(ray, address):
-        faults = _run_all(ray, commands, each or Resources())
-    _refuse(faults, shards)
+    _run_shards(ray, commands, address, each or Resources())
     return stages()[stage].main(["merge", str(output), *map(str, folders)])
+
+
+def index_on_ray(
+    words: Sequence[str],
+    output: Path,
+    *,
+    begin: Callable[[], None],
+    shards: int,
+    address: str | None = None,
+    each: Resources | None = None,
+) -> None:
+    """Build all shards of an index in the folder `output`, once `begin` has written what they share.
+
+    `words` are those of the command that builds one, without its `--shard`. Raises the errors of `run_on_ray`.
+    """
+    ray = _ray()
+    begin()
+    commands = {shard_folder(output, number): [*words, "--shard", f"{number}/{shards}"] for number in range(shards)}
+    _run_shards(ray, commands, address, each or Resources())
+
+
+def _run_shards(ray: Any, commands: Mapping[Path, Sequence[str]], address: str | None, each: Resources) -> None:
+    """Run the command of every shard. Raises StepFailed for one that fails, once all have ended."""
+    with _connected(ray, address):
+        faults = _run_all(ray, commands, each)
+    _refuse(faults, len(commands))
 
 
 def _output_of(values: Mapping[str, Any], recipe: str) -> Path:

@@ -84,6 +84,9 @@ class IndexOptions(Recipe):
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset()
 
 
+BuildShard = Callable[[Sequence[Passage], Path, Any, int, int], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Indexing:
     """How `refinery index` writes the index of a retriever, which opens it when `config.index` names the folder.
@@ -91,11 +94,14 @@ class Indexing:
     `build_index(passages, folder, options)` continues where an earlier call stopped. `estimate_bytes(num_passages, sample, options)` is
     the (memory, disk) that the build takes, in bytes. `reuse_index(passages, folder, options, previous)` builds it too, but takes what did
     not change from the index in the folder `previous`; it returns how many passages that were. Without it, an update builds all of it.
+    `build_shard(passages, folder, options, number, of)` builds those parts that `build_index` joins in shard `number` (from 0) `of` the
+    index, continuing where an earlier call stopped. Several processes do so at once. Without it, one process builds the index.
     """
 
     build_index: Callable[[Sequence[Passage], Path, Any], None]
     estimate_bytes: Callable[[int, Sequence[Passage], Any], tuple[int, int]]
     reuse_index: Callable[[Sequence[Passage], Path, Any, Path], int] | None = None
+    build_shard: BuildShard | None = None
 
 
 def _no_parts(options: Any) -> Sequence[RetrieverConfig]:

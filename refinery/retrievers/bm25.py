@@ -18,7 +18,7 @@ from refinery.passages.corpus import Corpus, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.postings import PAIRS_AT_ONCE, build_postings
-from refinery.retrievers.index.word_counts import Share, processes_for
+from refinery.retrievers.index.word_counts import Share, count_share, processes_for
 from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.index.words_probe import check_probe, write_probe
 from refinery.retrievers.search.postings import Postings
@@ -100,16 +100,26 @@ def build(config: RetrieverConfig, options: Options) -> Bm25:
 
 def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> None:
     """Write the index of a corpus into `folder`, where its passages are, continuing where an earlier call stopped."""
-    share = Share(
+    tokenize = Tokenizer(options)
+    build_postings(Corpus(folder), folder, tokenize, _share(folder, options), k1=options.k1, b=options.b)
+    write_probe(folder, lambda text: tokenize([text])[0])
+
+
+def build_shard(passages: Sequence[Passage], folder: Path, options: Options, number: int, of: int) -> None:
+    """Count the words of every `of`-th part of the corpus in `folder`, from part `number` on, in this process."""
+    count_share(Corpus(folder), Tokenizer(options), _share(folder, options, number, of))
+
+
+def _share(folder: Path, options: Options, number: int = 0, of: int = 1) -> Share:
+    return Share(
         corpus=folder,
         work=folder / "parts",
         passages_per_part=_PASSAGES_PER_PART,
         stemmer=options.stemmer,
         stopwords=options.stopwords,
+        number=number,
+        of=of,
     )
-    tokenize = Tokenizer(options)
-    build_postings(Corpus(folder), folder, tokenize, share, k1=options.k1, b=options.b)
-    write_probe(folder, lambda text: tokenize([text])[0])
 
 
 def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
@@ -127,4 +137,4 @@ def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Option
     return round(_PROCESS_BYTES + max(counting, joining)), round(pairs * 20)
 
 
-RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes))
+RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes, build_shard=build_shard))

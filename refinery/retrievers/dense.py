@@ -18,7 +18,7 @@ from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
 
 _MOST_QUERIES = 256  # encoded and searched at once
-_ENCODED_AT_ONCE = 2_048
+_BATCHES_AT_ONCE = 32  # of an encoder, which sorts the texts in them by length; 2,048 texts by default
 
 
 class Options(IndexOptions):
@@ -75,7 +75,7 @@ def build(config: RetrieverConfig, options: Options) -> Dense:
     passages = corpus_in_memory(config)
     encode = load_encoder(options.encoder).passages
     embeddings = np.concatenate(
-        [encode([searched_text(passage) for passage in batch]) for batch in batches(passages, most=_ENCODED_AT_ONCE)]
+        [encode([searched_text(passage) for passage in batch]) for batch in batches(passages, most=_at_once(options))]
     )
     if options.faiss == "Flat":
         found = vectors.Vectors(embeddings=embeddings)
@@ -88,14 +88,23 @@ def build(config: RetrieverConfig, options: Options) -> Dense:
 
 def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> None:
     """Write the vectors of `passages` into `folder`, continuing where an earlier call stopped."""
-    _vectors_module(options).build_vectors(passages, folder, load_encoder(options.encoder).passages, options.faiss)
+    _vectors_module(options).build_vectors(
+        Corpus(folder), folder, load_encoder(options.encoder).passages, options.faiss, batch=_at_once(options)
+    )
+
+
+def build_shard(passages: Sequence[Passage], folder: Path, options: Options, number: int, of: int) -> None:
+    """Encode every `of`-th batch of the passages in `folder`, from batch `number` on."""
+    _vectors_module(options).encode_share(
+        Corpus(folder), folder, load_encoder(options.encoder).passages, number, of, batch=_at_once(options)
+    )
 
 
 def reuse_index(passages: Sequence[Passage], folder: Path, options: Options, previous: Path) -> int:
     """Write the same files, but encode only texts that the index in `previous` does not have. Returns how many passages it has."""
     vectors = _vectors_module(options)
     known = vectors.KnownVectors(Corpus(previous), previous, options.faiss, load_encoder(options.encoder).passages)
-    vectors.build_vectors(passages, folder, known, options.faiss)
+    vectors.build_vectors(Corpus(folder), folder, known, options.faiss, batch=_at_once(options))
     return known.num_reused
 
 
@@ -106,7 +115,11 @@ def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Option
     return num_passages * memory + (1 << 28), num_passages * disk
 
 
-RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes, reuse_index))
+RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes, reuse_index, build_shard))
+
+
+def _at_once(options: Options) -> int:
+    return _BATCHES_AT_ONCE * options.encoder.batch_size
 
 
 def _vectors_module(options: Options) -> Any:

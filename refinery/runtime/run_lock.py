@@ -14,13 +14,13 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def locked_run(output_dir: Path) -> Generator[None]:
+def locked_run(output_dir: Path, *, wait: bool = False) -> Generator[None]:
     """Lock the directory against other processes. It is created if needed, and removed again if nothing was written to it.
 
-    Raises RunDirError when another process holds the lock, or the directory cannot be created.
+    Raises RunDirError when the directory cannot be created, or another process holds the lock, unless this one is to `wait` for it.
     """
     is_new = not output_dir.exists()
-    lock = _take_lock(output_dir)
+    lock = _take_lock(output_dir, wait=wait)
     try:
         yield
     finally:
@@ -32,7 +32,7 @@ def locked_run(output_dir: Path) -> Generator[None]:
                 output_dir.rmdir()
 
 
-def _take_lock(output_dir: Path) -> int:
+def _take_lock(output_dir: Path, *, wait: bool) -> int:
     path = output_dir / LOCK_FILE
     while True:
         try:
@@ -41,7 +41,7 @@ def _take_lock(output_dir: Path) -> int:
         except OSError as error:
             raise RunDirError(f"{output_dir}: cannot be used as a run directory ({error.strerror}). Choose another output_dir.") from None
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             os.close(lock)
             raise RunDirError(

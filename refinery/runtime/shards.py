@@ -90,6 +90,16 @@ class Shards:
         return any(record["recipe"].get("store") for record in self.records)
 
 
+def shard_folder(output: Path, number: int) -> Path:
+    """The folder of one of several shards that are started together, whose results are merged in `output`."""
+    return output.with_name(f"{output.name}.shards") / str(number)
+
+
+def shard_folders(output: Path) -> list[Path]:
+    """The folders that `shard_folder` named and that exist."""
+    return [folder for folder in shard_folder(output, 0).parent.glob("*") if folder.is_dir()]
+
+
 def check_empty(out: Path) -> None:
     """Raise RunDirError unless `out`, the folder of a merged run, is empty or new."""
     if out.exists() and any(out.iterdir()):

@@ -1,8 +1,10 @@
 """Vectors of a corpus and their faiss index: Flat (exact), in 8 or 16 bits (SQ), HNSW, or cells (IVF) of whole, SQ or PQ vectors."""
 
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import faiss
@@ -11,16 +13,18 @@ from numpy.lib.format import open_memmap
 
 from refinery.contract.records import Passage, Record, write_records
 from refinery.errors import RetrievalError
-from refinery.passages.corpus import batches, searched_text
+from refinery.passages.corpus import Corpus, searched_text
 from refinery.runtime.fingerprint import id_number
 from refinery.runtime.progress import Progress
 
 _EMBEDDINGS_FILE, _FAISS_FILE, _DONE_FILE = "embeddings.npy", "vectors.faiss", "encoded.json"
-_PASSAGES_PER_BATCH = 2_048
+_BATCHES_FOLDER = "batches"  # of vectors that shards encoded
 _ADDED_AT_ONCE = 1 << 16
 _TRAINED_ON = 256  # vectors per cell, the most that faiss uses
 # With faiss's defaults (one cell, 16 candidates) recall is too low; these values are common for searching Wikipedia.
 _SEARCH_PARAMETERS = {"I": "nprobe=64", "H": "efSearch=128"}
+
+Encode = Callable[[list[str]], Any]
 
 
 class _Encoded(Record):
@@ -46,7 +50,7 @@ class KnownVectors:
     Only Flat and HNSW give the vectors back as they were encoded; with another index, all texts are encoded again.
     """
 
-    def __init__(self, passages: Sequence[Passage], folder: Path, factory: str, encode: Callable[[list[str]], Any]) -> None:
+    def __init__(self, passages: Sequence[Passage], folder: Path, factory: str, encode: Encode) -> None:
         self.num_reused = 0
         self._passages, self._encode = passages, encode
         self._vectors = _stored_vectors(folder, factory)
@@ -79,18 +83,31 @@ def _stored_vectors(folder: Path, factory: str) -> Callable[[int], Any] | None:
     return None
 
 
-def build_vectors(
-    passages: Sequence[Passage], folder: Path, encode: Callable[[list[str]], Any], factory: str, *, batch: int = _PASSAGES_PER_BATCH
-) -> None:
-    """Write the files that `open_vectors` reads, continuing after the passages that an earlier call encoded.
+def build_vectors(corpus: Corpus, folder: Path, encode: Encode, factory: str, *, batch: int) -> None:
+    """Write the files that `open_vectors` reads, continuing after the passages that an earlier call or `encode_share` encoded.
 
     `factory` is faiss's description of an index: Flat, SQ8, HNSW32, IVF4096,PQ64. Raises RetrievalError when it does not fit the vectors.
     """
-    embeddings = _encode_all(passages, folder, encode, batch)
+    embeddings = _encode_all(corpus, folder, encode, batch)
     if factory != "Flat":
         faiss.write_index(build_index(embeddings, factory), str(folder / _FAISS_FILE))
         (folder / _EMBEDDINGS_FILE).unlink()
+    shutil.rmtree(folder / _BATCHES_FOLDER, ignore_errors=True)
     (folder / _DONE_FILE).unlink()
+
+
+def encode_share(corpus: Corpus, folder: Path, encode: Encode, number: int, of: int, *, batch: int) -> None:
+    """Encode every `of`-th batch, from batch `number` on, each to a file that `build_vectors` joins. Those that are there are kept.
+
+    The batches are those of one process, so that its vectors are the same.
+    """
+    done, mine = _num_encoded(folder), corpus.parts(most=batch)[number::of]
+    with Progress("encode passages", total=sum(stop - start for start, stop in mine)) as progress:
+        for start, stop in mine:
+            file = _batch_file(folder, start, stop)
+            if stop > done and not file.exists():
+                _write_whole(file, encode([searched_text(passage) for passage in corpus.read(start, stop)]))
+            progress.advance(stop - start)
 
 
 def open_vectors(folder: Path, factory: str, search_parameters: str | None) -> Vectors:
@@ -153,21 +170,40 @@ def _stored_bytes(vectors: str, dimensions: int) -> int:
     return {"Flat": 4, "SQfp16": 2, "SQ8": 1}[vectors] * dimensions
 
 
-def _encode_all(passages: Sequence[Passage], folder: Path, encode: Callable[[list[str]], Any], batch: int) -> Any:
+def _encode_all(corpus: Corpus, folder: Path, encode: Encode, batch: int) -> Any:
     """Every passage's vector in one file. A second file counts those that are done."""
-    done_file = folder / _DONE_FILE
-    done = _Encoded.model_validate_json(done_file.read_text(encoding="utf-8")).done if done_file.exists() else 0
+    done = _num_encoded(folder)
     embeddings = open_memmap(folder / _EMBEDDINGS_FILE, mode="r+") if done else None
-    with Progress("encode passages", total=len(passages)) as progress:
+    with Progress("encode passages", total=len(corpus)) as progress:
         progress.advance(done)
-        for some in batches(passages, start=done, most=batch):
-            vectors = encode([searched_text(passage) for passage in some])
+        for start, stop in (part for part in corpus.parts(most=batch) if part[1] > done):
+            file = _batch_file(folder, start, stop)
+            vectors = np.load(file) if file.exists() else encode([searched_text(passage) for passage in corpus.read(start, stop)])
             if embeddings is None:
-                shape = (len(passages), vectors.shape[1])
+                shape = (len(corpus), vectors.shape[1])
                 embeddings = open_memmap(folder / _EMBEDDINGS_FILE, mode="w+", dtype=np.float32, shape=shape)
-            embeddings[done : done + len(some)] = vectors
+            embeddings[start:stop] = vectors
             embeddings.flush()
-            done += len(some)
-            write_records(done_file, [_Encoded(done=done)])
-            progress.advance(len(some))
+            write_records(folder / _DONE_FILE, [_Encoded(done=stop)])
+            file.unlink(missing_ok=True)
+            progress.advance(stop - max(start, done))
     return embeddings
+
+
+def _num_encoded(folder: Path) -> int:
+    """How many passages have their vectors in the one file."""
+    done_file = folder / _DONE_FILE
+    return _Encoded.model_validate_json(done_file.read_text(encoding="utf-8")).done if done_file.exists() else 0
+
+
+def _batch_file(folder: Path, start: int, stop: int) -> Path:
+    """Where a shard leaves the vectors of the passages from `start` to `stop`."""
+    return folder / _BATCHES_FOLDER / f"{start:010d}-{stop:010d}.npy"
+
+
+def _write_whole(file: Path, vectors: Any) -> None:
+    """Write a file whose name never holds a part of it."""
+    file.parent.mkdir(exist_ok=True)
+    with NamedTemporaryFile(suffix=".partial", dir=file.parent, delete=False) as partial:
+        np.save(partial, vectors)
+    Path(partial.name).replace(file)

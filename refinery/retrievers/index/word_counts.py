@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -88,18 +89,30 @@ def processes_for(num_parts: int) -> int:
 
 def count_words(corpus: Corpus, tokenize: Tokenize, whole: Share) -> list[Part]:
     """The parts of a corpus, all counted. Raises RetrievalError when one of the processes fails."""
-    whole.work.mkdir(exist_ok=True)
     parts = whole.parts(corpus)
     missing = [part for part in parts if not part.done]
     with Progress("index words", total=len(corpus)) as progress:
         progress.advance(_passages(parts) - _passages(missing))
         if (processes := processes_for(len(missing))) > 1:
             _count_beside([whole.model_copy(update={"number": number, "of": processes}) for number in range(processes)], missing, progress)
-            return parts
-        for part in missing:
-            _count(corpus, part, tokenize)
-            progress.advance(part.stop - part.start)
+        else:
+            _count_all(corpus, missing, tokenize, progress)
     return parts
+
+
+def count_share(corpus: Corpus, tokenize: Tokenize, share: Share) -> None:
+    """Count the words of one share, in this process."""
+    parts = share.parts(corpus)[share.number :: share.of]
+    with Progress("index words", total=_passages(parts)) as progress:
+        missing = [part for part in parts if not part.done]
+        progress.advance(_passages(parts) - _passages(missing))
+        _count_all(corpus, missing, tokenize, progress)
+
+
+def _count_all(corpus: Corpus, parts: Sequence[Part], tokenize: Tokenize, progress: Progress) -> None:
+    for part in parts:
+        _count(corpus, part, tokenize)
+        progress.advance(part.stop - part.start)
 
 
 def _passages(parts: Sequence[Part]) -> int:
@@ -117,8 +130,8 @@ def _count(corpus: Corpus, part: Part, tokenize: Tokenize) -> None:
     size = len(lengths)
     pairs, counts = np.unique(words * size + np.repeat(np.arange(size), lengths), return_counts=True)
     starts = np.searchsorted(pairs, np.arange(len(vocabulary) + 1) * size)
-    partial = part.folder.with_suffix(".partial")
-    partial.mkdir(exist_ok=True)
+    part.folder.parent.mkdir(exist_ok=True)
+    partial = Path(tempfile.mkdtemp(suffix=".partial", dir=part.folder.parent))
     (partial / "words.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     np.save(partial / "lengths.npy", lengths)
     np.save(partial / "starts.npy", starts)

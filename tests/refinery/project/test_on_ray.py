@@ -11,11 +11,12 @@ import yaml
 
 from distill.__main__ import main as distill
 from refinery.cli import main
-from refinery.contract.records import Decomposition, Question, SubQuestion, read_records, write_records
+from refinery.contract.records import Decomposition, Passage, Question, SubQuestion, read_records, write_records
 from refinery.errors import PluginError, RecipeError, RunDirError
 from refinery.project import on_ray
 from refinery.project.on_ray import Resources, run_on_ray
 from refinery.project.process import StepFailed
+from refinery.retrievers.index.manifest import read_manifest
 from refinery.runtime.run_lock import locked_run
 
 STEPS = [SubQuestion(text="Who directed Dune?"), SubQuestion(text="Where was #1 born?")]
@@ -59,9 +60,10 @@ class FakeRay:
         return tasks[:1], tasks[1:]
 
     def get(self, words):
-        if any(f"shard={shard}" in words for shard in self.lost):
+        if any(f"shard={shard}" in words or shard in words for shard in self.lost):
             raise RayError("The worker died\nunexpectedly.")
-        return "" if distill(words[1:]) == 0 else "it failed"
+        done = main(list(words)) if words[0] == "index" else distill(words[1:])
+        return "" if done == 0 else "it failed"
 
 
 @pytest.fixture
@@ -122,6 +124,50 @@ def test_the_same_command_continues_after_lost_workers(ray, recipe, tmp_path):
 def test_values_that_no_shard_can_have_are_refused_before_ray_starts(ray, recipe, override, fault):
     with pytest.raises(RecipeError, match=fault):
         run_on_ray("distill", recipe, [override], shards=2)
+    assert ray.commands == []
+
+
+@pytest.fixture
+def passages(tmp_path):
+    rows = [Passage(id=f"p{i}", title=f"Film {i}", text=f"Film {i} was made in {1900 + i}.") for i in range(20)]
+    write_records(tmp_path / "passages.jsonl", rows)
+    return str(tmp_path / "passages.jsonl")
+
+
+def test_the_shards_of_an_index_are_joined(ray, passages, tmp_path, capsys):
+    command = ["ray", "index", passages, "--output", str(tmp_path / "index"), "--set", "options.k1=1.2", "--shards", "2"]
+    assert main(command) == 0
+    assert ray.commands == [
+        ("index", passages, "--output", str(tmp_path / "index"), "--set", "options.k1=1.2", "--shard", f"{i}/2") for i in range(2)
+    ]
+    assert capsys.readouterr().out.endswith(f"{tmp_path / 'index'}: 20 passages for retriever 'bm25'.\n")
+    assert main(["index", passages, "--output", str(tmp_path / "one"), "--set", "options.k1=1.2"]) == 0
+    assert read_manifest(tmp_path / "index") == read_manifest(tmp_path / "one")
+
+
+def test_the_same_command_continues_an_index_after_lost_workers(ray, passages, tmp_path, capsys):
+    command = ["ray", "index", passages, "--output", str(tmp_path / "index"), "--shards", "3"]
+    ray.lost = ("1/3",)
+    assert main(command) == 2
+    assert "shard 1/3: The worker died unexpectedly." in capsys.readouterr().err
+    assert not (tmp_path / "index" / "index.json").exists()
+    ray.lost = ()
+    assert main(command) == 0
+    assert read_manifest(tmp_path / "index").num_passages == 20
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--set", "name=hybrid"], "hybrid has no index"),
+        (["--retriever", "recipes/retrieval/tantivy.yaml"], "one process builds an index for tantivy"),
+        (["--set", "options.k9=1"], "options.k9: unknown key"),
+        (["--without", "nothing.jsonl"], "nothing.jsonl"),
+    ],
+)
+def test_an_index_that_cannot_be_built_is_refused_before_ray_starts(ray, passages, tmp_path, words, fault, capsys):
+    assert main(["ray", "index", passages, "--output", str(tmp_path / "index"), "--shards", "2", *words]) == 2
+    assert fault in capsys.readouterr().err
     assert ray.commands == []
 
 

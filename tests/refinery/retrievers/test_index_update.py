@@ -9,7 +9,8 @@ from refinery import indexing
 from refinery.cli import main
 from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RetrievalError, RunDirError
-from refinery.indexing import build_index, update_index
+from refinery.index_update import update_index
+from refinery.indexing import build_index
 from refinery.passages.corpus import Corpus
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.index.manifest import read_manifest
@@ -67,12 +68,15 @@ def stop(*_, **__):
     raise Stop
 
 
-@pytest.mark.parametrize("place", ["write_corpus", "_index_again", "_finish", "make_checks", "exchange"])
+@pytest.mark.parametrize(
+    "place",
+    ["indexing.write_corpus", "index_update._index_again", "index_update.finish_build", "indexing.make_checks", "index_update.exchange"],
+)
 def test_a_stop_leaves_the_old_index_and_the_next_update_goes_on(source, index, search, place, monkeypatch):
     before = files(index)
     write_records(source, passages(0, 1, 7))
     with monkeypatch.context() as patched:
-        patched.setattr(indexing, place, stop)
+        patched.setattr(f"refinery.{place}", stop)
         with pytest.raises(Stop):
             update_index(source, index)
     assert files(index) == before
@@ -97,7 +101,7 @@ def test_a_stop_after_the_exchange_leaves_the_new_index(source, index, monkeypat
 
 def test_a_first_build_that_was_stopped_is_replaced(source, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(indexing, "_finish", stop)
+        patched.setattr(indexing, "finish_build", stop)
         with pytest.raises(Stop):
             build_index(source, tmp_path / "index", RetrieverConfig())
     write_records(source, passages(9))
