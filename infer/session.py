@@ -178,6 +178,7 @@ class Session:
                 retrievals=self.retrievals,
                 prefill_tokens=usage.prefill_tokens,
                 decode_tokens=usage.decode_tokens,
+                prefill_at_most=usage.prefill_at_most,
             ),
             paths=list(paths),
             selected=selected or {},

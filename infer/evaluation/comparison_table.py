@@ -155,7 +155,7 @@ def _cost(line: Line) -> dict[str, str]:
         "retriever": metrics["retriever"] or "-",
         "k": str(metrics["passages_per_query"] or "-"),
         "calls": f"{cost['calls']:.1f}",
-        "tokens": f"{cost['prefill_tokens'] + cost['decode_tokens']:.0f}",
+        "tokens": ("≤ " if cost.get("prefill_at_most") else "") + f"{cost['prefill_tokens'] + cost['decode_tokens']:.0f}",
         "failed": str(metrics.get("failed", 0)),
         "faults": ", ".join(faults) or "-",
     }

@@ -48,7 +48,10 @@ class Results:
     def report(self, *, seconds: float) -> dict[str, Any]:
         """The results for `metrics.json`. `seconds` is the wall time of the whole run, which all systems share."""
         spent = self._cost.report(seconds=seconds)
-        cost = {field: round(value / self._questions, 4 if field == "seconds" else 2) for field, value in spent.items()}
+        cost = {
+            field: value if value is True else round(value / self._questions, 4 if field == "seconds" else 2)
+            for field, value in spent.items()
+        }
         shared = {
             "cost_per_question": cost | self._efficiency.means(),
             "knowledge_unit": self._unit,
@@ -100,15 +103,17 @@ class TotalCost:
 
     def __init__(self) -> None:
         self._sums = dict.fromkeys(_COSTS, 0)
+        self._at_most = False
 
     def add(self, prediction: Prediction) -> None:
         """Add what one question took."""
         for field in _COSTS:
             self._sums[field] += getattr(prediction.cost, field)
+        self._at_most |= prediction.cost.prefill_at_most
 
     def report(self, *, seconds: float) -> dict[str, float]:
-        """The sums, with the wall time of the whole run."""
-        return self._sums | {"seconds": round(seconds, 4)}
+        """The sums, with the wall time of the whole run, and `prefill_at_most` where a server hid the hits in its prefix cache."""
+        return self._sums | {"seconds": round(seconds, 4)} | ({"prefill_at_most": True} if self._at_most else {})
 
 
 class ScoreCounts:

@@ -86,6 +86,7 @@ class LabelScorer:
         context = self._llm.context(prompt, usage=usage)
         probs = await read_label(self.role, context, self.labels, self.session.question.text, self.session, depth=self.depth)
         self.session.usage.prefill_tokens += usage.prefill_tokens
+        self.session.usage.prefill_at_most |= usage.prefill_at_most
         return probs[self.labels[1]]
 
     @property

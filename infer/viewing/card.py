@@ -61,7 +61,8 @@ def _totals(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     if cost is None:
         return []
     spent = f"{cost['calls']:,} calls, {cost['retrievals']:,} searches, {cost['seconds']:,.1f} s"
-    tokens = f"{cost['prefill_tokens']:,} read, {cost['decode_tokens']:,} written"
+    at_most = "at most " if cost.get("prefill_at_most") else ""
+    tokens = f"{at_most}{cost['prefill_tokens']:,} read, {cost['decode_tokens']:,} written"
     faults = next(iter(metrics["results"].values()), {}).get("faults", {})
     return [
         ("total", spent),

@@ -152,7 +152,8 @@ def _shown(run: _ShownRun, question: Question, prediction: Prediction | None) ->
     passages = Passages(gold=frozenset(question.supporting or ()))
     detail: RunDetail = {"nodes": prediction_tree(prediction, passages, run.token_text), "passages": passages.rows}
     cost = prediction.cost
-    tokens = f"tokens read {cost.prefill_tokens:,}, written {cost.decode_tokens:,}"
+    at_most = "at most " if cost.prefill_at_most else ""
+    tokens = f"tokens read {at_most}{cost.prefill_tokens:,}, written {cost.decode_tokens:,}"
     detail["facts"] = [("cost", f"calls {cost.calls}, searches {cost.retrievals}, {tokens}")]
     answers = [path.answer or "" for path in prediction.paths] or [prediction.answer]
     scores = _scores(_metric(question), question, answers)

@@ -83,12 +83,13 @@ class TraceStep(Event):
 
 
 class Cost(Record):
-    """The cost of one question."""
+    """The cost of one question. `prefill_at_most`: a server did not say which of the prefill tokens were in its prefix cache."""
 
     calls: int
     retrievals: int
     prefill_tokens: int
     decode_tokens: int
+    prefill_at_most: bool = False
 
 
 class Prediction(Record):

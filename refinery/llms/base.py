@@ -18,11 +18,13 @@ class Usage:
 
     `drawn` counts the samples of each request of the question `question_id`, so that a store can tell its samples apart. `random` draws the
     tokens that the in-process engine samples for it, whatever else is in the batch; without it, the engine draws from its own numbers.
+    `prefill_at_most`: a server may have had some of `prefill_tokens` in its prefix cache, and did not say.
     """
 
     calls: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    prefill_at_most: bool = False
     question_id: str = ""
     drawn: Counter[bytes] = field(default_factory=Counter[bytes])
     random: Random | None = None

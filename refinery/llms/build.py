@@ -108,8 +108,8 @@ def _served(config: ServedModelConfig, tokenizer: str) -> LLM:
     able = run_anywhere(probe(config, loaded))
     if able.token_id_prompts and not able.cached_tokens:
         logger.warning(
-            "endpoint model '%s' reports no tokens of a prefix cache, so prefill tokens are counted as if each prompt were read whole."
-            " vLLM reports them with --enable-prompt-tokens-details.",
+            "endpoint model '%s' reports no tokens of a prefix cache, so prefill tokens are counted as if each prompt were read whole, and"
+            " costs say 'at most'. vLLM reports them with --enable-prompt-tokens-details.",
             config.model,
         )
     return CompletionsLLM(config, loaded, able)

@@ -34,7 +34,7 @@ def results_table(results: dict[str, Any], *, title: str) -> Table:
             *cells,
             f"{cost['calls']:.1f}",
             f"{cost['retrievals']:.1f}",
-            f"{tokens:.0f}",
+            f"{'≤ ' if cost.get('prefill_at_most') else ''}{tokens:.0f}",
             f"{cost['knowledge_tokens']:.0f}",
             f"{cost['seconds']:.3f}",
         )
@@ -67,9 +67,10 @@ def print_trace(prediction: Prediction, console: Console) -> None:
         console.print(_text(f"selected by {strategy}: {answer}"))
     cost = prediction.cost
     console.print(_text(f"answer: {prediction.answer}", style="bold green"))
+    at_most = "at most " if cost.prefill_at_most else ""
     console.print(
         _text(
-            f"{cost.calls} calls, {cost.retrievals} retrievals, {cost.prefill_tokens + cost.decode_tokens} tokens",
+            f"{cost.calls} calls, {cost.retrievals} retrievals, {at_most}{cost.prefill_tokens + cost.decode_tokens} tokens",
             style="dim",
         )
     )

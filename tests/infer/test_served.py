@@ -121,7 +121,8 @@ def test_rq_rag_answers_over_http_as_it_does_on_this_machine(answer, checkpoint,
     assert_same(over_http, here)
     paths = [path for prediction in read_records(here / PREDICTIONS_FILE, Prediction) for path in prediction.paths]
     assert len(paths) == len(QUESTIONS) * 13  # depth 2, three actions
-    # A node's actions are read by one request, and each of its texts is written by one: 13 nodes, 12 queries, 13 answers.
+    # A node's actions are read by one request, and each of its texts is written by one: 13 nodes, 12 queries, 13 answers. A
+    # random model begins with no action, so no text is written while the actions are read.
     calls = [prediction.cost.calls for prediction in read_records(over_http / PREDICTIONS_FILE, Prediction)]
     assert calls == [13 + 12 + 13] * len(QUESTIONS)
     assert any(step.passages for path in paths for step in path.steps)
@@ -149,8 +150,9 @@ def test_what_the_endpoint_can_do_is_kept_with_the_run(answer, checkpoint, tiny_
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_server_that_does_not_report_its_prefix_cache_is_named(answer, checkpoint, tiny_model, control_tokenizer, tells, caplog):
     with CompletionsServer(tiny_model, control_tokenizer, max_length=2048, tells_cached=tells) as server:
-        answer("http", decoder="direct", endpoint=served(server, checkpoint))
+        _, run = answer("http", decoder="direct", endpoint=served(server, checkpoint))
     assert ("reports no tokens of a prefix cache" in caplog.text) is not tells
+    assert all(prediction.cost.prefill_at_most is not tells for prediction in read_records(run / PREDICTIONS_FILE, Prediction))
 
 
 TEXT_SERVER = {"text_only": True, "refused": {"return_token_ids", "stop_token_ids"}, "ignored": {"logprobs", "echo"}}

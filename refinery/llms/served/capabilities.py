@@ -21,6 +21,7 @@ from refinery.llms.served.completion_api import (
     TextScores,
     label_logprobs,
     label_requests,
+    label_values,
     prompt_scores,
     score_request,
     whole,
@@ -37,9 +38,10 @@ _WORDS: dict[Need, str] = {
     "token_scores": "log-probabilities of a given token",
     "scores": "log-probabilities of given text",
 }
-# Long enough for a prefix cache to hold some of it after the first request.
 _PROBE_TEXT = "Question: In which city was the director of the film born?\nAnswer: In the city of Lyon.\n" * 4
 _PROBE_TOKENS = 4
+# So many texts are longer than a block of a prefix cache, which holds whole ones: 16 tokens on vLLM, and 128 on its CPU build.
+_PROBES_CACHED = 3
 # The tolerance for two readings of one log-probability, because half-precision kernels are not exactly repeatable.
 _SAME_LOGPROB = 0.05
 
@@ -48,6 +50,7 @@ _SAME_LOGPROB = 0.05
 class Capabilities:
     """The proven capabilities. `label_logprobs` and `text_scores` name the dialect that works. `raw_label_reads`: not normalized.
 
+    `label_reads_while_writing`: the request that reads labels may go on writing. `cached_tokens`: hits in a prefix cache are reported.
     `bos_in_text`: a prompt sent as text must contain BOS, since the server does not add it. `context_limit`: the most tokens of prompt
     and reply together, None if the server does not say. `chat_labels`: a label is read from a chat reply.
     """
@@ -60,6 +63,7 @@ class Capabilities:
     logprobs: bool = False
     label_logprobs: LabelReads | None = None
     raw_label_reads: bool = False
+    label_reads_while_writing: bool = False
     text_scores: TextScores | None = None
     cached_tokens: bool = False
     adapters: tuple[str, ...] = ()
@@ -84,7 +88,7 @@ NO_CAPABILITIES = Capabilities()
 
 
 async def probe(config: ServedModelConfig, tokenizer: Tokenizer) -> Capabilities:
-    """Probe every address of the endpoint with about twelve tiny requests each.
+    """Probe every address of the endpoint with about fifteen tiny requests each.
 
     Raises UnusableEndpoint when an address does not answer, LLMError when one lacks an adapter or the addresses differ.
     """
@@ -132,8 +136,11 @@ class _Probe:
             logprobs=bool(logprobs),
             label_logprobs=label_logprobs,
             raw_label_reads=raw,
+            label_reads_while_writing=label_logprobs == "logprob_token_ids"
+            and raw
+            and await self._reads_while_writing(token_ids, logprobs),
             text_scores=await self._text_scores() if takes_ids else None,
-            cached_tokens=(again := await self._try(1)) is not None and again.num_cached_tokens > 0,
+            cached_tokens=await self._tells_cached(),
             adapters=await self._adapters(),
         )
 
@@ -180,6 +187,24 @@ class _Probe:
             if dialect != "allowed_token_ids" or found[0] != found[1]:
                 return dialect, bool(written and logprobs) and abs(found[0] - logprobs[0]) < _SAME_LOGPROB
         return None, False
+
+    async def _reads_while_writing(self, written: list[int], logprobs: list[float]) -> bool:
+        """Whether label reads leave the text and its log-probabilities as they are, and are those of its first token."""
+        labels = [written[0], next(token for token in self.ids if token != written[0])]
+        reply = await self._try(_PROBE_TOKENS, return_token_ids=True, **label_values(labels))
+        try:
+            found = label_logprobs("logprob_token_ids", [reply], labels, self.tokenizer) if reply else []
+            own = whole(reply.logprobs or [], len(written), reply) if reply else []
+        except LLMError:
+            return False
+        same = bool(found and own) and all(abs(one - logprobs[0]) < _SAME_LOGPROB for one in (found[0], own[0]))
+        return same and reply is not None and (reply.token_ids or [])[:1] == written[:1]
+
+    async def _tells_cached(self) -> bool:
+        """Whether tokens of a prompt that was just read are reported as cached."""
+        prompt = self.prompt * _PROBES_CACHED
+        replies = [await self._send(CompletionRequest(self.config.model, prompt, 1, 0.0, {})) for _ in range(2)]
+        return any(reply is not None and reply.num_cached_tokens > 0 for reply in replies)
 
     async def _text_scores(self) -> TextScores | None:
         for dialect in get_args(TextScores):

@@ -174,12 +174,17 @@ def label_requests(dialect: LabelReads, model: str, prompt: list[int] | str, lab
     """One request for all label tokens, or one for each token, depending on the dialect."""
     match dialect:
         case "logprob_token_ids":
-            values = [{"logprobs": len(labels), "logprob_token_ids": list(labels), "return_tokens_as_token_ids": True}]
+            values = [label_values(labels)]
         case "allowed_token_ids":
             values = [{"logprobs": 1, "allowed_token_ids": [label]} for label in labels]
         case "top_logprobs":
             values = [{"logprobs": _TOP, "logit_bias": {str(label): FORCED for label in labels}}]
     return [CompletionRequest(model, prompt, 1, 0.0, value) for value in values]
+
+
+def label_values(labels: Sequence[int]) -> dict[str, Any]:
+    """The parameters that read labels at every token that is written, in the dialect `logprob_token_ids`."""
+    return {"logprobs": len(labels), "logprob_token_ids": list(labels), "return_tokens_as_token_ids": True}
 
 
 def label_logprobs(dialect: LabelReads, replies: Sequence[CompletionReply], labels: Sequence[int], tokenizer: Tokenizer) -> list[float]:

@@ -7,7 +7,8 @@ what the server can do. A decoder that needs more is refused when it is checked,
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from refinery.contract.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
@@ -16,6 +17,7 @@ from refinery.contract.segments import Segment, bos_ids, control_token_id, encod
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Generation, Need, Usage
+from refinery.llms.served.branches import Branches, Branching
 from refinery.llms.served.capabilities import Capabilities
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.completion_api import (
@@ -23,6 +25,7 @@ from refinery.llms.served.completion_api import (
     CompletionRequest,
     label_logprobs,
     label_requests,
+    label_values,
     prompt_scores,
     score_request,
     whole,
@@ -31,7 +34,6 @@ from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
 from refinery.llms.served.paid import PaidReplies
 from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written, split_thinking
-from refinery.runtime.batching import Batcher
 
 logger = logging.getLogger(__name__)
 _STOP_TEXTS = 4  # OpenAI's maximum
@@ -78,6 +80,7 @@ class CompletionsLLM:
         if request.temperature:  # each sample has its own place in a store
             request = request.keyed(usage.next_sample(request.key))
         reply = await self._endpoint.reply(request)
+        usage.prefill_at_most = usage.prefill_at_most or not self.capabilities.cached_tokens
         for counted in (usage, self.counters):
             counted.prefill_tokens += reply.num_prompt_tokens - reply.num_cached_tokens
             counted.decode_tokens += reply.num_completion_tokens
@@ -95,9 +98,11 @@ class CompletionsLLM:
 class CompletionsContext:
     """An immutable prefix of token ids. `text` is the prefix as given, or None once it contains tokens without an exact text."""
 
-    def __init__(self, llm: CompletionsLLM, token_ids: list[int], text: str | None, usage: Usage) -> None:
-        self._llm, self._token_ids, self._text, self._usage = llm, token_ids, text, usage
-        self._next_tokens: dict[str | None, Batcher[int, float]] = {}  # by adapter
+    def __init__(
+        self, llm: CompletionsLLM, token_ids: list[int], text: str | None, usage: Usage, parent: "CompletionsContext | None" = None
+    ) -> None:
+        self._llm, self._token_ids, self._text, self._usage, self._parent = llm, token_ids, text, usage, parent
+        self._by_adapter: dict[str | None, Branches] = {}
 
     @property
     def token_ids(self) -> list[int]:
@@ -132,7 +137,7 @@ class CompletionsContext:
 
         Raises CheckpointError when a stop token is not in the tokenizer.
         """
-        llm, config, tokenizer = self._llm, self._llm.config, self._llm.tokenizer
+        config, tokenizer = self._llm.config, self._llm.tokenizer
         stop_ids = sorted(end_ids(tokenizer).union(control_token_id(token, tokenizer) for token in stop))
         request = CompletionRequest(
             self._model(adapter),
@@ -142,13 +147,20 @@ class CompletionsContext:
             self._generation_values(stop_ids, stop_texts),
         )
         try:
-            reply = await llm.send(request, self._usage)
+            reply = await self._written(request, adapter)
         except RefusedRequest as error:
             if error.reason != "refused":  # the server was too busy, and may answer later
                 raise
             logger.warning("endpoint model '%s' withheld a reply: %s", config.model, error)
             return Generation(text="", token_ids=[], logprobs=[], stopped_by="refused", context=self)
         return self._generation(reply, stop_ids, stop_texts)
+
+    async def _written(self, request: CompletionRequest, adapter: str | None) -> CompletionReply:
+        """The reply to a request from this context; one behind a single token may be written while the token is read."""
+        parent = self._parent
+        if parent is not None and len(self._token_ids) == len(parent.token_ids) + 1 and self._llm.capabilities.label_reads_while_writing:
+            return await parent._branches(adapter).behind(self._token_ids[-1], request)
+        return await self._llm.send(request, self._usage)
 
     def _generation_values(self, stop_ids: list[int], stop_texts: Sequence[str]) -> dict[str, Any]:
         """The parameters that the server is known to accept, because some servers refuse a request with an unknown one."""
@@ -200,7 +212,7 @@ class CompletionsContext:
         able, child = self._llm.capabilities, self.extend(segments)
         token_ids = child.token_ids[len(self._token_ids) :]
         if len(token_ids) == 1 and able.raw_label_reads:
-            return [await self._next_token(adapter)(token_ids[0])]
+            return [await self._branches(adapter).logprob(token_ids[0])]
         if able.text_scores is None:
             raise IncapableModelError(
                 f"endpoint model '{self._llm.config.model}' gives no log-probabilities of given text, which these labels need."
@@ -208,7 +220,7 @@ class CompletionsContext:
         reply = await self._llm.send(score_request(able.text_scores, self._model(adapter), child.token_ids), self._usage)
         return prompt_scores(able.text_scores, reply, child.token_ids)[-len(token_ids) :]
 
-    async def _read(self, tokens: list[int], adapter: str | None) -> list[float]:
+    async def _read(self, tokens: Sequence[int], adapter: str | None) -> list[float]:
         """The log-probability of each token as the next one."""
         dialect = self._llm.capabilities.label_logprobs
         if dialect is None:
@@ -219,13 +231,33 @@ class CompletionsContext:
         replies = await asyncio.gather(*(self._llm.send(request, self._usage) for request in requests))
         return label_logprobs(dialect, replies, tokens, self._llm.tokenizer)
 
-    def _next_token(self, adapter: str | None) -> Batcher[int, float]:
-        async def read(tokens: Sequence[int]) -> list[float]:
-            distinct = list(dict.fromkeys(tokens))
-            logprobs = dict(zip(distinct, await self._read(distinct, adapter), strict=True))
-            return [logprobs[token] for token in tokens]
+    def _branches(self, adapter: str | None) -> Branches:
+        async def send(request: CompletionRequest) -> CompletionReply:
+            return await self._llm.send(request, self._usage)
 
-        return self._next_tokens.setdefault(adapter, Batcher(read))
+        async def read(tokens: Sequence[int]) -> list[float]:
+            return await self._read(tokens, adapter)
+
+        while_writing = (self._read_while_writing, self._logprobs_in) if self._begins_as_asked() else None
+        return self._by_adapter.setdefault(adapter, Branches(Branching(send, read, while_writing)))
+
+    def _begins_as_asked(self) -> bool:
+        """Whether to let the model choose a next token: not if it began with a token that is not in the tree at a node above."""
+        if not self._llm.capabilities.label_reads_while_writing:
+            return False
+        return not any(branches.wrote_another for above in self._above() for branches in above._by_adapter.values())
+
+    def _above(self) -> "Iterator[CompletionsContext]":
+        above = self._parent
+        while above is not None:
+            yield above
+            above = above._parent
+
+    def _read_while_writing(self, request: CompletionRequest, tokens: Sequence[int]) -> CompletionRequest:
+        return replace(request, prompt=self._prompt(), values=request.values | label_values(tokens))
+
+    def _logprobs_in(self, reply: CompletionReply, tokens: Sequence[int]) -> list[float]:
+        return label_logprobs("logprob_token_ids", [reply], tokens, self._llm.tokenizer)
 
     def _model(self, adapter: str | None) -> str:
         return self._llm.config.adapters[adapter] if adapter else self._llm.config.model
@@ -242,7 +274,7 @@ class CompletionsContext:
         return (bos or "") + without_special_tokens(self._text, self._llm.tokenizer)
 
     def _continued(self, new_ids: list[int], text: str | None) -> "CompletionsContext":
-        return CompletionsContext(self._llm, self._token_ids + new_ids, text, self._usage) if new_ids or text != self._text else self
+        return CompletionsContext(self._llm, self._token_ids + new_ids, text, self._usage, self) if new_ids or text != self._text else self
 
 
 def without_special_tokens(text: str, tokenizer: Tokenizer) -> str:

@@ -73,6 +73,13 @@ def test_costs_are_per_question():
     assert evaluate(rows, predictions, seconds=3.0)["rag"]["cost_per_question"] == spent
 
 
+def test_tokens_that_a_server_may_have_had_in_its_cache_are_marked():
+    rows, predictions = answered([ONE_HOP, TWO_HOPS], ["x", "x"])
+    hidden = predictions[1].cost.model_copy(update={"prefill_at_most": True})
+    found = evaluate(rows, [predictions[0], predictions[1].model_copy(update={"cost": hidden})], seconds=3.0)["rag"]["cost_per_question"]
+    assert (found["prefill_at_most"], found["prefill_tokens"]) == (True, 30.0)
+
+
 def test_a_question_without_gold_answers_is_not_scored():
     scores = results([Question(id="a", text="Who?")], ["Lyon"])["all"]
     assert (scores["questions"], scores["em"], scores["f1"], scores["metrics"]) == (1, None, None, {})

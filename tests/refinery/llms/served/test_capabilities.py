@@ -40,6 +40,7 @@ WHOLE = Capabilities(
     logprobs=True,
     label_logprobs="logprob_token_ids",
     raw_label_reads=True,
+    label_reads_while_writing=True,
     text_scores="prompt_logprobs",
     cached_tokens=True,
 )
@@ -76,6 +77,15 @@ def test_an_older_server_is_read_by_forcing_each_label(find, handled):
 def test_labels_that_were_each_given_all_the_probability_are_not_believed(find):
     found = find(ignored={"logprob_token_ids"}, processed_logprobs=True)
     assert found.label_logprobs == "top_logprobs"
+
+
+def test_a_server_that_lets_label_reads_change_the_text_is_not_asked_for_both_at_once(find):
+    assert not find(ignored={"return_tokens_as_token_ids", "return_token_ids"}).label_reads_while_writing
+
+
+def test_a_prefix_cache_with_long_blocks_is_seen(find, monkeypatch):
+    monkeypatch.setattr("helpers.completions_server.BLOCK", 128)  # as vLLM's CPU build has them
+    assert find().cached_tokens
 
 
 def test_needs_are_named_in_the_words_of_the_refusal():
