@@ -142,7 +142,6 @@ def vllm_serve(demo_checkpoint, tmp_path) -> Iterator[str]:
         "--served-model-name": "refinement",
         "--dtype": "float32",
         "--max-model-len": "1024",
-        "--block-size": "16",
         "--host": "127.0.0.1",
         "--port": str(port),
     }
