@@ -191,8 +191,7 @@ def batches_of_shard_0(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", ["node", "worker"])
-def test_a_lost_worker_encodes_nothing_twice_and_the_index_is_that_of_one_process(lost, cluster, encoder, passages, tmp_path, monkeypatch):
+def test_a_lost_worker_encodes_nothing_twice_and_the_index_is_that_of_one_process(cluster, encoder, passages, tmp_path, monkeypatch):
     words = ["index", passages, "--retriever", "recipes/retrieval/dense.yaml", "--set", f"options.encoder.model={encoder}"]
     words += ["options.encoder.batch_size=1", "options.encoder.device=cpu", "options.encoder.max_length=128"]
     folder, before, after = tmp_path / "index", {}, {}
@@ -208,7 +207,7 @@ def test_a_lost_worker_encodes_nothing_twice_and_the_index_is_that_of_one_proces
 
     original = indexing.build_index
     monkeypatch.setattr(indexing, "build_index", join)
-    killed = killing_midway(count, lost)
+    killed = killing_midway(count, "worker")
     assert main(["ray", *words, "--output", str(folder), "--shards", "2", "--address", cluster.address]) == 0
     assert killed
     assert 2 <= len(before) < len(after) == 6
