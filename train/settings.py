@@ -130,7 +130,8 @@ class TrainSettings(BadRowKeys):
         default=200, description="validation rows that the model answers at each evaluation; at the end it answers all of them", ge=1
     )
     metric_for_best_model: str | None = Field(
-        default=None, description="keep the checkpoint with the best value of this score instead of the last one"
+        default=None,
+        description="keep the checkpoint with the best value of this score, and of equal ones with the lowest loss, not the last one",
     )
     early_stopping_patience: int | None = Field(
         default=None, description="stop after so many evaluations without a better `metric_for_best_model`", ge=1

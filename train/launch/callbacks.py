@@ -103,7 +103,7 @@ class StopEarly(TrainerCallback):
     """Ends training after `early_stopping_patience` evaluations without a better score.
 
     transformers' own callback sees only the metrics of its own evaluation, which are without the scores of GenerativeEvalMixin. Each
-    scored checkpoint is saved, after the best one so far is known.
+    scored checkpoint is saved, after the best one so far is known. An equal score with a lower loss is not a better score.
     """
 
     def __init__(self, patience: int, eval_steps: int) -> None:
@@ -111,7 +111,9 @@ class StopEarly(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Request the end of training, in every process."""
-        if state.global_step - (state.best_global_step or 0) >= self._patience_steps:
+        scores = {log["step"]: log[args.metric_for_best_model] for log in state.log_history if args.metric_for_best_model in log}
+        reached = next((step for step, score in scores.items() if score == state.best_metric), 0)
+        if state.global_step - reached >= self._patience_steps:
             control.should_training_stop = True
 
 

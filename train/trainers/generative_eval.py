@@ -34,6 +34,17 @@ class GenerativeEvalMixin(KeepsSums):
         self.log(dict(agreed))
         return metrics | agreed
 
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """Of checkpoints with the same score, which few held-out rows often give, the one with the lowest loss is the best."""
+        name, state = self.args.metric_for_best_model, self.state
+        if name is None or metrics[name] != state.best_metric or "eval_loss" not in metrics:
+            return super()._determine_best_metric(metrics, trial)
+        of_best = [log["eval_loss"] for log in state.log_history if log["step"] == state.best_global_step and "eval_loss" in log]
+        if not metrics["eval_loss"] < min(of_best, default=float("inf")):
+            return False
+        state.best_global_step = state.global_step
+        return True
+
 
 class ScoredSeq2SeqTrainer(GenerativeEvalMixin, Seq2SeqTrainer):
     """For encoder-decoders."""

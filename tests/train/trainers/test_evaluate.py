@@ -133,6 +133,16 @@ def test_the_generators_best_checkpoint_is_chosen_by_generation(recipe):
     assert metrics["stop_f1"] == metrics["action_validity"] == 1.0
 
 
+@pytest.mark.parametrize("learning_rate", [1e-3, 0.1])
+def test_of_checkpoints_with_the_same_score_the_one_with_the_lowest_loss_is_kept(recipe, monkeypatch, learning_rate):
+    monkeypatch.setattr("train.trainers.generative_eval.evaluate_model", lambda *arguments: {"answer_exact_match": 0.25})
+    settings = recipe("refinement", strategy="full", max_steps=4, eval_steps=1, metric_for_best_model="answer_exact_match")
+    metrics = run(settings.model_copy(update={"learning_rate": learning_rate, "warmup_steps": 0}), resume=False)
+    history = [json.loads(line) for line in (settings.output_dir / "history.jsonl").read_text().splitlines()]
+    losses = {row["step"]: row["eval_loss"] for row in history if "eval_loss" in row}
+    assert (metrics["best_step"], metrics["best_score"]) == (min(losses, key=losses.__getitem__), 0.25)
+
+
 def test_a_row_that_is_too_long_to_train_on_is_not_asked(recipe):
     settings = recipe("self_knowledge", max_length=100)
     long = ROWS["self_knowledge"][0].model_copy(update={"question": "Who? " * 200})
