@@ -36,6 +36,7 @@ from refinery.runtime.shards import shard_folder, shard_folders
 _logger = logging.getLogger(__name__)
 PLAN_FILE = "plan.json"
 _WORKING_FILES = PLAN_FILE, WRITTEN_FILE  # of an unfinished build
+_NAMED_BY = "--output"  # the folder
 _SAMPLE = 1_000
 _MIB = 1 << 20
 
@@ -75,7 +76,7 @@ def build_index(
     and RetrievalError when there is not enough disk or memory.
     """
     build = plan_build(source, config, questions, added)
-    with locked_run(folder):
+    with locked_run(folder, named_by=_NAMED_BY):
         if finished := _open_folder(folder, build.plan, resume=resume):
             return finished
         _check_shards_ended(folder)
@@ -111,7 +112,7 @@ def build_shard(
     It continues where an earlier call stopped. Raises RunDirError when another process builds this shard, and the errors of `begin_shards`.
     """
     build = plan_build(source, config, questions, added)
-    with locked_run(shard_folder(folder, number)):
+    with locked_run(shard_folder(folder, number), named_by=_NAMED_BY):
         if build_share := _begin(build, folder):
             build_share(Corpus(folder), folder, build.options, number, of)
 
@@ -120,7 +121,7 @@ def _begin(build: "Build", folder: Path) -> BuildShard | None:
     """Write the corpus unless it is there. Returns what builds a shard, or None if the index is finished."""
     if build.indexing.build_shard is None:
         raise build.config.fault("name", f"one process builds an index for {build.config.name}. Leave out the shards.")
-    with locked_run(folder, wait=True):
+    with locked_run(folder, wait=True, named_by=_NAMED_BY):
         if _open_folder(folder, build.plan, resume=True):
             return None
         _written_corpus(build, folder)

@@ -14,13 +14,13 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def locked_run(output_dir: Path, *, wait: bool = False) -> Generator[None]:
-    """Lock the directory against other processes. It is created if needed, and removed again if nothing was written to it.
+def locked_run(output_dir: Path, *, wait: bool = False, named_by: str = "output_dir") -> Generator[None]:
+    """Lock the directory, which `named_by` chose, against others. It is created if needed, and removed again if nothing was written to it.
 
     Raises RunDirError when the directory cannot be created, or another process holds the lock, unless this one is to `wait` for it.
     """
     is_new = not output_dir.exists()
-    lock = _take_lock(output_dir, wait=wait)
+    lock = _take_lock(output_dir, wait=wait, named_by=named_by)
     try:
         yield
     finally:
@@ -32,20 +32,20 @@ def locked_run(output_dir: Path, *, wait: bool = False) -> Generator[None]:
                 output_dir.rmdir()
 
 
-def _take_lock(output_dir: Path, *, wait: bool) -> int:
+def _take_lock(output_dir: Path, *, wait: bool, named_by: str) -> int:
     path = output_dir / LOCK_FILE
     while True:
         try:
             output_dir.mkdir(parents=True, exist_ok=True)
             lock = os.open(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise RunDirError(f"{output_dir}: cannot be used as a run directory ({error.strerror}). Choose another output_dir.") from None
+            raise RunDirError(f"{output_dir}: cannot be used as a run directory ({error.strerror}). Choose another {named_by}.") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             os.close(lock)
             raise RunDirError(
-                f"{output_dir}: another process is working on this run. Wait until it has ended, or choose another output_dir."
+                f"{output_dir}: another process is working on this run. Wait until it has ended, or choose another {named_by}."
             ) from None
         except OSError as error:
             _log.warning("%s: this file system has no locks (%s). Start one process at a time.", output_dir, error.strerror)

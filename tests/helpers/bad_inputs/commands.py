@@ -48,7 +48,7 @@ COMMANDS = [
     BadInput(
         "an index in a place that cannot be written",
         "index passages.jsonl --output labels.jsonl/i",
-        ("labels.jsonl", "Not a directory. Choose another place"),
+        ("labels.jsonl", "(Not a directory). Choose another --output"),
     ),
     BadInput(
         "a port in use",

@@ -116,7 +116,8 @@ def test_the_best_checkpoint_by_a_named_score_is_the_one_that_is_kept(recipe, st
     scores = {row["step"]: row["eval_accuracy"] for row in history if "eval_accuracy" in row}
     assert list(scores) == [2, 4, 6]
     assert {"eval_loss", "eval_f1", "eval_auc", "eval_ece"} <= next(row for row in history if row["step"] == 2).keys()
-    assert metrics["best_step"] == max(scores, key=scores.__getitem__)
+    losses = {row["step"]: row["eval_loss"] for row in history if "eval_loss" in row}
+    assert metrics["best_step"] == max(scores, key=lambda step: (scores[step], -losses[step]))
     assert metrics["best_score"] == metrics["accuracy"] == max(scores.values())
     assert isinstance(build_llm(ModelConfig(base=str(settings.output_dir))), ClassifierLLM)
 
