@@ -7,7 +7,7 @@ from typing import Any
 from infer.evaluation.fairness import differences
 from infer.evaluation.finished_runs import StoredRun
 from refinery.metrics.bootstrap import Difference, Measure
-from refinery.reporting.tables import TableFormat, render_table
+from refinery.reporting.tables import TableFormat, render_table, tokens_per_question
 from refinery.text import printable
 
 
@@ -155,7 +155,7 @@ def _cost(line: Line) -> dict[str, str]:
         "retriever": metrics["retriever"] or "-",
         "k": str(metrics["passages_per_query"] or "-"),
         "calls": f"{cost['calls']:.1f}",
-        "tokens": ("≤ " if cost.get("prefill_at_most") else "") + f"{cost['prefill_tokens'] + cost['decode_tokens']:.0f}",
+        "tokens": tokens_per_question(cost),
         "failed": str(metrics.get("failed", 0)),
         "faults": ", ".join(faults) or "-",
     }

@@ -59,11 +59,16 @@ def _score(run: StoredRun, system: str, metric: str) -> Score:
 
 
 def _cost(run: StoredRun, system: str, field: str) -> float:
-    return run.metrics["results"][system]["cost_per_question"][field]
+    return _costs(run, system)[field]
+
+
+def _costs(run: StoredRun, system: str) -> dict[str, float]:
+    return run.metrics["results"][system]["cost_per_question"]
 
 
 def _against_cost(name: str, across: str, metric: str, systems: Any, accuracy: dict[str, Score], cost: Callable[..., float]) -> Panel:
-    points = {label: (cost(*system), accuracy[label]) for label, system in systems.items()}
+    bounds = {label for label, (run, system) in systems.items() if name == "tokens" and _costs(run, system).get("prefill_at_most")}
+    points = {f"{label} (at most)" if label in bounds else label: (cost(*system), accuracy[label]) for label, system in systems.items()}
     return Panel(name, f"{metric} against {name}", lambda axes: draw_points(axes, points, across=across, label=f"{metric} (%)"))
 
 

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from refinery.contract.records import Trajectory
 from refinery.contract.trace import Prediction, TraceStep
+from refinery.reporting.tables import tokens_per_question
 from refinery.text import printable
 
 
@@ -27,14 +28,13 @@ def results_table(results: dict[str, Any], *, title: str) -> Table:
         table.add_column(column, justify="right")
     for system, scores in results.items():
         cost = scores["cost_per_question"]
-        tokens = cost["prefill_tokens"] + cost["decode_tokens"]
         cells = ["\n".join(_mean(scores[group]["metrics"], metric) for metric in metrics) for group in groups]
         table.add_row(
             _text(system),
             *cells,
             f"{cost['calls']:.1f}",
             f"{cost['retrievals']:.1f}",
-            f"{'≤ ' if cost.get('prefill_at_most') else ''}{tokens:.0f}",
+            tokens_per_question(cost),
             f"{cost['knowledge_tokens']:.0f}",
             f"{cost['seconds']:.3f}",
         )

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from rich.console import Console
@@ -38,6 +38,11 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], table_for
     if table_format == "latex":
         return _latex(header, rows)
     return _terminal(header, rows)
+
+
+def tokens_per_question(cost: Mapping[str, float]) -> str:
+    """The tokens read and written for a question, "≤" where a server did not say which of them were in its prefix cache."""
+    return f"{'≤ ' if cost.get('prefill_at_most') else ''}{cost['prefill_tokens'] + cost['decode_tokens']:.0f}"
 
 
 def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from refinery.reporting.pages.content import Estimate, Link, Table
 from refinery.reporting.pages.facts import estimate
+from refinery.reporting.tables import tokens_per_question
 
 _PLAIN = ("em.squad", "f1.squad")  # `em` and `f1` of metrics.json
 _MOST_METRICS = 3
@@ -51,4 +52,5 @@ def _named(name: str, page: str) -> Link | str:
 
 def _costs(result: Mapping[str, Any]) -> list[_Cell]:
     cost = result["cost_per_question"]
-    return [float(cost["calls"]), float(round(cost["prefill_tokens"] + cost["decode_tokens"]))]
+    tokens = round(cost["prefill_tokens"] + cost["decode_tokens"])
+    return [float(cost["calls"]), tokens_per_question(cost) if cost.get("prefill_at_most") else float(tokens)]

@@ -62,6 +62,13 @@ def test_accuracy_stands_against_what_a_question_cost(stored_run):
     assert [(text.get_text(), *text.xy) for text in axes.texts] == [("good", 40, 100), ("half", 40, 50)]
 
 
+def test_tokens_that_a_server_may_have_had_in_its_cache_are_named_as_at_most(tree_run, stored_run):
+    hidden = [tree(q).model_copy(update={"cost": tree(q).cost.model_copy(update={"prefill_at_most": True})}) for q in QUESTIONS]
+    runs = [tree_run(), stored_run("served", QUESTIONS, hidden, decoder="rq_rag")]
+    names = {panel: [text.get_text() for text in drawn(named(runs)[panel]).texts] for panel in ("tokens", "calls")}
+    assert names == {"tokens": ["rq_rag", "served (at most)"], "calls": ["rq_rag", "served"]}
+
+
 def test_depth_and_k_are_plotted_where_runs_of_a_decoder_and_model_differ_in_them(stored_run, tmp_path):
     def run(depth, k, right):
         settings = {"decoder": "ra_isf", "options": {"max_depth": depth}, "passages_per_query": k, "llm": {"base": str(tmp_path)}}

@@ -120,6 +120,13 @@ def test_the_table_of_systems_has_intervals_costs_and_the_best(project, tmp_path
     assert best[3:] == [3.0, 100.0]
 
 
+def test_tokens_that_a_server_may_have_had_in_its_cache_are_shown_as_at_most(project, tmp_path, read_page):
+    file = project / "runs/answers/rag/metrics.json"
+    file.write_text(file.read_text().replace('"calls": 3.0', '"calls": 3.0, "prefill_at_most": true'))
+    (table,) = read_page(write_project_pages(project, tmp_path / "site"))[0]["about"]["cards"][0]["tables"]
+    assert {row[0]["text"]: row[-1] for row in table["rows"]} == {"ra_isf": 100.0, "rag": "≤ 100"}
+
+
 def test_systems_over_other_questions_have_a_table_of_their_own(project, tmp_path, read_page):
     file = project / "runs/answers/rag/metrics.json"
     file.write_text(file.read_text().replace('"same"', '"other"'))
