@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from sys import intern
 from typing import Generic, TypeVar
 
 from refinery.similar_texts import SimilarTexts
@@ -15,7 +16,7 @@ _WORD = re.compile(r"\w+")
 class _Asked(Generic[T]):
     number: int
     item: T
-    names: frozenset[str]
+    names: tuple[str, ...]
 
 
 class AskedQuestions(Generic[T]):
@@ -48,13 +49,13 @@ class AskedQuestions(Generic[T]):
         return first and first.item
 
 
-def _names(text: str) -> frozenset[str]:
-    """The words that name something: those with a capital letter, except for the first word, and those with a digit.
+def _names(text: str) -> tuple[str, ...]:
+    """In order, the words that name something: those with a capital letter, except for the first word, and those with a digit.
 
     Where nothing has a capital letter, as in Natural Questions, any word may be a name.
     """
     words = _WORD.findall(text)
     if not any(word[0].isupper() for word in words):
-        return frozenset(words)
+        return tuple(sorted(map(intern, {*words})))
     capitals = {word for word in words[1:] if word[0].isupper()}
-    return frozenset(word.lower() for word in capitals | {word for word in words if not word.isalpha()})
+    return tuple(sorted(intern(word.lower()) for word in capitals | {word for word in words if not word.isalpha()}))

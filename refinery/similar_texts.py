@@ -1,6 +1,7 @@
 """Find texts with nearly the same words among many."""
 
 from collections.abc import Callable, Iterator
+from sys import intern
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -19,13 +20,14 @@ class SimilarTexts(Generic[T]):
 
     def __init__(self, rareness: Callable[[str], Any] = _longest) -> None:
         self._rareness = rareness
-        self._by_size: dict[int, dict[str, list[tuple[frozenset[str], T]]]] = {}
+        self._by_size: dict[int, dict[str, list[tuple[tuple[str, ...], T]]]] = {}
 
     def add(self, words: frozenset[str], item: T) -> None:
         """Add one item."""
         with_word = self._by_size.setdefault(len(words), {})
+        added = tuple(map(intern, words)), item  # a million texts share most words, and a set of them takes five times as much memory
         for word in self._rarest(words):
-            with_word.setdefault(word, []).append((words, item))
+            with_word.setdefault(intern(word), []).append(added)
 
     def similar(self, words: frozenset[str]) -> Iterator[T]:
         """The items whose words are similar to these; one may come twice."""
@@ -34,7 +36,7 @@ class SimilarTexts(Generic[T]):
             with_word = self._by_size.get(size, {})
             shared_at_least = -(-4 * (len(words) + size) // 9)  # then the union is at most 5/4 of what is shared
             for others, item in (pair for word in rarest for pair in with_word.get(word, [])):
-                if len(words & others) >= shared_at_least:
+                if len(words.intersection(others)) >= shared_at_least:
                     yield item
 
     def _rarest(self, words: frozenset[str]) -> list[str]:
