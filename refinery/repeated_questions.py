@@ -2,6 +2,8 @@
 
 import re
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from sys import intern
 from typing import Generic, TypeVar
 
@@ -50,12 +52,15 @@ class AskedQuestions(Generic[T]):
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """In order, the words that name something: those with a capital letter, except for the first word, and those with a digit.
+    """What a question names, in alphabetical order: words with a capital letter, except for the first one, and words with a digit.
 
-    Where nothing has a capital letter, as in Natural Questions, any word may be a name.
+    Those that follow each other are one name, because "The Bell Circus" is not "The Circus Bell". Where nothing has a capital letter, as in
+    Natural Questions, any word may be a name.
     """
     words = _WORD.findall(text)
     if not any(word[0].isupper() for word in words):
         return tuple(sorted(map(intern, {*words})))
-    capitals = {word for word in words[1:] if word[0].isupper()}
-    return tuple(sorted(intern(word.lower()) for word in capitals | {word for word in words if not word.isalpha()}))
+    in_name = [not word.isalpha() or (number > 0 and word[0].isupper()) for number, word in enumerate(words)]
+    runs = groupby(zip(words, in_name, strict=True), key=itemgetter(1))
+    names = {normalize_answer(" ".join(word for word, _ in run)) for named, run in runs if named}
+    return tuple(sorted(map(intern, names)))
