@@ -4,12 +4,10 @@ Passages and queries share one tokenizer. An index stores the tokens of a test s
 """
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import bm25s
-import numpy as np
 from pydantic import Field
 
 from refinery.contract.records import Passage, Question
@@ -21,9 +19,11 @@ from refinery.retrievers.index.postings import PAIRS_AT_ONCE, build_postings
 from refinery.retrievers.index.word_counts import Share, count_share, processes_for
 from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.index.words_probe import check_probe, write_probe
-from refinery.retrievers.search.postings import Postings
+from refinery.retrievers.search.postings import Postings, open_postings
+from refinery.retrievers.search.side_process import SideProcesses
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.module_process import usable_cores
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it builds, and sets its level itself
 
@@ -56,7 +56,9 @@ class Bm25(Retriever):
         if not any(words):
             raise RecordError("retriever bm25: the corpus holds no words to search. Check the title and text of its passages.")
         index.index(words, show_progress=False)
-        self._set(index, passages, options, corpus_hash(passages))
+        starts, found, scores = (index.scores[name] for name in ("indptr", "indices", "data"))
+        postings = Postings(starts=starts, passages=found, scores=scores, num_passages=len(passages))
+        self._set(index, passages, options, corpus_hash(passages), postings)
 
     @classmethod
     def open(cls, folder: Path, options: Options) -> "Bm25":
@@ -64,18 +66,19 @@ class Bm25(Retriever):
         passages, manifest = open_index(folder, "bm25", options)
         check_probe(folder, lambda text: Tokenizer(options)([text])[0])
         retriever = cls.__new__(cls)
-        retriever._set(bm25s.BM25.load(folder, mmap=True), passages, options, manifest.corpus_hash)
+        postings = SideProcesses(folder, len(passages)) if usable_cores() > 1 else open_postings(folder, len(passages))
+        retriever._set(bm25s.BM25.load(folder, mmap=True), passages, options, manifest.corpus_hash, postings)
         return retriever
 
-    def _set(self, index: bm25s.BM25, passages: Sequence[Passage], options: Options, corpus: str) -> None:
-        self._index, self._passages, self._tokenize = index, passages, Tokenizer(options)
-        # Still memory-mapped, but slices of np.memmap itself would cost as much as the scoring.
-        starts, found, scores = (np.asarray(index.scores[name]) for name in ("indptr", "indices", "data"))
-        self._postings = Postings(starts=starts, passages=found, scores=scores, num_passages=len(passages))
+    def _set(
+        self, index: bm25s.BM25, passages: Sequence[Passage], options: Options, corpus: str, postings: Postings | SideProcesses
+    ) -> None:
+        self._index, self._passages, self._tokenize, self._postings = index, passages, Tokenizer(options), postings
         self.corpus_hash = corpus
         self.revision = text_fingerprint(["bm25", corpus, options.model_dump_json()])
-        threads = (os.cpu_count() or 1) if len(passages) > _SEARCHED_AT_ONCE else 0
-        self._batcher = Batcher(in_thread(self._found, threads=threads), max_batch=_PER_THREAD, at_once=threads) if threads else None
+        threads = usable_cores() if len(passages) > _SEARCHED_AT_ONCE else 0
+        # One batch more than there are threads, so that none waits for the event loop.
+        self._batcher = Batcher(in_thread(self._found, threads=threads), max_batch=_PER_THREAD, at_once=threads + 1) if threads else None
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
         """The `k` best hits with a positive score. Ties go to the first passage in the corpus."""
@@ -90,7 +93,7 @@ class Bm25(Retriever):
         return self._index.get_tokens_ids(self._tokenize([query])[0][:_MOST_WORDS])
 
     def _found(self, searches: Sequence[tuple[list[int], int]]) -> list[list[Hit]]:
-        return [[Hit(self._passages[position], score) for position, score in self._postings.best(words, k)] for words, k in searches]
+        return [[Hit(self._passages[position], score) for position, score in hits] for hits in self._postings.best_of_each(searches)]
 
 
 def build(config: RetrieverConfig, options: Options) -> Bm25:

@@ -5,7 +5,6 @@ that are split and stemmed already, those of `bm25`. Its BM25 has k1 = 1.2 and b
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -23,6 +22,7 @@ from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 from refinery.retrievers.search.ties import with_ties
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.module_process import usable_cores
 from refinery.runtime.progress import Progress
 
 _FOLDER, _TABLE = "lancedb", "passages"
@@ -122,7 +122,7 @@ class LanceDB(Retriever):
     def __init__(self, table: Any, column: _Column, passages: Sequence[Passage], options: Options, corpus: str) -> None:
         self._table, self._column, self._passages = table, column, passages
         self._prepare: Batcher[str, Any] = Batcher(in_thread(column.queries), max_batch=_MOST_QUERIES)
-        self._threads = ThreadPoolExecutor(max_workers=os.cpu_count())
+        self._threads = ThreadPoolExecutor(max_workers=usable_cores())
         self.corpus_hash = corpus
         self.revision = text_fingerprint(["lancedb", corpus, options.model_dump_json()])
 

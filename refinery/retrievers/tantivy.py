@@ -5,7 +5,6 @@ and b = 0.75, which cannot be set, a factor of k1 + 1, and lengths above 40 word
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -21,6 +20,7 @@ from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.words_probe import check_probe, write_probe
 from refinery.retrievers.search.ties import with_ties
 from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.module_process import usable_cores
 from refinery.runtime.progress import Progress
 
 _FOLDER, _TEXT, _POSITION = "tantivy", "text", "position"
@@ -43,7 +43,7 @@ class Tantivy(Retriever):
     def __init__(self, index: Any, passages: Sequence[Passage], options: Options, corpus: str) -> None:
         self._engine, self._words = _engine(options), _tokenizer(options)
         self._schema, self._searcher, self._passages = index.schema, index.searcher(), passages
-        self._threads = ThreadPoolExecutor(max_workers=os.cpu_count())
+        self._threads = ThreadPoolExecutor(max_workers=usable_cores())
         self.corpus_hash = corpus
         self.revision = text_fingerprint(["tantivy", corpus, options.model_dump_json()])
 

@@ -1,11 +1,12 @@
 """What a step will probably take, before it and its inputs exist. Every number is a range, because none of them is known yet."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import sqrt
 from pathlib import Path
+
+from refinery.runtime.module_process import usable_cores
 
 Range = tuple[float, float]  # at least, at most
 # The number of rows that a file has or will have; None if nothing says so.
@@ -77,5 +78,5 @@ def _speed() -> Range:
     if torch.accelerator.is_available():
         count = torch.accelerator.device_count()
         return _GPU[0] * count, _GPU[1] * count
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     return _CORE[0] * cores, _CORE[1] * cores

@@ -23,6 +23,7 @@ import numpy as np
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
 from refinery.retrievers.index.words import Tokenizer
+from refinery.runtime.module_process import module_command, module_environment, usable_cores
 from refinery.runtime.progress import Progress
 from refinery.runtime.recipe import Recipe
 
@@ -84,7 +85,7 @@ class Share(Recipe):
 
 def processes_for(num_parts: int) -> int:
     """How many processes count so many parts."""
-    return max(1, min(os.cpu_count() or 1, num_parts // _PARTS_PER_PROCESS))
+    return max(1, min(usable_cores(), num_parts // _PARTS_PER_PROCESS))
 
 
 def count_words(corpus: Corpus, tokenize: Tokenize, whole: Share) -> list[Part]:
@@ -155,10 +156,9 @@ def _count_beside(shares: Sequence[Share], missing: Sequence[Part], progress: Pr
 
 
 def _start(share: Share) -> "subprocess.Popen[bytes]":
-    paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(  # noqa: S603 - this module
-        [sys.executable, "-m", __name__, share.model_dump_json()],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        module_command(__name__, share.model_dump_json()),
+        env=module_environment(),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )

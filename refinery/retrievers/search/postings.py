@@ -8,6 +8,7 @@ only the sums of passages with a rarer word are looked at (MaxScore).
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from scipy.sparse import _sparsetools  # pyright: ignore[reportAttributeAccessIs
 from refinery.errors import RetrievalError
 
 _LOOKED_AT = 2_000  # passages of the rarest words
-_LONG = 4_096  # postings of a word whose highest score is remembered
+_LONG = 4_096  # postings of a word that is remembered, with its highest score
 _PASSAGES_PER_POSTING = 16  # that are compared one after another in the time of one that is looked up
 _TINY = float(np.finfo(np.float32).tiny)
+Search = tuple[list[int], int]  # the numbers of its words, and k
+Found = list[tuple[int, float]]  # positions and scores
 _ONE = np.ones(1, dtype=np.float32)
 
 
@@ -31,12 +34,12 @@ class _Word:
 
     passages: Any  # (postings,), ascending
     scores: Any  # (postings,)
+    ends: Any  # (2,), 0 and their number
     highest: float
 
     def add(self, sums: Any) -> None:
         """Add its scores to the sums of its passages."""
-        starts = np.array([0, len(self.passages)], dtype=self.passages.dtype)
-        _sparsetools.csc_matvec(len(sums), 1, starts, self.passages, self.scores, _ONE, sums)
+        _sparsetools.csc_matvec(len(sums), 1, self.ends, self.passages, self.scores, _ONE, sums)
 
 
 class Postings:
@@ -51,9 +54,9 @@ class Postings:
             raise RetrievalError(f"the index has {len(passages):,} postings, but {len(scores):,} scores. Build it again.")
         self._starts, self._passages, self._scores, self._num_passages = starts, passages, scores, num_passages
         self._threads = threading.local()
-        self._highest: dict[int, float] = {}
+        self._long: dict[int, _Word] = {}
 
-    def best(self, words: Sequence[int], k: int) -> list[tuple[int, float]]:
+    def best(self, words: Sequence[int], k: int) -> Found:
         """The `k` best (position, score) with a positive score. Ties go to the first position. `words` may repeat a word."""
         of_query = [self._word(word) for word in words]
         sums = self._zeros()
@@ -67,15 +70,20 @@ class Postings:
         order = np.lexsort((found, -scores))[:k]
         return list(zip(found[order].tolist(), scores[order].tolist(), strict=True))
 
+    def best_of_each(self, searches: Sequence[Search]) -> list[Found]:
+        """The best of each search."""
+        return [self.best(words, k) for words, k in searches]
+
     def _word(self, word: int) -> _Word:
+        if known := self._long.get(word):
+            return known
         some = slice(self._starts[word], self._starts[word + 1])
         passages, scores = self._passages[some], self._scores[some]
-        if (highest := self._highest.get(word)) is None:
-            self._check(passages)
-            highest = float(scores.max(initial=0))
-            if len(scores) >= _LONG:
-                self._highest[word] = highest
-        return _Word(passages, scores, highest)
+        self._check(passages)
+        found = _Word(passages, scores, np.array([0, len(passages)], dtype=passages.dtype), float(scores.max(initial=0)))
+        if len(passages) >= _LONG:
+            self._long[word] = found
+        return found
 
     def _check(self, passages: Any) -> None:
         """Raise RetrievalError for a passage that the index does not have: the compiled loop would write beyond the sums."""
@@ -87,6 +95,13 @@ class Postings:
         if not hasattr(self._threads, "zeros"):
             self._threads.zeros = np.zeros(self._num_passages, dtype=np.float32)
         return self._threads.zeros
+
+
+def open_postings(folder: Path, num_passages: int) -> Postings:
+    """The memory-mapped postings of an index that `bm25s` saved."""
+    # Slices of np.memmap itself would cost as much as the scoring.
+    starts, found, scores = (np.asarray(np.load(folder / f"{name}.csc.index.npy", mmap_mode="r")) for name in ("indptr", "indices", "data"))
+    return Postings(starts=starts, passages=found, scores=scores, num_passages=num_passages)
 
 
 def _likely(sums: Any, rarest_first: Sequence[_Word], k: int) -> Any:
