@@ -16,6 +16,7 @@ from refinery.contract.records import Question
 from refinery.errors import LLMError
 from refinery.llms.served.budget import BudgetExhausted
 from refinery.reporting.summary import counted
+from refinery.runtime import observe
 from refinery.runtime.progress import Progress
 from refinery.runtime.together import together
 
@@ -91,6 +92,7 @@ class _Work:
         overlap: EvaluationOverlap | None,
     ) -> None:
         self._label, self._teachers = row_labeler(task, context), teachers
+        self._task = context.recipe.task
         self._lasting, self._most_rejected, self._num_rejected = lasting, most_rejected, 0
         self._overlap = overlap
         self._review = task.review() if task.review else None
@@ -101,7 +103,8 @@ class _Work:
         try:
             if row.id in self._lasting:
                 raise self._lasting[row.id]
-            records = await self._label(row)
+            with observe.workflow(self._task, row_id=row.id):
+                records = await self._label(row)
             if self._overlap:
                 self._overlap.check(record for record in records if isinstance(record, Question))
             return records
@@ -167,11 +170,13 @@ def _cost(spent: float, writer: LabelWriter, total: int) -> str:
 
 
 def _details(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> dict[str, Any]:
-    """What `refinery watch` shows besides the progress: named lines, and the latest questions with their outcomes."""
+    """What is told of the run besides its progress: counts, and for `refinery watch` named lines and the latest outcomes."""
     labels = ", ".join(f"{label} {count / sum(writer.labels.values()):.0%}" for label, count in sorted(writer.labels.items()))
     rejected = f"{writer.num_rejected:,}: {counted(writer.rejected)}" if writer.rejected else "none"
     lines = [("labeled", f"{writer.labeled:,} questions, {writer.rows:,} rows"), ("labels", labels), ("rejected", rejected)]
-    return {"lines": [*lines, *_endpoint_lines(writer, teachers, total)], "latest": example_texts(tuple(writer.latest))}
+    spent = [teacher.budget.spent for teacher in teachers]
+    counts = {"failed": writer.num_rejected, "cost_usd": None if None in spent else sum(filter(None, spent))}
+    return {**counts, "lines": [*lines, *_endpoint_lines(writer, teachers, total)], "latest": example_texts(tuple(writer.latest))}
 
 
 def _endpoint_lines(writer: LabelWriter, teachers: Sequence[Teacher], total: int) -> Iterator[tuple[str, str]]:

@@ -38,13 +38,18 @@ class Payments:
             raise
 
     @property
-    def spent(self) -> str:
-        """For the progress line: dollars so far, and the cap; empty if a price is unknown."""
+    def spent_usd(self) -> float | None:
+        """US dollars so far; None if nothing is paid for, or a price is unknown."""
         spent = [paid.budget.spent for paid in self.by_role.values()]
-        if not spent or None in spent:
+        return None if not spent or None in spent else sum(filter(None, spent))
+
+    @property
+    def spent(self) -> str:
+        """For the progress line: dollars so far, and the cap; empty if they are unknown."""
+        if (spent := self.spent_usd) is None:
             return ""
         cap = self._recipe.max_cost_usd
-        return f" cost=${sum(filter(None, spent)):,.4f}" + (f" of ${cap:,.2f}" if cap else "")
+        return f" cost=${spent:,.4f}" + (f" of ${cap:,.2f}" if cap else "")
 
     @property
     def worth(self) -> float | None:

@@ -1,7 +1,7 @@
 """What is loaded to answer questions: a decoder, its models and its retriever."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import cast
 
@@ -17,12 +17,13 @@ from refinery.contract.choices import choice_question
 from refinery.contract.control_tokens import check_manifest
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
-from refinery.contract.trace import Prediction, TraceStep
+from refinery.contract.trace import Prediction
 from refinery.llms.base import LLM, Need, Usage
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.served_llm import ServedLLM
 from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
+from refinery.runtime import observe
 
 
 class Pipeline:
@@ -99,16 +100,14 @@ class Pipeline:
         ]
         return own.union(*played)
 
-    async def answer(self, question: Question, *, on_step: Callable[[TraceStep], None] | None = None) -> Prediction:
+    async def answer(self, question: Question, *, session: Session | None = None) -> Prediction:
         """Decode one question with its choices; one with a history is reworded first, so that it can be understood alone.
 
-        `on_step` is called with each step of the trace as it happens. Raises the errors of `refinery.errors`, and whatever a third-party
-        decoder raises.
+        A caller that brings the `session` reads its cost there even if there is no answer. Raises the errors of `refinery.errors`, and
+        whatever a third-party decoder raises.
         """
         async with self._in_flight:
-            session = self.session(question)
-            session.on_step = on_step
-            return await self.decode(session, question)
+            return await self.decode(session or self.session(question), question)
 
     async def outcome(self, question: Question) -> Prediction:
         """Like `answer`, but an error that affects only this question is recorded in `failed`. Errors that affect all are raised."""
@@ -167,7 +166,7 @@ class Pipeline:
 
     async def decode(self, session: Session, question: Question) -> Prediction:
         """Decode the question in a session of its own, which `session` has opened."""
-        with use_prompts(self.prompts):
+        with use_prompts(self.prompts), observe.workflow(self.recipe.decoder, question_id=question.id):
             if question.history:
                 alone = await standalone_question(question, session)
                 session.question = _as_read(question.model_copy(update={"text": alone}))

@@ -141,7 +141,10 @@ async def _answer_all(
         line = f"answering={pipeline.num_open} calls={usage.calls:,} tokens={tokens:,}{payments.spent}"
         return line + (f" failed={failed}" if failed else "")
 
-    with Progress(title, total=total, below=below, folder=folder) as progress:
+    def details() -> dict[str, Any]:
+        return {"failed": failed, "cost_usd": payments.spent_usd}
+
+    with Progress(title, total=total, below=below, folder=folder, details=details) as progress:
 
         async def answer_one(question: Question) -> None:
             nonlocal failed

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from refinery.commands import commands
 from refinery.errors import RecipeError
+from refinery.runtime import observe
 from refinery.runtime.arguments import Parser
 from refinery.runtime.stage import configure_logging, guarded
 from refinery.runtime.stages import Stage, own_stage, stages
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed, unknown = build_parser().parse_known_args(arguments)
     parsed.parser.refuse_unknown(unknown)
     configure_logging()
+    observe.configure()
     return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
 
 

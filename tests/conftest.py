@@ -64,6 +64,17 @@ def my_lab(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+@pytest.fixture
+def spans():
+    """The spans that have ended since the test began, when called."""
+    pytest.importorskip("opentelemetry.sdk.trace")
+    from helpers.spans import recorder
+
+    recorder().clear()
+    yield recorder().get_finished_spans
+    recorder().clear()
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer():
     """The demo's tokenizer as the base checkpoint has it: no control tokens."""

@@ -15,8 +15,10 @@ from infer.parts import Parts
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.errors import HANDLERS
+from infer.serving.observed import ObservedRequests
 from infer.serving.service import ServeOptions, Service, model_name
 from refinery.errors import RecipeError
+from refinery.runtime.server_metrics import PATH, ServerMetrics
 from refinery.runtime.serving import Guard, check_origins, listen, url_of
 from refinery.text import printable
 
@@ -46,9 +48,10 @@ def serve(recipes: Sequence[PipelineRecipe], options: ServeOptions, *, host: str
 
 def build_app(pipelines: Sequence[Pipeline], options: ServeOptions, *, guard: Guard | None = None) -> Starlette:
     """The ASGI application for loaded pipelines whose names differ; without a guard, anyone may send requests."""
-    service = Service(pipelines, guard or Guard(), options)
+    service = Service(pipelines, guard or Guard(), options, metrics := ServerMetrics())
     routes = [
         Route("/health", service.health),
+        Route(PATH, service.metrics),
         Route("/v1/models", service.models),
         Route("/v1/models/{model:path}", service.model),
         Route("/v1/chat/completions", service.chat, methods=["POST"]),
@@ -60,10 +63,11 @@ def build_app(pipelines: Sequence[Pipeline], options: ServeOptions, *, guard: Gu
         for pipeline in pipelines:
             await pipeline.close()
 
-    return Starlette(routes=routes, exception_handlers=HANDLERS, lifespan=lifespan, middleware=_middleware(options))
+    middleware = [Middleware(ObservedRequests, routes=routes, metrics=metrics), *_cors(options)]
+    return Starlette(routes=routes, exception_handlers=HANDLERS, lifespan=lifespan, middleware=middleware)
 
 
-def _middleware(options: ServeOptions) -> list[Middleware]:
+def _cors(options: ServeOptions) -> list[Middleware]:
     if not options.origins:
         return []
     return [Middleware(CORSMiddleware, allow_origins=options.origins, allow_methods=["GET", "POST"], allow_headers=["*"])]

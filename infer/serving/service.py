@@ -14,6 +14,7 @@ from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.errors import ApiError
 from infer.serving.housekeeping import housekeep, task_of
+from infer.serving.observed import counted
 from infer.serving.reply import Shown, completion
 from infer.serving.request import ChatBody, parse_body
 from infer.serving.stream import events
@@ -22,6 +23,7 @@ from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.errors import RecordError, RefineryError
+from refinery.runtime.server_metrics import CONTENT_TYPE, ServerMetrics
 from refinery.runtime.serving import Guard, read_json_body
 
 _log = logging.getLogger(__name__)
@@ -97,16 +99,23 @@ class _Served:
 class Service:
     """The request handlers, for decoders whose names differ."""
 
-    def __init__(self, pipelines: Sequence[Pipeline], guard: Guard, options: ServeOptions) -> None:
-        self._guard, self._options = guard, options
+    def __init__(self, pipelines: Sequence[Pipeline], guard: Guard, options: ServeOptions, metrics: ServerMetrics) -> None:
+        self._guard, self._options, self._metrics = guard, options, metrics
         self._served = {served.name: served for served in map(_Served, pipelines)}
         self._started = time.monotonic()
+        for name in self._served:
+            metrics.count("questions", name, by=0)  # a series that begins at its first question would hide that one
 
     async def health(self, request: Request) -> Response:
         """Say which decoders run, over which corpora, and for how long. It needs no key."""
         self._guard.check_host(request.headers)
         models = {name: served.health for name, served in self._served.items()}
         return JSONResponse({"status": "ok", "uptime_seconds": round(time.monotonic() - self._started, 1), "models": models})
+
+    async def metrics(self, request: Request) -> Response:
+        """What Prometheus reads, with the key if there is one: it tells how much is asked."""
+        self._guard.check(request.headers)
+        return Response(self._metrics.page(), media_type=CONTENT_TYPE)
 
     async def models(self, request: Request) -> Response:
         """List the decoders."""
@@ -135,12 +144,14 @@ class Service:
 
     async def _answer(self, served: _Served, body: ChatBody, question: Question, steps: "asyncio.Queue[TraceStep | None]") -> Prediction:
         """The prediction, whose steps are put into the queue as they happen. Raises ApiError."""
-        pipeline, task = served.pipeline, task_of(body.messages) if self._options.housekeeping else None
+        session, task = served.pipeline.session(question), task_of(body.messages) if self._options.housekeeping else None
         try:
-            async with asyncio.timeout(self._options.timeout_seconds):
-                if task is not None:
-                    return await housekeep(task, body.messages, pipeline.session(question), chats=served.chats, limit=body.limit)
-                return await pipeline.answer(question, on_step=steps.put_nowait if self._options.steps else None)
+            with counted(self._metrics, served.name, session, is_question=task is None):
+                async with asyncio.timeout(self._options.timeout_seconds):
+                    if task is not None:
+                        return await housekeep(task, body.messages, session, chats=served.chats, limit=body.limit)
+                    session.on_step = steps.put_nowait if self._options.steps else None
+                    return await served.pipeline.answer(question, session=session)
         except TimeoutError:
             raise ApiError(504, f"no answer within {self._options.timeout_seconds:g} seconds", code="timeout") from None
         except RecordError as error:  # the question lacks something that the retriever or decoder needs

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from refinery.runtime import observe
 from refinery.runtime.process import is_main_process
 from refinery.runtime.progress_file import ProgressFile
 from refinery.text import printable
@@ -22,7 +23,7 @@ class Progress:
     """Counts rows of `total`, of which `start` are done already.
 
     The text from `below` is shown below the bar; it is called from another thread, a few times per second. With a run's `folder`, the
-    progress is also written there for `refinery watch`, with what `details` gives.
+    progress is also written there for `refinery watch`, and told to metrics (`observe.py`), with what `details` gives.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Progress:
     def __enter__(self) -> Self:
         if self._file:
             self._file.__enter__()
+            observe.report_run(self.title, self._values)
         if self._bar:
             self._bar.start()
             self._task = self._bar.add_task(self.title, total=self.total, completed=self.done)
@@ -87,6 +89,7 @@ class Progress:
             self._lines.join()
         if self._file:
             self._file.__exit__(kind, error, traceback)
+            observe.end_run(self.title)
 
     def _values(self) -> dict[str, Any]:
         seconds = time.monotonic() - self._started

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from refinery.errors import RefineryError, Stopped
+from refinery.runtime import observe
 from refinery.runtime.arguments import Parser
 from refinery.runtime.library_messages import quiet_libraries
 from refinery.runtime.process import is_main_process
@@ -67,6 +68,7 @@ def run_stage(
     arguments, unknown = parser.parse_known_intermixed_args(argv)
     parser.refuse_unknown(unknown)
     configure_logging(tracebacks=arguments.traceback)
+    observe.configure()
 
     def go() -> None:
         path = enter_project(arguments.recipe)

@@ -26,6 +26,7 @@ LIGHT_MODULES = [
 ]
 STAGE_RECIPES = ["distill.recipe", "train.recipe", "infer.recipe"]
 HEAVY = {"torch", "transformers", "datasets", "trl", "peft", "accelerate", "openai", "bm25s", "numpy", "bs4", "lxml", "pypdf", "docx"}
+HEAVY |= {"opentelemetry", "prometheus_client"}
 
 
 @pytest.mark.parametrize("module", [*LIGHT_MODULES, *STAGE_RECIPES])

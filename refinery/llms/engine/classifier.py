@@ -15,7 +15,9 @@ from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Usage
 from refinery.llms.weights.families import head_labels
 from refinery.prompts.render import Prompt
+from refinery.runtime import observe
 from refinery.runtime.batching import Batcher, chunks, in_thread
+from refinery.runtime.observe import IN_PROCESS
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -64,7 +66,8 @@ class ClassifierLLM:
     async def submit(self, request: _Request, usage: Usage) -> dict[str, float]:
         """Wait for the probability of each of the model's labels."""
         usage.calls += 1
-        probs, num_tokens = await self._batches(request)
+        work = self._batches(request)
+        probs, num_tokens = await observe.call("classification", IN_PROCESS, self.name, work, lambda result: (result[1], 0))
         usage.prefill_tokens += num_tokens
         return probs
 

@@ -25,7 +25,9 @@ from refinery.llms.engine.request import Request
 from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written
 from refinery.llms.weights.decoder_support import context_limit
+from refinery.runtime import observe
 from refinery.runtime.batching import Batcher, Postponed, in_thread
+from refinery.runtime.observe import IN_PROCESS
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -52,6 +54,7 @@ class HuggingFaceLLM:
         seed: int = 0,
     ) -> None:
         self.tokenizer = self.token_counter = tokenizer
+        self.name = str(model.config._name_or_path)
         self._kv = KvModel(model, adapters=adapters, kv_tokens=kv_tokens, seed=seed)
         self.root = self._kv.tree.root
         self.kv_tokens = kv_tokens
@@ -89,7 +92,7 @@ class HuggingFaceLLM:
         request = Request(context, adapter, **wanted)
         self._check_length(request)
         context.usage.calls += 1
-        return await self._batches(request)
+        return await observe.call("text_completion", IN_PROCESS, self.name, self._batches(request), request.tokens, adapter)
 
     def _check_length(self, request: Request) -> None:
         if self.context_limit is not None and request.length > self.context_limit:

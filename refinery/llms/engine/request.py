@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from refinery.llms.base import Usage
 from refinery.llms.engine.decoding import Branch
@@ -68,6 +68,10 @@ class Request:
         if self.branch or self.temperature > 0:
             return id(self.branch or self)
         return id(self.end()), self.adapter, self.max_new_tokens, self.stop_ids, self.stop_texts
+
+    def tokens(self, result: Any) -> tuple[int, int]:
+        """How many tokens its model read, and how many it wrote in a `result` that is a text."""
+        return self.context.length, len(result.token_ids) if self.max_new_tokens else 0
 
     def _is_over(self, written: Sequence[int]) -> bool:
         """Whether a reply ends with its last token: at a stop token, or because it holds a stop text now."""

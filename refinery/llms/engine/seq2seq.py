@@ -15,7 +15,9 @@ from refinery.contract.segments import Segment, control_token_id, encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.softmax import label_softmax
+from refinery.runtime import observe
 from refinery.runtime.batching import Batcher, chunks, in_thread
+from refinery.runtime.observe import IN_PROCESS
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -38,6 +40,10 @@ class _Request:
     stop_ids: frozenset[int] = frozenset()
     temperature: float = 0.0
 
+    def tokens(self, result: Any) -> tuple[int, int]:
+        """How many tokens the encoder read, and how many were written."""
+        return len(self.input_ids), len(result[0]) if self.max_new_tokens else 0
+
 
 class Seq2SeqLLM:
     """An `LLM` over a transformers encoder-decoder, with named PEFT adapters. `kv_tokens` bounds rows x length of a batch."""
@@ -57,6 +63,7 @@ class Seq2SeqLLM:
 
         self.tokenizer = self.token_counter = tokenizer
         self.counters = Counters()
+        self.name = str(model.config._name_or_path)
         self._model = model.eval()
         self._adapters, self._budget = tuple(adapters), kv_tokens
         self._device = next(model.parameters()).device
@@ -72,7 +79,7 @@ class Seq2SeqLLM:
         """Wait for the request's result. The encoder's input tokens count as its prefill."""
         usage.calls += 1
         usage.prefill_tokens += len(request.input_ids)
-        return await self._batches(request)
+        return await observe.call("text_completion", IN_PROCESS, self.name, self._batches(request), request.tokens, request.adapter)
 
     def _process(self, batch: Sequence[_Request]) -> list[Any]:
         import torch

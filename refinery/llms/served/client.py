@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 
 from refinery.llms.served.endpoint import EndpointConfig, EndpointRequest, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.http import HttpSession
+from refinery.llms.served.protocols.base import protocol_of
 from refinery.llms.served.rate_limits import RateLimiter
 from refinery.llms.served.responses import RetryableFault
 from refinery.llms.served.server import Server, Tries
+from refinery.runtime import observe
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ class EndpointClient:
     ) -> None:
         self.config = config
         self._persist, self._admit = persist, admit
+        self._provider = protocol_of(config).provider or config.protocol
         self.retries = 0
         self._http = HttpSession()
         self._servers = [Server(config, base_url, self._http) for base_url in config.base_urls]
@@ -57,7 +60,9 @@ class EndpointClient:
 
     async def reply(self, request: EndpointRequest[R]) -> R:
         """One reply. Raises RefusedRequest when the request itself is at fault, UnusableEndpoint when the endpoint does not answer."""
-        reply = await self._answered(request)
+        operation = "text_completion" if request.path(self.config) == "/completions" else "chat"
+        model = getattr(request, "model", self.config.model)  # an adapter's, by completions
+        reply = await observe.call(operation, self._provider, model, self._answered(request), _tokens)
         # Let the calls that wait for this place send first: processing this reply, or several that arrive together, would delay them.
         for _ in range(_TURNS_TO_SEND):
             await asyncio.sleep(0)
@@ -163,3 +168,7 @@ class EndpointClient:
         for server in self._servers:
             server.outage.stop()
         await self._http.close()
+
+
+def _tokens(reply: Reply) -> tuple[int, int]:
+    return reply.num_prompt_tokens, reply.num_completion_tokens

@@ -8,6 +8,7 @@ from typing import Any
 from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
 from refinery.retrievers.base import Hit, Retriever
+from refinery.runtime import observe
 from refinery.runtime.fingerprint import store_key
 from refinery.runtime.single_flight import SingleFlight
 from refinery.runtime.sqlite_file import open_database
@@ -36,11 +37,15 @@ class CachedRetriever(Retriever):
         self._found: dict[_Key, list[Hit]] = {}
         self._under_way: SingleFlight[_Key, list[Hit]] = SingleFlight()
         self._file = _SearchFile(cache) if cache else None
+        self._name = type(retriever).__module__.rpartition(".")[2]  # as recipes name it
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
         """See `Retriever.search`. Only the first 8,192 characters of a query are searched."""
         query = query[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
         key = (query, k, question.id if question and self.revision is None else None)
+        return await observe.search(self._name, k, self._found_or_searched(key, question))
+
+    async def _found_or_searched(self, key: _Key, question: Question | None) -> list[Hit]:
         if key not in self._found:
             return await self._under_way(key, lambda: self._search(key, question))
         return self._found[key]

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from refinery.contract.records import Passage
 from refinery.errors import RefineryError
 from refinery.retrievers.base import Hit, Retriever
+from refinery.runtime import observe
+from refinery.runtime.server_metrics import CONTENT_TYPE, OTHER, PATH, ServerMetrics
 from refinery.runtime.serving import Guard, RequestFault, read_json_body
 
 _MOST_BYTES = 1 << 24  # of a request
@@ -30,7 +32,7 @@ class _Request(BaseModel):
 
 def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None) -> web.Application:
     """The server. Queries that arrive together, in one request or in several, are searched together on a separate thread."""
-    searches, guard = _SearchThread(retriever), guard or Guard()
+    searches, guard, metrics = _SearchThread(retriever), guard or Guard(), ServerMetrics()
     in_flight = 0
 
     async def retrieve(request: web.Request) -> web.Response:
@@ -40,8 +42,10 @@ def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None)
             raise RequestFault(429, f"{in_flight} requests are being searched, which is the maximum. Try again later.")
         in_flight += 1
         try:
+            metrics.count("searches", "", by=len(asked.queries))
             found = await searches.search(asked.queries, asked.topk or topk)
         except RefineryError as error:
+            metrics.count("failures", "", type(error).__name__)
             raise RequestFault(502, str(error)) from None
         finally:
             in_flight -= 1
@@ -49,6 +53,21 @@ def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None)
 
     async def health(request: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "revision": retriever.revision, "corpus_hash": retriever.corpus_hash})
+
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    @web.middleware
+    async def observed(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        with observe.continuing(request.headers), metrics.request(resource.canonical if resource else OTHER) as answered:
+            try:
+                response = await handler(request)
+            except web.HTTPException as refused:
+                answered.status = refused.status
+                raise
+            answered.status = response.status
+            return response
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -59,8 +78,8 @@ def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None)
             headers = {"Retry-After": "1"} if fault.status == 429 else None
             return web.json_response({"error": str(fault)}, status=fault.status, headers=headers)
 
-    app = web.Application(middlewares=[guarded])
-    app.add_routes([web.post("/retrieve", retrieve), web.get("/health", health)])
+    app = web.Application(middlewares=[observed, guarded])
+    app.add_routes([web.post("/retrieve", retrieve), web.get("/health", health), web.get(PATH, page)])
     app.cleanup_ctx.append(searches.running)
     return app
 
