@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
 
 _ROWS_PER_GROUP = 2_000  # a trajectory with its passages is about 10 kB
-_ROWS_AT_ONCE = 64  # become columns, which takes a millisecond or two: replies wait no longer
+_ROWS_AT_ONCE = 256  # become columns, which takes a millisecond or two: replies wait no longer
 
 
 class ColumnFile:
