@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from helpers.grpo_runs import grpo_values, trained_generator
 from helpers.tiny_llama import saved_llama
 
 from refinery.contract.records import Passage, Step, Trajectory, write_records
 from refinery.llms.weights.checkpoint import load_checkpoint
+from refinery.runtime.recipe import load_recipe
 from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
 from train.run import run
@@ -263,3 +265,24 @@ def test_two_processes_accumulate_evaluate_and_keep_the_best_as_one_does(recipe_
     assert_same_training(tmp_path / "two", expected)
     metrics, wanted = (json.loads((folder / "metrics.json").read_text()) for folder in (tmp_path / "two", expected))
     assert (metrics["best_step"], metrics["best_score"]) == (wanted["best_step"], wanted["best_score"])
+
+
+@pytest.mark.parametrize(
+    ("split", "strategy"),
+    [
+        ("ddp", "full"),
+        pytest.param("ddp", "lora", marks=pytest.mark.slow),
+        pytest.param("zero2", "full", marks=[pytest.mark.slow, DEEPSPEED]),
+    ],
+)
+def test_two_processes_learn_from_the_searches_that_one_learns_from(bases, tmp_path, split, strategy):
+    """Each samples its part of the rollouts, and compares it with the model before training, which the first one has read."""
+    generator = trained_generator(tmp_path, bases / "untied")
+    for name, batch in (("alone", 8), ("two", 4)):
+        changes = {"output_dir": str(tmp_path / name), "per_device_train_batch_size": batch, "gradient_accumulation_steps": 1}
+        values = grpo_values(tmp_path, generator, grpo={"beta": 0.1}, strategy=strategy, max_steps=3, **changes)
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values))
+    run(load_recipe(tmp_path / "alone.yaml", TrainRecipe), resume=False)
+    in_two_processes(TRAIN.format(recipe=str(tmp_path / "two.yaml")), tmp_path, ENVIRONMENTS[split])
+    assert any(losses(tmp_path / "two"))
+    assert_same_training(tmp_path / "two", tmp_path / "alone")

@@ -10,10 +10,10 @@ from refinery.contract.segments import IGNORED_LABEL
 from refinery.contract.tokenizer import Tokenizer
 from train.recipe import TrainRecipe
 from train.trainers.evaluate import evaluate_model
-from train.trainers.sums import KeepsSums
+from train.trainers.tied_weights import KnowsTiedWeights
 
 
-class GenerativeEvalMixin(KeepsSums):
+class GenerativeEvalMixin(KnowsTiedWeights):
     """Adds the scores of train/trainers/evaluate.py to a Trainer's evaluation as `eval_<name>`, from which the best checkpoint is chosen.
 
     Every process answers all rows: it takes no longer than one process answering them, and a model that is split over processes

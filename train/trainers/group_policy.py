@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast, broadcast_object_list
 from transformers import PreTrainedModel
 from trl.models.utils import prepare_deepspeed
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -30,12 +30,12 @@ from train.rollouts.rollout import as_row
 from train.rollouts.sampler import RolloutSampler
 from train.rollouts.trained_role import DECOMPOSITION
 from train.trainers.shared_prefixes import SharedPrefixes
-from train.trainers.sums import KeepsSums
+from train.trainers.tied_weights import KnowsTiedWeights
 
 _SAMPLED = ("rollouts", "tokens", "tokens_trained", "rollouts_failed")
 
 
-class GroupPolicyTrainer(KeepsSums, GRPOTrainer):
+class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
     """Trains on groups of rollouts of `questions`, in the order of `train_dataset`, and evaluates on `held_out`."""
 
     def __init__(
@@ -72,6 +72,8 @@ class GroupPolicyTrainer(KeepsSums, GRPOTrainer):
         self._shared_reference = SharedPrefixes(reference, embedding_rows(reference))
         prepare = prepare_deepspeed if self.is_deepspeed_enabled else lambda ref, acc: acc.prepare_model(ref, evaluation_mode=True)
         self.ref_model = prepare(reference, self.accelerator)
+        for weight in reference.parameters():  # only the first process has read them (train/families/received.py)
+            broadcast(weight.data)
 
     def _prepare_inputs(self, inputs: Any) -> dict[str, Any]:
         """A batch of the generation that the step belongs to. TRL would shuffle its rollouts, and so part siblings."""
