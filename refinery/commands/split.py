@@ -1,4 +1,4 @@
-"""`refinery split QUESTIONS --output DIR`."""
+"""`refinery split QUESTIONS... --output DIR`."""
 
 import argparse
 from pathlib import Path
@@ -9,8 +9,13 @@ HELP = "divide questions into train, validation and test, without repetitions"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("questions", type=Path, metavar="QUESTIONS", help="a file of questions; its own splits are kept if it has any")
-    parser.add_argument("--reader", default="jsonl", help="the file's schema (default: Refinery's own)")
+    parser.add_argument(
+        "questions",
+        nargs="+",
+        metavar="[READER=]QUESTIONS",
+        help="files of questions, or datasets on the hub; their own splits are kept if they have any",
+    )
+    parser.add_argument("--reader", default="jsonl", help="the schema of files that name none (default: Refinery's own)")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for train.jsonl, validation.jsonl and test.jsonl")
     parser.add_argument("--validation", type=float, default=0.1, metavar="SHARE", help="share held out for validation (default: 0.1)")
     parser.add_argument("--test", type=float, default=0.1, metavar="SHARE", help="share held out for testing (default: 0.1)")
@@ -20,10 +25,11 @@ def run(arguments: argparse.Namespace) -> None:
     """Write one file per split and print how many questions each has."""
     from refinery.contract.records import write_records
     from refinery.question_splits import split_questions
-    from refinery.questions.base import read_questions
+    from refinery.questions.base import check_ids, read_named_questions, repeated_id
     from refinery.text import printable
 
-    questions = read_questions([arguments.questions], reader=arguments.reader)
+    questions = read_named_questions(arguments.questions, reader=arguments.reader)
+    check_ids([Path(arguments.questions[0])], len(questions), repeated_id(questions))
     found = split_questions(questions, {"test": arguments.test, "validation": arguments.validation})
     arguments.output.mkdir(parents=True, exist_ok=True)
     for split, kept in found.by_split.items():

@@ -98,12 +98,13 @@ def _question(number: int, text: str) -> Question:
     return Question(id=str(number), text=text)
 
 
-def read_named_questions(named: Sequence[str]) -> list[Question]:
-    """The questions of files that a command names as `READER=FILE`, or as `FILE` for Refinery's own schema."""
+def read_named_questions(named: Sequence[str], *, reader: str = "jsonl") -> list[Question]:
+    """The questions of files, or of datasets on the hub, that a command names as `READER=FILE`, or as `FILE` for the schema `reader`."""
     questions: list[Question] = []
     for name in named:
-        reader, equals, path = name.rpartition("=")
-        questions += read_questions([Path(path)], reader=reader if equals else "jsonl")
+        before, equals, path = name.partition("=")
+        own = equals and "/" not in before  # an address such as owner/name:train?config=nq has no reader in front
+        questions += read_questions([Path(path if own else name)], reader=before if own else reader)
     return questions
 
 

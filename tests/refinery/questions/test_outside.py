@@ -57,6 +57,13 @@ def test_what_it_declares_reads_the_hubs_rows_too(my_lab, rows):
     assert (question.id, question.text, question.split) == ("k", "Who?", "test")
 
 
+def test_a_command_names_a_dataset_on_the_hub_by_its_address(my_lab, rows):
+    my_lab("trivia", DECLARED)
+    rows.parent.rename("my_lab/rows")
+    (question,) = read_named_questions(["my_lab/rows:test?reader=my_lab.trivia"])
+    assert (question.id, question.text) == ("k", "Who?")
+
+
 def test_a_function_alone_reads_files_only(my_lab, rows):
     my_lab("trivia", TRIVIA)
     with pytest.raises(RecordError, match="reader=my_lab.trivia reads files only. Name the columns"):
