@@ -51,6 +51,9 @@ class IterateRecipe(Recipe):
     min_gain: float = Field(default=0.0, description="percentage points by which a round must exceed the best one to count as better", ge=0)
     patience: int = Field(default=1, description="stop after so many rounds in a row that are not better", ge=1)
     seed: int = Field(default=0, description="of sampling and training; each round adds its number")
+    accelerate: str | None = Field(
+        default=None, description="launch sampling, training and evaluation with this accelerate file (a path or a shipped name)"
+    )
     at_once: int = Field(default=1, description="how many runs of a round go at a time, if they do not need each other", ge=1)
     environment: dict[str, str] = Field(default={}, description="environment variables of every run, such as CUDA_VISIBLE_DEVICES")
 

@@ -60,10 +60,12 @@ def _learning(recipe: IterateRecipe, number: int, *, planned: bool) -> Steps:
     kept = ["distill", *recipe.keep, questions, f"runs=[{samples}]", f"output_dir={rows}"]
     trained = ["train", *recipe.train, f"data={_listed(data)}", f"data_weights={weights}", f"seed={recipe.seed + number}"]
     return {
-        f"{number}_sample": Step(command=sampled),
+        f"{number}_sample": Step(command=sampled, accelerate=recipe.accelerate),
         f"{number}_keep": Step(command=kept),
         **merging,
-        f"{number}_train": Step(command=[*trained, *([f"base={base}"] if base else []), f"output_dir={folder / 'model'}"]),
+        f"{number}_train": Step(
+            command=[*trained, *([f"base={base}"] if base else []), f"output_dir={folder / 'model'}"], accelerate=recipe.accelerate
+        ),
     }
 
 
@@ -96,7 +98,8 @@ def _answers(recipe: IterateRecipe, number: int, kind: str, questions: Sequence[
     model = f"{recipe.model_key}={model_of(recipe, number)}"
     return {
         f"{number}_{kind}_{name}": Step(
-            command=["infer", *words, f"questions={_listed(questions)}", model, f"output_dir={folder_of(recipe, number) / kind / name}"]
+            command=["infer", *words, f"questions={_listed(questions)}", model, f"output_dir={folder_of(recipe, number) / kind / name}"],
+            accelerate=recipe.accelerate,
         )
         for name, words in recipe.evaluate.items()
     }

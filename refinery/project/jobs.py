@@ -94,10 +94,10 @@ def _arguments(step: Step, stage: str, where: str) -> tuple[str, ...]:
     """The command line."""
     if step.accelerate is None:
         return (*COMMAND, *step.command, *(["--resume"] if stage else []))
-    if stage != "train":
-        raise RecipeError(f"{where}.accelerate: only training is launched by accelerate.")
+    if stage not in ("train", "infer"):
+        raise RecipeError(f"{where}.accelerate: only train and infer are launched by accelerate.")
     launcher = (sys.executable, "-P", "-m", "accelerate.commands.launch", "--config_file", step.accelerate)
-    return (*launcher, "-m", "train", *step.command[1:], "--resume")
+    return (*launcher, "-m", stage, *step.command[1:], "--resume")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -24,7 +24,9 @@ class Step(Recipe):
     """One `refinery` command, such as `[train, recipes/train/relevance.yaml, epochs=1]`."""
 
     command: list[str] = Field(min_length=1, description="the command's words; a stage's recipe may be followed by key=value")
-    accelerate: str | None = Field(default=None, description="for training: launch with this accelerate file (a path or a shipped name)")
+    accelerate: str | None = Field(
+        default=None, description="for train and infer: launch with this accelerate file (a path or a shipped name)"
+    )
     environment: dict[str, str] = Field(default={}, description="environment variables of this step")
     shown: bool = Field(default=False, description="print what the step printed when the project has finished")
     then: list[list[str]] = Field(default=[], description="commands that work on in the step's output, such as [judge, runs/x, model=NAME]")

@@ -50,6 +50,26 @@ def test_until_leaves_out_what_the_step_does_not_need() -> None:
     assert list(_jobs("c", **steps)) == ["a", "c"]
 
 
+@pytest.mark.parametrize("stage", ["train", "infer"])
+def test_a_step_is_launched_with_its_accelerate_file(tmp_path: Path, stage: str) -> None:
+    (tmp_path / "a.yaml").write_text("output_dir: a\n")
+    project = Project(steps={"a": Step(command=[stage, str(tmp_path / "a.yaml"), "limit=2"], accelerate="ddp.yaml")})
+    arguments = jobs_of(project, where="refinery.yaml")["a"].arguments
+
+    assert arguments[2:] == (
+        *("-m", "accelerate.commands.launch", "--config_file", "ddp.yaml"),
+        *("-m", stage, str(tmp_path / "a.yaml"), "limit=2", "--resume"),
+    )
+
+
+def test_a_step_that_does_not_compute_is_not_launched(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("output_dir: a\n")
+    project = Project(steps={"a": Step(command=["distill", str(tmp_path / "a.yaml")], accelerate="ddp.yaml")})
+
+    with pytest.raises(RecipeError, match=r"refinery.yaml: steps.a.accelerate: only train and infer are launched by accelerate."):
+        jobs_of(project, where="refinery.yaml")
+
+
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
