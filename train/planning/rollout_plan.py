@@ -1,11 +1,13 @@
 """The plan of a run with `method: grpo`: questions, rollouts and steps, the tokens of a step, and the memory of sampling and training."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from typing import Any
 
 from refinery.contract.formats import evidence_segments
+from refinery.contract.records import Passage, Question
 from refinery.contract.segments import encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
@@ -68,8 +70,9 @@ def rollout_plan(recipe: TrainRecipe, launch: Launch) -> list[str]:
     else:
         rows, _ = load_family(recipe).encode_rows(records, recipe, tokenizer)
         steps = rollout_steps(recipe, launch, questions=len(rows))
-        tokens = _tokens(recipe, tokenizer, prompt=max(len(row.input_ids) for row in rows))
-    length = min(recipe.max_length, tokens.rollout) if tokens and recipe.task != DECOMPOSITION else recipe.max_length
+        tokens = _tokens(recipe, tokenizer, prompt=max(len(row.input_ids) for row in rows), records=records)
+    is_counted = tokens and recipe.task != DECOMPOSITION and (tokens.evidence or not tokens.searches)
+    length = min(recipe.max_length, tokens.rollout) if tokens and is_counted else recipe.max_length
     parameters, memory = estimate(recipe, launch, length=length)
     sampling = _kv_bytes(recipe)
     beside = _beside(recipe, parameters.base, cache=max(0.0, sampling - memory.activations))
@@ -83,25 +86,28 @@ def rollout_plan(recipe: TrainRecipe, launch: Launch) -> list[str]:
     ]
 
 
-def _tokens(recipe: TrainRecipe, tokenizer: Tokenizer, *, prompt: int) -> _Tokens:
+def _tokens(recipe: TrainRecipe, tokenizer: Tokenizer, *, prompt: int, records: Sequence[Question]) -> _Tokens:
     pipeline = pipeline_recipe(recipe, ModelConfig(base=recipe.base))
     options: Any = pipeline.decoder_options(recipe.where)
     if recipe.task == DECOMPOSITION:
         return _Tokens(prompt, 0, 0, 0, options.max_sub_question_tokens)
-    return _Tokens(
-        prompt, options.max_query_tokens + 1, _evidence_tokens(recipe, tokenizer), options.max_depth, pipeline.max_new_tokens + 1
-    )
+    evidence = _evidence_tokens(recipe, tokenizer, records)
+    return _Tokens(prompt, options.max_query_tokens + 1, evidence, options.max_depth, pipeline.max_new_tokens + 1)
 
 
-def _evidence_tokens(recipe: TrainRecipe, tokenizer: Tokenizer) -> int:
-    """Of one search, by the corpus's first passages; 0 if they are not in a file that can be read here."""
-    rollouts = rollouts_of(recipe)
-    corpus = rollouts.retriever.passages if rollouts.retriever else None
-    if corpus is None or not corpus.exists():
-        return 0
-    passages = [*islice(iter_passages(corpus), _COUNTED_PASSAGES)]
+def _evidence_tokens(recipe: TrainRecipe, tokenizer: Tokenizer, records: Sequence[Question]) -> int:
+    """Of one search, by the first passages that it may find; 0 if none can be read here."""
+    passages = [*islice(_searched(recipe, records), _COUNTED_PASSAGES)]
     text = [token for segment in evidence_segments(passages, format=recipe.format) for token in encode_segment(segment, tokenizer)]
-    return round(len(text) / max(1, len(passages)) * rollouts.passages_per_query)
+    return round(len(text) / max(1, len(passages)) * rollouts_of(recipe).passages_per_query) if passages else 0
+
+
+def _searched(recipe: TrainRecipe, records: Sequence[Question]) -> Iterable[Passage]:
+    """The passages of a corpus that is a file here, or of the questions where each one's own are searched."""
+    retriever = rollouts_of(recipe).retriever
+    if retriever and retriever.name == "candidates":
+        return (passage for record in records for passage in record.passages or [])
+    return iter_passages(retriever.passages) if retriever and retriever.passages and retriever.passages.exists() else ()
 
 
 def _step_lines(steps: RolloutSteps, read: int, recipe: TrainRecipe) -> list[str]:

@@ -1,9 +1,11 @@
 """GRPO end to end: a tiny generator that samples, searches, is rewarded and changes; stopped, resumed, planned and refused."""
 
 import json
+import re
 
 import pytest
 import torch
+from helpers.family_rows import passage
 from helpers.grpo_runs import OTHERS, grpo_values, questions, trained_generator
 
 from refinery.contract.control_tokens import RQ_RAG, check_manifest
@@ -152,6 +154,23 @@ def test_the_plan_counts_questions_rollouts_tokens_and_memory(recipe):
     assert "2 x (query 9, evidence about" in text
     assert "are computed, as prefixes are shared" in text
     assert {"kv cache", "reference", "total"} <= {line[2:13].strip() for line in lines if line.startswith("  ")}
+
+
+def test_the_evidence_of_each_questions_own_passages_is_counted(recipe, tmp_path):
+    own = {"retriever": {"name": "candidates"}, "passages_per_query": 2, "options": {"max_depth": 2, "max_query_tokens": 8}}
+    settings = recipe(rollouts=own)
+    write_records(tmp_path / "questions.jsonl", [q.model_copy(update={"passages": [passage("Dune")]}) for q in questions()])
+    text = "\n".join(plan_lines(settings, Launch(1, "none")))
+    counted = re.search(r"a rollout at most ([\d,]+): .* evidence about \d+\)", text)
+    assert counted
+    assert f"batches of 4 x {counted[1]} tokens" in text
+
+
+def test_where_the_evidence_is_unknown_memory_is_planned_for_the_longest_rollout(recipe):
+    behind_a_server = {"retriever": {"name": "http", "options": {"url": "http://127.0.0.1:9/retrieve"}}, "options": {"max_depth": 2}}
+    text = "\n".join(plan_lines(recipe(rollouts=behind_a_server), Launch(1, "none")))
+    assert "evidence not counted" in text
+    assert "batches of 4 x 256 tokens" in text
 
 
 @pytest.mark.parametrize(
