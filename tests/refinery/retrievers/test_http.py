@@ -1,6 +1,7 @@
 """Search-R1's /retrieve contract, from both sides, over a loopback server."""
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -18,9 +19,10 @@ from refinery.errors import RetrievalError
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25
 from refinery.retrievers.fake import FakeRetriever
-from refinery.retrievers.http import Http, Options
+from refinery.retrievers.http import Http, Options, build
 from refinery.retrievers.search.build import build_retriever
 from refinery.retrievers.search.server import retrieve_app
+from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.serving import Guard
 
 ASKED = web.AppKey("asked", list)
@@ -116,10 +118,28 @@ def test_queries_asked_for_together_are_sent_together():
     assert app[ASKED] == [{"queries": ["a", "b", "c"], "topk": 5, "return_scores": True}]
 
 
-def test_search_r1s_own_documents_are_passages():
-    reply = '{"result": [[{"document": {"id": "7", "contents": "\\"Lyon\\"\\nA city\\nin France."}, "score": 0.5}]]}'
-    [[hit]] = through(replying((200, reply)), ("Lyon", 3))
-    assert (hit.passage.id, hit.passage.title, hit.passage.text, hit.retrieval_score) == ("7", "Lyon", "A city\nin France.", 0.5)
+@pytest.mark.parametrize(
+    ("document", "passage_id"),
+    [
+        pytest.param({"id": "7", "contents": '"Lyon"\nA city\nin France.'}, "7", id="e5"),
+        pytest.param({"title": "Lyon", "text": "A city\nin France.", "contents": '"Lyon"\nA city\nin France.'}, None, id="bm25"),
+    ],
+)
+def test_search_r1s_own_server_is_a_retriever_without_a_revision(document, passage_id):
+    """Its retrieval_server.py has no /health, and gives ids only if it reads the passages from the corpus."""
+
+    async def run():
+        app = replying((200, json.dumps({"result": [[{"document": document, "score": 0.5}]]})))
+        async with TestServer(app) as server:
+            options = Options(url=str(server.make_url("/retrieve")))
+            client = await asyncio.to_thread(build, RetrieverConfig(name="http"), options)
+            return client, await client.search("Where is Lyon?", k=3), app[ASKED]
+
+    client, [hit], asked = asyncio.run(run())
+    assert (hit.passage.title, hit.passage.text, hit.retrieval_score) == ("Lyon", "A city\nin France.", 0.5)
+    assert hit.passage.id == (passage_id or text_fingerprint(["Lyon", "A city\nin France."]))
+    assert (client.revision, client.corpus_hash) == (None, None)
+    assert asked == [{"queries": ["Where is Lyon?"], "topk": 3, "return_scores": True}]
 
 
 def test_a_server_that_stumbles_is_asked_again():
