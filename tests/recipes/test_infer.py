@@ -23,7 +23,7 @@ from refinery.runtime.stage import stage_parser
 from train.recipe import TrainRecipe
 
 ROOT = Path(__file__).parents[2]
-SYSTEMS = ["migres", "ra_isf", "re_thinking", "rq_rag"]
+SYSTEMS = ["migres", "ra_isf", "re_thinking", "rq_rag", "search_r1"]
 RECIPES = sorted(path for system in SYSTEMS for path in ROOT.glob(f"recipes/{system}/infer/*.yaml"))
 TABLES = sorted(ROOT.glob("recipes/*/tables/*.yaml"))
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}

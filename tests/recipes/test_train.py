@@ -18,7 +18,7 @@ from train.run import run
 
 ROOT = Path(__file__).parents[2]
 ALL = sorted(ROOT.glob("recipes/*/train/*.yaml"))
-PAPERS = [path for path in ALL if path.parts[-3] in ("ra_isf", "rq_rag", "re_thinking", "migres")]
+PAPERS = [path for path in ALL if path.parts[-3] in ("ra_isf", "rq_rag", "re_thinking", "migres", "search_r1")]
 CONFIGS = sorted(ROOT.glob("accelerate_configs/*.yaml"))
 
 
@@ -63,7 +63,7 @@ def test_a_recipe_opens_with_its_command_hardware_time_and_aim(path):
         assert f"\n{part}" in text
 
 
-@pytest.mark.parametrize("path", [path for path in PAPERS if path.parts[-3] == "rq_rag" and "llama" in path.stem], ids=name_of)
+@pytest.mark.parametrize("path", [path for path in PAPERS if path.parts[-3] == "rq_rag" and path.stem.startswith("llama")], ids=name_of)
 def test_rq_rag_trains_as_its_paper_says(path):
     recipe = load_recipe(path, TrainRecipe)
     processes = 8 if recipe.strategy == "full" else 1
@@ -103,12 +103,12 @@ def tiny_of(tiny_bases, tiny_t5s, tiny_encoder, tiny_reserved):
     return of
 
 
-def of_rollouts(folder: Path) -> list[str]:
+def of_rollouts(folder: Path, recipe: TrainRecipe) -> list[str]:
     """One question a step, and short answers over a few passages in memory."""
     write_records(folder / "passages.jsonl", map(passage, NAMES))
     retriever = f"{{name: bm25, passages: {folder}/passages.jsonl}}"
     short = ["max_length=400", "rollouts.options.max_query_tokens=8", "rollouts.max_new_tokens=8"]
-    return [f"rollouts.retriever={retriever}", "grpo.steps_per_generation=5", *short]
+    return [f"rollouts.retriever={retriever}", f"grpo.steps_per_generation={recipe.grpo.num_generations}", *short]
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=name_of)
@@ -133,7 +133,7 @@ def test_the_tiny_twin_trains_for_two_steps(path, tiny_of, tmp_path):
             "per_device_train_batch_size=1",
             "gradient_accumulation_steps=1",
             "max_steps=2",
-            *(of_rollouts(tmp_path) if on_policy else ()),
+            *(of_rollouts(tmp_path, recipe) if on_policy else ()),
         ],
     )
     metrics = run(twin, resume=False)
