@@ -66,7 +66,7 @@ class Bm25(Retriever):
         passages, manifest = open_index(folder, "bm25", options)
         check_probe(folder, lambda text: Tokenizer(options)([text])[0])
         retriever = cls.__new__(cls)
-        postings = SideProcesses(folder, len(passages)) if usable_cores() > 1 else open_postings(folder, len(passages))
+        postings = (SideProcesses if _threads_for(passages) > 1 else open_postings)(folder, len(passages))
         retriever._set(bm25s.BM25.load(folder, mmap=True), passages, options, manifest.corpus_hash, postings)
         return retriever
 
@@ -76,7 +76,7 @@ class Bm25(Retriever):
         self._index, self._passages, self._tokenize, self._postings = index, passages, Tokenizer(options), postings
         self.corpus_hash = corpus
         self.revision = text_fingerprint(["bm25", corpus, options.model_dump_json()])
-        threads = usable_cores() if len(passages) > _SEARCHED_AT_ONCE else 0
+        threads = _threads_for(passages)
         # One batch more than there are threads, so that none waits for the event loop.
         self._batcher = Batcher(in_thread(self._found, threads=threads), max_batch=_PER_THREAD, at_once=threads + 1) if threads else None
 
@@ -94,6 +94,11 @@ class Bm25(Retriever):
 
     def _found(self, searches: Sequence[tuple[list[int], int]]) -> list[list[Hit]]:
         return [[Hit(self._passages[position], score) for position, score in hits] for hits in self._postings.best_of_each(searches)]
+
+
+def _threads_for(passages: Sequence[Passage]) -> int:
+    """How many threads search; 0 for so few passages that they are searched on the event loop."""
+    return usable_cores() if len(passages) > _SEARCHED_AT_ONCE else 0
 
 
 def build(config: RetrieverConfig, options: Options) -> Bm25:

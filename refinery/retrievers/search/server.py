@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refinery.contract.records import Passage
@@ -58,6 +59,24 @@ def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None)
         return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            guard.check(request.headers)
+            return await handler(request)
+        except RequestFault as fault:
+            headers = {"Retry-After": "1"} if fault.status == 429 else None
+            return web.json_response({"error": str(fault)}, status=fault.status, headers=headers)
+
+    app = web.Application(middlewares=[_observed(metrics), guarded])
+    app.add_routes([web.post("/retrieve", retrieve), web.get("/health", health), web.get(PATH, page)])
+    app.cleanup_ctx.append(searches.running)
+    return app
+
+
+def _observed(metrics: ServerMetrics) -> Middleware:
+    """Middleware around everything else: a request counts under its route, and its spans continue the trace that it is part of."""
+
+    @web.middleware
     async def observed(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         with observe.continuing(request.headers), metrics.request(resource.canonical if resource else OTHER) as answered:
@@ -69,19 +88,7 @@ def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None)
             answered.status = response.status
             return response
 
-    @web.middleware
-    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            guard.check(request.headers)
-            return await handler(request)
-        except RequestFault as fault:
-            headers = {"Retry-After": "1"} if fault.status == 429 else None
-            return web.json_response({"error": str(fault)}, status=fault.status, headers=headers)
-
-    app = web.Application(middlewares=[observed, guarded])
-    app.add_routes([web.post("/retrieve", retrieve), web.get("/health", health), web.get(PATH, page)])
-    app.cleanup_ctx.append(searches.running)
-    return app
+    return observed
 
 
 class _SearchThread:

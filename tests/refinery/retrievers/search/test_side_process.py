@@ -10,6 +10,7 @@ import pytest
 from refinery.contract.records import Passage, write_records
 from refinery.indexing import build_index
 from refinery.retrievers.base import RetrieverConfig
+from refinery.retrievers.bm25 import Bm25, Options
 from refinery.retrievers.search import side_process
 from refinery.retrievers.search.postings import open_postings
 from refinery.retrievers.search.side_process import SideProcesses
@@ -80,3 +81,8 @@ def test_the_process_ends_with_what_it_searched_for(beside):
     beside._of_thread.process = None
     gc.collect()
     assert psutil.wait_procs([child], timeout=30)[1] == []
+
+
+def test_a_small_index_is_searched_in_this_process_alone(index):
+    Bm25.open(index, Options()).search_all([("word1 word2", 5)] * 200)
+    assert not children()
