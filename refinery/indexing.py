@@ -37,7 +37,9 @@ _logger = logging.getLogger(__name__)
 PLAN_FILE = "plan.json"
 _WORKING_FILES = PLAN_FILE, WRITTEN_FILE  # of an unfinished build
 _NAMED_BY = "--output"  # the folder
-_SAMPLE = 1_000
+# How many passages are looked at before: a fiftieth of them, within these bounds.
+_SAMPLE, _LEAST_SAMPLE, _MOST_SAMPLE = 1 / 50, 1_000, 20_000
+_PROCESS_BYTES, _BYTES_PER_ID = 65 << 20, 17  # of a process, and of each passage while the corpus is written
 _MIB = 1 << 20
 
 
@@ -203,11 +205,12 @@ def estimate_needs(source: Path, config: RetrieverConfig) -> Needs:
 
 
 def _needs(build: Build) -> Needs:
-    total, sample = estimate_count(build.source) + len(build.added), list(islice(build.passages(), _SAMPLE))
-    if not sample:
+    total = estimate_count(build.source) + len(build.added)
+    sample = islice(build.passages(), min(max(round(total * _SAMPLE), _LEAST_SAMPLE), _MOST_SAMPLE))
+    if (first := next(sample, None)) is None:
         return Needs(total, 0, 0)
-    memory, disk = build.indexing.estimate_bytes(total, sample, build.options)
-    return Needs(total, memory + 16 * total, disk + build.plan.source_bytes * 11 // 10)
+    memory, disk = build.indexing.estimate_bytes(total, chain([first], sample), build.options)
+    return Needs(total, max(memory, _PROCESS_BYTES + _BYTES_PER_ID * total), disk + build.plan.source_bytes * 11 // 10)
 
 
 def _check_room(build: Build, folder: Path) -> int:

@@ -7,7 +7,7 @@ import mmap
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from refinery.contract.records import Passage, Record
 from refinery.errors import RecordError
@@ -28,7 +28,8 @@ class Corpus(Sequence[Passage]):
         import numpy as np
 
         self.folder = folder
-        self._offsets = np.asarray(np.load(folder / _OFFSETS, mmap_mode="r"))  # np.memmap itself is slow to index
+        offsets = np.load(folder / _OFFSETS, mmap_mode="r")
+        self._offsets, self._first = np.asarray(offsets), offsets.offset  # np.memmap itself is slow to index
         with (folder / _LINES).open("rb") as file:
             self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -49,7 +50,7 @@ class Corpus(Sequence[Passage]):
     def read(self, start: int, stop: int) -> Iterator[Passage]:
         """Consecutive passages, read from the file, so that the pages of a whole corpus are not counted as this process's memory."""
         with (self.folder / _LINES).open("rb") as file:
-            file.seek(int(self._offsets[start]))
+            file.seek(int(self._read_offsets(start, 1)[0]))
             for _ in range(start, stop):
                 yield Passage.model_validate_json(file.readline())
 
@@ -59,10 +60,17 @@ class Corpus(Sequence[Passage]):
 
         found, start = [], 0
         while start < len(self):
-            end = int(np.searchsorted(self._offsets, self._offsets[start] + np.uint64(most_bytes), side="right")) - 1
-            found.append((start, min(max(end, start + 1), start + most, len(self))))
+            offsets = self._read_offsets(start, most + 1)
+            size = int(np.searchsorted(offsets, offsets[0] + np.uint64(most_bytes), side="right")) - 1
+            found.append((start, start + max(min(size, len(offsets) - 1), 1)))
             start = found[-1][1]
         return found
+
+    def _read_offsets(self, start: int, count: int) -> Any:
+        """(count,) or fewer offsets, read from the file for the same reason as passages."""
+        import numpy as np
+
+        return np.fromfile(self.folder / _OFFSETS, dtype=np.uint64, count=count, offset=self._first + 8 * start)
 
 
 class Written(Record):

@@ -15,7 +15,7 @@ A back-end is one file with a function `build`. It may be outside this project: 
 A back-end that `refinery index` builds an index for, or that searches other retrievers, also declares `RETRIEVER = RetrieverPlugin(...)`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -92,14 +92,15 @@ class Indexing:
     """How `refinery index` writes the index of a retriever, which opens it when `config.index` names the folder.
 
     `build_index(passages, folder, options)` continues where an earlier call stopped. `estimate_bytes(num_passages, sample, options)` is
-    the (memory, disk) that the build takes, in bytes. `reuse_index(passages, folder, options, previous)` builds it too, but takes what did
-    not change from the index in the folder `previous`; it returns how many passages that were. Without it, an update builds all of it.
-    `build_shard(passages, folder, options, number, of)` builds those parts that `build_index` joins in shard `number` (from 0) `of` the
-    index, continuing where an earlier call stopped. Several processes do so at once. Without it, one process builds the index.
+    the (memory, disk) that the build takes, in bytes; `sample` goes once through the first passages, of which there is at least one.
+    `reuse_index(passages, folder, options, previous)` builds it too, but takes what did not change from the index in the folder
+    `previous`; it returns how many passages that were. Without it, an update builds all of it. `build_shard(passages, folder, options,
+    number, of)` builds those parts that `build_index` joins in shard `number` (from 0) `of` the index, continuing where an earlier call
+    stopped. Several processes do so at once. Without it, one process builds the index.
     """
 
     build_index: Callable[[Sequence[Passage], Path, Any], None]
-    estimate_bytes: Callable[[int, Sequence[Passage], Any], tuple[int, int]]
+    estimate_bytes: Callable[[int, Iterable[Passage], Any], tuple[int, int]]
     reuse_index: Callable[[Sequence[Passage], Path, Any, Path], int] | None = None
     build_shard: BuildShard | None = None
 

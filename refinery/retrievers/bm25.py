@@ -4,7 +4,7 @@ Passages and queries share one tokenizer. An index stores the tokens of a test s
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import bm25s
@@ -15,8 +15,9 @@ from refinery.errors import RecordError
 from refinery.passages.corpus import Corpus, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
-from refinery.retrievers.index.postings import PAIRS_AT_ONCE, build_postings
-from refinery.retrievers.index.word_counts import Share, count_share, processes_for
+from refinery.retrievers.index.postings import build_postings
+from refinery.retrievers.index.postings_needs import bytes_of_build
+from refinery.retrievers.index.word_counts import PASSAGES_PER_PART, Share, count_share
 from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.index.words_probe import check_probe, write_probe
 from refinery.retrievers.search.postings import Postings, open_postings
@@ -31,8 +32,6 @@ logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it b
 _SEARCHED_AT_ONCE = 100_000
 _PER_THREAD = 16  # searches that a thread takes over at once
 _MOST_WORDS = 1_024  # of a query, like Lucene's maxClauseCount
-_PASSAGES_PER_PART = 20_000  # tokenized at once; bounds a build's memory
-_PROCESS_BYTES = 65 << 20  # of a process before it has read anything
 
 
 class Options(IndexOptions):
@@ -122,7 +121,7 @@ def _share(folder: Path, options: Options, number: int = 0, of: int = 1) -> Shar
     return Share(
         corpus=folder,
         work=folder / "parts",
-        passages_per_part=_PASSAGES_PER_PART,
+        passages_per_part=PASSAGES_PER_PART,
         stemmer=options.stemmer,
         stopwords=options.stopwords,
         number=number,
@@ -130,19 +129,9 @@ def _share(folder: Path, options: Options, number: int = 0, of: int = 1) -> Shar
     )
 
 
-def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
+def estimate_bytes(num_passages: int, sample: Iterable[Passage], options: Options) -> tuple[int, int]:
     """The (memory, disk) in bytes that `build_index` takes for a corpus that begins with `sample`, with all its processes."""
-    texts = [searched_text(passage) for passage in sample]
-    words_of = Tokenizer(options)(texts)
-    words, distinct = sum(map(len, words_of)) / len(texts), sum(len(set(of)) for of in words_of) / len(texts)
-    part = min(num_passages, _PASSAGES_PER_PART) * (sum(len(text.encode()) for text in texts) / len(texts) + 700 + 70 * words)
-    processes = processes_for(num_passages // _PASSAGES_PER_PART)
-    counting = part if processes == 1 else processes * (_PROCESS_BYTES + part)
-    # Heaps' law: the words of a corpus grow with about the square root of its length.
-    vocabulary = len(set().union(*words_of)) * (num_passages / len(texts)) ** 0.5
-    pairs = num_passages * distinct
-    joining = 250 * vocabulary + 24 * num_passages + 48 * min(pairs, PAIRS_AT_ONCE)
-    return round(_PROCESS_BYTES + max(counting, joining)), round(pairs * 20)
+    return bytes_of_build(num_passages, sample, Tokenizer(options))
 
 
 RETRIEVER = RetrieverPlugin(build, Options, Indexing(build_index, estimate_bytes, build_shard=build_shard))

@@ -3,7 +3,7 @@
 Contriever-MS-MARCO, RA-ISF's retriever, is a bare encoder, so its outputs are mean-pooled. Models that define a pooling keep it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -108,9 +108,9 @@ def reuse_index(passages: Sequence[Passage], folder: Path, options: Options, pre
     return known.num_reused
 
 
-def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
+def estimate_bytes(num_passages: int, sample: Iterable[Passage], options: Options) -> tuple[int, int]:
     """The (memory, disk) in bytes that `build_index` takes, without the encoder's own memory."""
-    dimensions = load_encoder(options.encoder).passages([searched_text(sample[0])]).shape[1]
+    dimensions = load_encoder(options.encoder).passages([searched_text(next(iter(sample)))]).shape[1]
     memory, disk = _vectors_module(options).bytes_per_vector(options.faiss, dimensions)
     return num_passages * memory + (1 << 28), num_passages * disk
 

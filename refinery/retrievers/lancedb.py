@@ -5,9 +5,10 @@ that are split and stemmed already, those of `bm25`. Its BM25 has k1 = 1.2 and b
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -28,7 +29,7 @@ from refinery.runtime.progress import Progress
 _FOLDER, _TABLE = "lancedb", "passages"
 _MOST_WORDS = 1_024  # of a query, like Lucene's maxClauseCount
 _MOST_QUERIES = 256  # prepared at once
-_ROWS_AT_ONCE = 10_000
+_ROWS_AT_ONCE, _SAMPLE = 10_000, 1_000
 
 
 class Options(IndexOptions):
@@ -167,9 +168,10 @@ def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> 
     column.finish(table)
 
 
-def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
+def estimate_bytes(num_passages: int, sample: Iterable[Passage], options: Options) -> tuple[int, int]:
     """The (memory, disk) in bytes that `build_index` takes for a corpus that begins with `sample`, without the encoder's own memory."""
-    row = _rows(sample, 0, _column(options)).nbytes / len(sample)
+    first = list(islice(sample, _SAMPLE))  # no more: their texts may have to be encoded
+    row = _rows(first, 0, _column(options)).nbytes / len(first)
     return round((1 << 28) + 4 * row * min(num_passages, _ROWS_AT_ONCE)), round(2 * row * num_passages)
 
 

@@ -6,7 +6,7 @@ to one corpus and one set of options, and names both in its mapping; an alias, t
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -142,7 +142,7 @@ def build_index(passages: Sequence[Passage], folder: Any, options: Options) -> N
     forget_progress(folder)
 
 
-def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
+def estimate_bytes(num_passages: int, sample: Iterable[Passage], options: Options) -> tuple[int, int]:
     """The (memory, disk) in bytes that `build_index` takes on this machine."""
     return 1 << 28, 0
 

@@ -7,9 +7,10 @@ its metadata; an alias, the name in the recipe, leads to the collection that was
 import atexit
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ from refinery.runtime.fingerprint import text_fingerprint
 
 _logger = logging.getLogger(__name__)
 _MOST_QUERIES = 256  # encoded at once
-_PASSAGES_PER_REQUEST = 256
+_PASSAGES_PER_REQUEST, _SAMPLE = 256, 1_000
 _METADATA = "refinery"
 _REMEDY = "Check that Qdrant runs, its address and its key."
 
@@ -164,12 +165,13 @@ def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> 
     forget_progress(folder)
 
 
-def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
+def estimate_bytes(num_passages: int, sample: Iterable[Passage], options: Options) -> tuple[int, int]:
     """The (memory, disk) in bytes that `build_index` takes on this machine, without the encoder's own memory."""
     if options.url:
         return 1 << 28, 0
-    dimensions = load_encoder(options.encoder).passages([searched_text(sample[0])]).shape[1]
-    stored = sum(len(passage.model_dump_json()) for passage in sample) // len(sample) + 8 * dimensions
+    first = list(islice(sample, _SAMPLE))
+    dimensions = load_encoder(options.encoder).passages([searched_text(first[0])]).shape[1]
+    stored = sum(len(passage.model_dump_json()) for passage in first) // len(first) + 8 * dimensions
     return num_passages * 4 * stored, num_passages * 2 * stored
 
 

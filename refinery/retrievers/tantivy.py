@@ -5,10 +5,12 @@ and b = 0.75, which cannot be set, a factor of k1 + 1, and lengths above 40 word
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import Field
@@ -28,6 +30,7 @@ _ANALYZER = "refinery"
 _MOST_WORDS = 1_024  # of a query, like Lucene's maxClauseCount
 _PASSAGES_PER_COMMIT = 200_000
 _WRITER_BYTES = 1 << 29  # of all the writer's threads together
+_SAMPLE = 1_000
 
 
 class Options(IndexOptions):
@@ -86,10 +89,10 @@ def build_index(passages: Sequence[Passage], folder: Path, options: Options) -> 
     write_probe(folder, _tokenizer(options))
 
 
-def estimate_bytes(num_passages: int, sample: Sequence[Passage], options: Options) -> tuple[int, int]:
+def estimate_bytes(num_passages: int, sample: Iterable[Passage], options: Options) -> tuple[int, int]:
     """The (memory, disk) in bytes that `build_index` takes for a corpus that begins with `sample`. Merges need the index's size again."""
     words = _tokenizer(options)
-    pairs = num_passages * sum(len(set(words(searched_text(passage)))) for passage in sample) / len(sample)
+    pairs = num_passages * fmean(len(set(words(searched_text(passage)))) for passage in islice(sample, _SAMPLE))
     return _WRITER_BYTES, round(pairs * 6)
 
 

@@ -108,14 +108,19 @@ def sampled_checksum(path: Path) -> str:
 
 def make_checks(passages: Sequence[Passage], retriever: IndexedRetriever) -> list[Check]:
     """Queries made from passages spread over the corpus, with the hit that each finds."""
-    step = max(len(passages) // _CHECKS, 1)
-    queries = [" ".join(searched_text(passages[i]).split()[:_CHECK_WORDS]) for i in range(0, len(passages), step)][:_CHECKS]
+    queries = check_queries(passages)
     found = retriever.search_all([(query, 1) for query in queries])
     return [
         Check(query=query, passage_id=hits[0].passage.id, retrieval_score=hits[0].retrieval_score)
         for query, hits in zip(queries, found, strict=True)
         if hits
     ]
+
+
+def check_queries(passages: Sequence[Passage]) -> list[str]:
+    """The first words of passages spread over the corpus."""
+    step = max(len(passages) // _CHECKS, 1)
+    return [" ".join(searched_text(passages[i]).split()[:_CHECK_WORDS]) for i in range(0, len(passages), step)][:_CHECKS]
 
 
 def self_test(folder: Path, retriever: IndexedRetriever) -> None:

@@ -6,7 +6,6 @@ part, and the counts of all parts are then joined a few words at a time, to the 
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +19,7 @@ from refinery.retrievers.index.word_counts import Part, Share, Tokenize, count_w
 from refinery.runtime.progress import Progress
 
 PAIRS_AT_ONCE = 1 << 21  # pairs of a word and a passage; 48 bytes of memory each
+_NUMBERS, _STARTS = "numbers.bin", "starts.bin"
 
 
 def build_postings(corpus: Corpus, folder: Path, tokenize: Tokenize, share: Share, *, k1: float, b: float) -> None:
@@ -27,17 +27,16 @@ def build_postings(corpus: Corpus, folder: Path, tokenize: Tokenize, share: Shar
 
     `share` describes the counting of all words. Raises RecordError for a corpus without words.
     """
-    counted = count_words(corpus, tokenize, share)
+    parts = count_words(corpus, tokenize, share)
     index = bm25s.BM25(k1=k1, b=b)
     index.nonoccurrence_array = None  # only for BM25 variants other than Lucene's
-    index.vocab_dict = {word: number for number, word in enumerate(sorted(set().union(*(part.vocabulary() for part in counted))))}
+    index.vocab_dict = {word: number for number, word in enumerate(sorted(_vocabulary(parts)))}
     if not index.vocab_dict:
         raise RecordError(f"{folder}: the corpus holds no words to search. Check the title and text of its passages.")
-    parts = [_Part.open(part, index.vocab_dict) for part in counted]
     frequencies = np.zeros(len(index.vocab_dict), dtype=np.int64)
     for part in parts:
-        frequencies[part.numbers] += np.diff(part.starts)
-    lengths, indptr = np.concatenate([part.lengths() for part in counted]), np.concatenate([[0], np.cumsum(frequencies)])
+        _number_words(part, index.vocab_dict, frequencies)
+    lengths, indptr = np.concatenate([part.lengths() for part in parts]), np.concatenate([[0], np.cumsum(frequencies)])
     # What is large is written after the rest, piece by piece.
     index.scores = {"data": np.empty(0, np.float32), "indices": np.empty(0, np.int32), "indptr": indptr, "num_docs": len(lengths)}
     index.save(folder, show_progress=False)
@@ -46,31 +45,36 @@ def build_postings(corpus: Corpus, folder: Path, tokenize: Tokenize, share: Shar
     shutil.rmtree(share.work)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part, with the position of each of its words in the whole vocabulary, which ascend, and where its pairs start."""
-
-    part: Part
-    numbers: Any  # (words,)
-    starts: Any  # (words + 1,)
-
-    @classmethod
-    def open(cls, part: Part, vocabulary: dict[str, int]) -> "_Part":
-        words = part.vocabulary()
-        file = part.folder / "numbers.npy"
-        np.save(file, np.fromiter(map(vocabulary.__getitem__, words), dtype=np.int32, count=len(words)))
-        return cls(part, np.asarray(np.load(file, mmap_mode="r")), part.starts())
+def _vocabulary(parts: Sequence[Part]) -> set[str]:
+    """The words of all parts, read one part after another: most words are in most parts."""
+    words: set[str] = set()
+    for part in parts:
+        words.update(part.vocabulary())
+    return words
 
 
-def _write_scores(folder: Path, parts: Sequence[_Part], indptr: Any, idf: Any, norm: Any) -> None:
+def _number_words(part: Part, vocabulary: dict[str, int], frequencies: Any) -> None:
+    """Write the position of each word of a part in the whole vocabulary, which ascend, and where its pairs start; add up its pairs.
+
+    Both are read again piece by piece: maps of them for all parts would count as memory, and grow with the corpus.
+    """
+    words, starts = part.vocabulary(), part.starts()
+    numbers = np.fromiter(map(vocabulary.__getitem__, words), dtype=np.int32, count=len(words))
+    frequencies[numbers] += np.diff(starts)
+    numbers.tofile(part.folder / _NUMBERS)
+    starts.tofile(part.folder / _STARTS)
+
+
+def _write_scores(folder: Path, parts: Sequence[Part], indptr: Any, idf: Any, norm: Any) -> None:
     """Write the score of every word in every passage that has it, word by word (CSC): the BM25 variant that bm25s calls Lucene's."""
+    ranges = list(_ranges(indptr))
     with (
         _array(folder / "data.csc.index.npy", np.float32, indptr[-1]) as data,
         _array(folder / "indices.csc.index.npy", np.int32, indptr[-1]) as indices,
         Progress("score words", total=int(indptr[-1])) as progress,
     ):
-        for first, last in _ranges(indptr):
-            passages, counts = _joined(parts, indptr, first, last)
+        for (first, last), slices in zip(ranges, _slices(parts, ranges), strict=True):
+            passages, counts = _joined(parts, slices, indptr[first : last + 1], first)
             idf_of_pairs = np.repeat(idf[first:last], np.diff(indptr[first : last + 1]))
             for at in range(0, len(passages), PAIRS_AT_ONCE):
                 some = slice(at, at + PAIRS_AT_ONCE)
@@ -89,17 +93,24 @@ def _ranges(indptr: Any) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _joined(parts: Sequence[_Part], indptr: Any, first: int, last: int) -> tuple[Any, Any]:
-    """The pairs of the words from `first` to `last`: the passages, in order within each word, and the counts."""
-    size = int(indptr[last] - indptr[first])
+def _slices(parts: Sequence[Part], ranges: Sequence[tuple[int, int]]) -> Any:
+    """(ranges, parts, 2): which of its words, from the first to before the last, each part has in each range of the whole vocabulary."""
+    bounds = [0, *(last for _, last in ranges)]
+    ends = np.stack([np.searchsorted(np.fromfile(part.folder / _NUMBERS, dtype=np.int32), bounds) for part in parts], axis=1)
+    return np.stack([ends[:-1], ends[1:]], axis=2)
+
+
+def _joined(parts: Sequence[Part], slices: Any, indptr: Any, first: int) -> tuple[Any, Any]:
+    """The pairs of the words from number `first` on: the passages, in order within each word, and the counts."""
+    size = int(indptr[-1] - indptr[0])
     passages, counts = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
-    filled = indptr[first:last] - indptr[first]
-    for part in parts:
-        low, high = np.searchsorted(part.numbers, [first, last])
-        starts, words = part.starts[low : high + 1], part.numbers[low:high] - first
+    filled = indptr[:-1] - indptr[0]
+    for part, (low, high) in zip(parts, slices.tolist(), strict=True):
+        words = np.fromfile(part.folder / _NUMBERS, dtype=np.int32, count=high - low, offset=4 * low) - first
+        starts = np.fromfile(part.folder / _STARTS, dtype=np.int64, count=high - low + 1, offset=8 * low)
         frequencies = np.diff(starts)
         places = np.repeat(filled[words] - (starts[:-1] - starts[0]), frequencies) + np.arange(starts[-1] - starts[0])
-        passages[places], counts[places] = part.part.pairs(int(starts[0]), int(starts[-1]))
+        passages[places], counts[places] = part.pairs(int(starts[0]), int(starts[-1]))
         filled[words] += frequencies
     return passages, counts
 

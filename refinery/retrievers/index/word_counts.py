@@ -27,6 +27,7 @@ from refinery.runtime.module_process import module_command, module_environment, 
 from refinery.runtime.progress import Progress
 from refinery.runtime.recipe import Recipe
 
+PASSAGES_PER_PART = 20_000  # tokenized at once; bounds a build's memory
 _PARTS_PER_PROCESS = 2  # at least, or starting a process costs more than it saves
 _SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -55,8 +56,8 @@ class Part:
         return np.load(self.folder / "lengths.npy")
 
     def starts(self) -> Any:
-        """(words + 1,), memory-mapped: where the pairs of each word start."""
-        return np.asarray(np.load(self.folder / "starts.npy", mmap_mode="r"))
+        """(words + 1,): where the pairs of each word start."""
+        return np.load(self.folder / "starts.npy")
 
     def pairs(self, first: int, last: int) -> tuple[Any, Any]:
         """Of the pairs of a word and a passage from `first` to `last`: the passage's position in the corpus, and the count."""

@@ -26,7 +26,7 @@ WORDS = [f"word{number}" for number in range(60)]
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     """Passages that make ten parts of an index of BM25."""
-    monkeypatch.setattr(bm25, "_PASSAGES_PER_PART", 10)
+    monkeypatch.setattr(bm25, "PASSAGES_PER_PART", 10)
     rng = random.Random(0)
     passages = [Passage(id=str(n), title=f"Title {n}", text=" ".join(rng.choices(WORDS, k=rng.randrange(30)))) for n in range(95)]
     write_records(tmp_path / "p.jsonl", passages)
