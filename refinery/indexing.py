@@ -119,6 +119,17 @@ def build_shard(
             build_share(Corpus(folder), folder, build.options, number, of)
 
 
+def has_shards(config: RetrieverConfig) -> bool:
+    """Whether several processes can build the index of a retriever together."""
+    indexing = load_plugin(config).indexing
+    return indexing is not None and indexing.build_shard is not None
+
+
+def is_built(folder: Path) -> bool:
+    """Whether the folder holds a finished index."""
+    return (folder / MANIFEST_FILE).exists() and not (folder / PLAN_FILE).exists()
+
+
 def _begin(build: "Build", folder: Path) -> BuildShard | None:
     """Write the corpus unless it is there. Returns what builds a shard, or None if the index is finished."""
     if build.indexing.build_shard is None:

@@ -1,7 +1,8 @@
 """One file per command: `GROUP` and `HELP` (in `refinery --help`), `add_arguments(parser)` and `run(arguments)`.
 
 Each command imports the code that it needs only when it runs. A command that costs something may also have `forecast(words, expected)`,
-which says for the plan of `refinery run` what it will take (`refinery.runtime.forecast`).
+which says for the plan of `refinery run` what it will take (`refinery.runtime.forecast`). One that shards can do has `divided(words)`,
+which says for `refinery run --on ray` where it is done (`refinery.project.cluster`).
 """
 
 import importlib

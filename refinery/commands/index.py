@@ -10,6 +10,7 @@ from refinery.runtime.shipped import shipped
 
 if TYPE_CHECKING:
     from refinery.index_update import Update
+    from refinery.project.cluster import Place
     from refinery.retrievers.base import RetrieverConfig
     from refinery.retrievers.index.manifest import Manifest
 
@@ -93,6 +94,22 @@ def forecast(words: Sequence[str], expected: Expected) -> Forecast:
         return Forecast(rows, seconds=seconds, gpu_seconds=seconds, disk_bytes=(low, high))
     seconds = rows / _PASSAGES_A_SECOND[1], rows / _PASSAGES_A_SECOND[0]
     return Forecast(rows, seconds=seconds, disk_bytes=(size * _DISK[0], size * _DISK[1]))
+
+
+def divided(words: Sequence[str]) -> "Place":
+    """Where `refinery run --on ray` builds an index. Raises RecipeError for a retriever's recipe that cannot be read."""
+    from refinery.indexing import has_shards, is_built
+    from refinery.project.cluster import Place
+
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_arguments(parser)
+    arguments = parser.parse_args(list(words))
+    if arguments.shard:
+        return Place(here="--shard is one shard already")
+    if is_built(arguments.output):
+        return Place(here="one process updates an index that is there")
+    config = _config(arguments)
+    return Place(tuple(words_of(arguments))) if has_shards(config) else Place(here=f"one process builds an index for {config.name}")
 
 
 def _shard(text: str) -> tuple[int, int]:

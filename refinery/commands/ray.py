@@ -17,17 +17,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         stage_run.add_argument("recipe", metavar="RECIPE", help="a YAML recipe, whose inputs and output_dir every node sees")
         overrides_help = "overrides of the recipe; use dots for nested keys"
         stage_run.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=overrides_help)
-        _add_cluster(stage_run)
+        _add_options(stage_run)
     build = works.add_parser("index", description="build the shards of an index (bm25, dense) in DIR, which every node sees, and join them")
     index.add_inputs(build)
-    _add_cluster(build)
+    _add_options(build)
 
 
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shards", type=_at_least_one, required=True, metavar="N", help="number of shards, best a few for each worker")
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say where shards run, and with what. Those that are not given are None."""
     parser.add_argument("--address", help="of the cluster (default: RAY_ADDRESS, a cluster on this machine, or a new one of its cores)")
-    parser.add_argument("--cpus", type=_not_negative, default=1, metavar="N", help="CPUs that each shard takes (default: 1)")
-    parser.add_argument("--gpus", type=_not_negative, default=0, metavar="N", help="GPUs that each shard takes (default: 0)")
+    parser.add_argument("--cpus", type=_not_negative, metavar="N", help="CPUs that each shard takes (default: 1)")
+    parser.add_argument("--gpus", type=_not_negative, metavar="N", help="GPUs that each shard takes (default: 0)")
+
+
+def cluster_words(arguments: argparse.Namespace) -> list[str]:
+    """The words that give `refinery ray` the same arguments, of which `shards` is one."""
+    given = {f"--{name}": value for name in ("shards", "address", "cpus", "gpus") if (value := getattr(arguments, name)) is not None}
+    return [word for flag, value in given.items() for word in (flag, str(value))]
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shards", type=at_least_one, required=True, metavar="N", help="number of shards, best a few for each worker")
+    add_cluster(parser)
     parser.add_argument("--resume", action="store_true", help="allowed, as for the stages; the same command always continues")
     parser.add_argument("--traceback", action="store_true", default=argparse.SUPPRESS, help="show where an error came from")
     parser.set_defaults(parser=parser)
@@ -38,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
     from refinery.project.on_ray import Resources, index_on_ray, run_on_ray
     from refinery.runtime.project_values import enter_project
 
-    where = {"shards": arguments.shards, "address": arguments.address, "each": Resources(arguments.cpus, arguments.gpus)}
+    where = {"shards": arguments.shards, "address": arguments.address, "each": Resources(**_given(arguments))}
     if arguments.work == "index":
         index_on_ray(index.words_of(arguments), arguments.output, begin=lambda: index.begin(arguments), **where)
         index.run(argparse.Namespace(**vars(arguments) | {"resume": True, "update": False, "shard": None}))
@@ -46,7 +57,12 @@ def run(arguments: argparse.Namespace) -> None:
         sys.exit(code)
 
 
-def _at_least_one(text: str) -> int:
+def _given(arguments: argparse.Namespace) -> dict[str, float]:
+    return {name: value for name in ("cpus", "gpus") if (value := getattr(arguments, name)) is not None}
+
+
+def at_least_one(text: str) -> int:
+    """A number of shards."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of shards, such as 8")
     return int(text)

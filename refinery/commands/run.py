@@ -5,11 +5,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from refinery.commands.ray import add_cluster, at_least_one, cluster_words
+
 if TYPE_CHECKING:
     from refinery.project.project import Project
     from refinery.project.run import Runner
 
 GROUP = "Pipeline"
+_SHARDS = 8  # the same for every run of a project, because the shards of a step are continued
 HELP = "do every step of a project, or of a paper's reproduction, that is not up to date, after a plan of what they cost"
 
 
@@ -27,12 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="for a file of steps: do them all on shipped rows with tiny models, in this folder (default: runs/stand_in)",
     )
+    parser.add_argument("--on", choices=["ray"], help="do distill, infer and index steps in shards on a Ray cluster, all others here")
+    cluster = parser.add_argument_group("with --on ray")
+    cluster.add_argument("--shards", type=at_least_one, metavar="N", help=f"number of shards of each step (default: {_SHARDS})")
+    add_cluster(cluster)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the plan, do the steps, and print what came out."""
     from refinery.project.project import read_project
 
+    _check_cluster(arguments)
     if arguments.stand_in is not None:
         _stand_in(arguments)
         return
@@ -54,8 +62,22 @@ def _stand_in(arguments: argparse.Namespace) -> None:
         _run(arguments, read_project(file, stand_in=values), runner=runner_here(arguments.main))
 
 
+def _check_cluster(arguments: argparse.Namespace) -> None:
+    """Raise RecipeError for arguments that do not go together, and PluginError without Ray."""
+    from refinery.errors import RecipeError
+    from refinery.project.on_ray import load_ray
+
+    if arguments.on and arguments.stand_in is not None:
+        raise RecipeError(f"{arguments.project}: --stand-in does all steps in one process, so leave out --on {arguments.on}.")
+    if arguments.on:
+        load_ray()
+    elif cluster_words(arguments):
+        raise RecipeError(f"{arguments.project}: {cluster_words(arguments)[0]} says how steps are divided. Add --on ray, or leave it out.")
+
+
 def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | None" = None) -> None:
     from refinery.commands import command_of
+    from refinery.project.cluster import print_places, runner_on_ray
     from refinery.project.jobs import jobs_of
     from refinery.project.plan import plan_of, print_plan
     from refinery.project.process import run_process
@@ -63,7 +85,12 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
     from refinery.project.run import run_jobs
 
     jobs = jobs_of(project, where=str(arguments.project), until=arguments.until)
-    print_plan(plan_of(jobs, project.folder, command_of))
+    print_plan(planned := plan_of(jobs, project.folder, command_of))
+    at_once = 1 if runner else project.at_once
+    if arguments.on:
+        arguments.shards = arguments.shards or _SHARDS
+        print_places({step.name: jobs[step.name] for step in planned if step.forecast}, command_of, arguments.shards)
+        runner = runner_on_ray(cluster_words(arguments), command_of)
     if not arguments.dry_run:
-        run_jobs(jobs, project.folder, at_once=1 if runner else project.at_once, runner=runner or run_process)
+        run_jobs(jobs, project.folder, at_once=at_once, runner=runner or run_process)
         print_report(project, jobs, arguments.project, whole=arguments.until is None)

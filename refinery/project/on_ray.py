@@ -48,7 +48,7 @@ def run_on_ray(
     `address` is that of a cluster, as for `ray.init`; the shards share `max_cost_usd` equally. Raises StepFailed for a shard that ends with
     an error, once all have ended, RecipeError for values that shards cannot have, and RunDirError if output_dir is not empty.
     """
-    ray, values = _ray(), read_values(recipe, overrides)
+    ray, values = load_ray(), read_values(recipe, overrides)
     output = _output_of(values, recipe)
     folders = [shard_folder(output, number) for number in range(shards)]
     shared = [stage, recipe, *overrides, *_share_of_cap(values, shards)]
@@ -70,7 +70,7 @@ def index_on_ray(
 
     `words` are those of the command that builds one, without its `--shard`. Raises the errors of `run_on_ray`.
     """
-    ray = _ray()
+    ray = load_ray()
     begin()
     commands = {shard_folder(output, number): [*words, "--shard", f"{number}/{shards}"] for number in range(shards)}
     _run_shards(ray, commands, address, each or Resources())
@@ -180,7 +180,8 @@ def _log_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.log")
 
 
-def _ray() -> Any:
+def load_ray() -> Any:
+    """The module `ray`. Raises PluginError if it is not installed."""
     try:
         import ray  # pyright: ignore[reportMissingImports] -- an extra of its own
     except ModuleNotFoundError:

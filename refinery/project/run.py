@@ -12,6 +12,7 @@ from refinery.project.process import log_of, run_process, warnings_in
 from refinery.project.state import STATE_FOLDER, changes, is_done, sources_of, write_state
 from refinery.prompts.own import prompts_of
 from refinery.runtime.run_lock import locked_run
+from refinery.runtime.shards import shard_folders, shards_of
 from refinery.runtime.stoppable import stoppable
 from refinery.runtime.together import together
 from refinery.text import printable
@@ -60,13 +61,13 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path, run
     """Run the job if it is not up to date. Returns its seconds, or None if it was."""
     sources = await asyncio.to_thread(sources_of, job, jobs)
     if is_done(job, sources, folder):
-        _say(f"{job.name}: up to date")
+        say(f"{job.name}: up to date")
         return None
     changed = changes(job, sources, folder)
     if changed:
-        _set_aside(job, folder)
+        _set_aside_what_continues(job, folder)
         _forget_prompts(job, changed)
-    _say(f"{job.name}: started" + (f" again, because of {', '.join(changed)}" if changed else ""))
+    say(f"{job.name}: started" + (f" again, because of {', '.join(changed)}" if changed else ""))
     write_state(job, sources, folder)
     started = time.perf_counter()
     try:
@@ -75,26 +76,34 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path, run
         _say_warnings(job, folder)
     seconds = round(time.perf_counter() - started, 1)
     write_state(job, sources, folder, seconds=seconds)
-    _say(f"{job.name}: done in {seconds:,.0f} s")
+    say(f"{job.name}: done in {seconds:,.0f} s")
     return seconds
 
 
-def _set_aside(job: Job, folder: Path) -> None:
-    """Move what a step that only continues made from something else. Labels are replayed from their store."""
+def _set_aside_what_continues(job: Job, folder: Path) -> None:
+    """Move what a step that only continues made from something else, with its shards. Labels are replayed from their store."""
     continues = job.stage in ("train", "infer") or (not job.stage and "--resume" in job.words)
-    if not continues or job.output is None or not job.output.exists():
+    if continues and job.output is not None:
+        for output in (job.output, shards_of(job.output)):
+            set_aside(output, job, folder)
+
+
+def set_aside(output: Path, job: Job, folder: Path) -> None:
+    """Move an output of a step, if it is there, to `previous`, in the place of what was there of this name."""
+    if not output.exists() or job.output is None:
         return
-    place = folder / PREVIOUS / job.name
+    place = folder / PREVIOUS / (job.name + output.name.removeprefix(job.output.name))
     shutil.rmtree(place, ignore_errors=True)
     place.parent.mkdir(exist_ok=True)
-    shutil.move(job.output, place)
-    _say(f"{job.name}: what it made before is now in {place}")
+    shutil.move(output, place)
+    say(f"{job.name}: what it made before is now in {place}")
 
 
 def _forget_prompts(job: Job, changed: Sequence[str]) -> None:
     """Let labels be made with the user's changed prompts; alone, a run refuses to go on with others than those that it keeps."""
     if job.stage == "distill" and job.output and (prompts := job.values.get("prompts")) in changed and Path(prompts).is_dir():
-        shutil.rmtree(prompts_of(job.output), ignore_errors=True)
+        for output in (job.output, *shard_folders(job.output)):
+            shutil.rmtree(prompts_of(output), ignore_errors=True)
 
 
 def _say_warnings(job: Job, folder: Path) -> None:
@@ -102,10 +111,11 @@ def _say_warnings(job: Job, folder: Path) -> None:
     log = log_of(job, folder)
     warnings = warnings_in(log) if log.exists() else []
     for warning in warnings[:_MOST_WARNINGS]:
-        _say(f"{job.name}: warning: {warning}")
+        say(f"{job.name}: warning: {warning}")
     if more := len(warnings) - _MOST_WARNINGS if len(warnings) > _MOST_WARNINGS else 0:
-        _say(f"{job.name}: {more} more warning{'s' if more > 1 else ''} in {log}")
+        say(f"{job.name}: {more} more warning{'s' if more > 1 else ''} in {log}")
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Tell the user about the steps."""
     print(printable(line), file=sys.stderr, flush=True)

@@ -90,19 +90,37 @@ class Shards:
         return any(record["recipe"].get("store") for record in self.records)
 
 
+_SHARDS = ".shards"
+
+
+def shards_of(output: Path) -> Path:
+    """The folder of all shards that are started together, whose results are merged in `output`."""
+    return output.with_name(f"{output.name}{_SHARDS}")
+
+
 def shard_folder(output: Path, number: int) -> Path:
     """The folder of one of several shards that are started together, whose results are merged in `output`."""
-    return output.with_name(f"{output.name}.shards") / str(number)
+    return shards_of(output) / str(number)
 
 
 def shard_folders(output: Path) -> list[Path]:
     """The folders that `shard_folder` named and that exist."""
-    return [folder for folder in shard_folder(output, 0).parent.glob("*") if folder.is_dir()]
+    return [folder for folder in shards_of(output).glob("*") if folder.is_dir()]
+
+
+def is_shard_folder(folder: Path) -> bool:
+    """Whether `shard_folder` named it."""
+    return folder.parent.name.endswith(_SHARDS)
+
+
+def holds_something(folder: Path) -> bool:
+    """Whether the folder exists and is not empty."""
+    return folder.exists() and any(folder.iterdir())
 
 
 def check_empty(out: Path) -> None:
     """Raise RunDirError unless `out`, the folder of a merged run, is empty or new."""
-    if out.exists() and any(out.iterdir()):
+    if holds_something(out):
         raise RunDirError(f"{out}: is not empty. Name a new folder for the merged run.")
 
 

@@ -17,6 +17,7 @@ from refinery.reporting.pages.systems import system_tables
 from refinery.reporting.pages.write import INDEX_PAGE, write_page
 from refinery.runtime.project_values import PROJECT_FILE, project_of
 from refinery.runtime.run_dir import RunDir, read_metrics, read_run
+from refinery.runtime.shards import is_shard_folder
 from refinery.runtime.stages import Stage, stages
 
 _MOST_QUESTIONS = 10_000
@@ -66,10 +67,15 @@ def write_project_pages(folder: Path, output: Path) -> Path:
 
 
 def project_runs(folder: Path) -> list[ProjectRun]:
-    """The stages' runs anywhere below a folder, in the order of the stages, each with the places of the runs that it used."""
+    """The stages' runs anywhere below a folder, in the order of the stages, each with the places of the runs that it used.
+
+    Shards that were started together are left out: the run that they are merged in has their rows.
+    """
     known = stages()
     found: list[ProjectRun] = []
     for file in sorted(folder.rglob("run.json")):
+        if is_shard_folder(file.parent):
+            continue
         record = _record(file.parent)
         if (stage := known.get(record.get("stage", ""))) is None:  # the demo's own record, or a foreign file of this name
             continue

@@ -4,12 +4,10 @@ import socket
 import sys
 import threading
 from contextlib import closing
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from distill.__main__ import main as distill
 from refinery.cli import main
 from refinery.contract.records import Decomposition, Passage, Question, SubQuestion, read_records, write_records
 from refinery.errors import PluginError, RecipeError, RunDirError
@@ -21,56 +19,6 @@ from refinery.runtime.run_lock import locked_run
 
 STEPS = [SubQuestion(text="Who directed Dune?"), SubQuestion(text="Where was #1 born?")]
 QUESTIONS = [Question(id=f"q{i}", text=f"Who made film {i}?", decomposition=STEPS, split="train") for i in range(20)]
-
-
-class RayError(Exception):
-    """As Ray tells of a worker that was lost too often."""
-
-
-class FakeRay:
-    """Runs a shard in this process when its result is asked for. `lost` are the shards whose workers die each time."""
-
-    exceptions = SimpleNamespace(RayError=RayError)
-
-    def __init__(self):
-        self.commands, self.lost, self.options, self.connected = [], (), None, None
-        self.resources = {"CPU": 2.0}
-
-    def init(self, *, address, **_):
-        self.connected = address
-
-    def shutdown(self):
-        self.connected = None
-
-    def nodes(self):
-        return [{"Alive": True, "Resources": self.resources}]
-
-    def remote(self, _function):
-        return SimpleNamespace(options=self._options)
-
-    def _options(self, **options):
-        self.options = options
-        return SimpleNamespace(remote=self._start)
-
-    def _start(self, words, *_):
-        self.commands.append(tuple(words))
-        return tuple(words)
-
-    def wait(self, tasks):
-        return tasks[:1], tasks[1:]
-
-    def get(self, words):
-        if any(f"shard={shard}" in words or shard in words for shard in self.lost):
-            raise RayError("The worker died\nunexpectedly.")
-        done = main(list(words)) if words[0] == "index" else distill(words[1:])
-        return "" if done == 0 else "it failed"
-
-
-@pytest.fixture
-def ray(monkeypatch):
-    fake = FakeRay()
-    monkeypatch.setitem(sys.modules, "ray", fake)
-    return fake
 
 
 @pytest.fixture
