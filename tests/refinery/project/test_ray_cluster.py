@@ -9,6 +9,9 @@ import threading
 import time
 from collections import Counter
 from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -166,6 +169,38 @@ def test_a_shard_that_fails_says_why(cluster, write_recipe):
         run_on_ray("infer", write_recipe("infer"), ["decoder=rga"], shards=2, address=cluster.address)
 
 
+@pytest.mark.slow
+def test_the_steps_of_a_project_are_those_of_one_process_and_nothing_is_paid_twice(cluster, write_recipe, teacher, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = tmp_path / "on_ray" / "labels.shards" / "0" / "effects.sqlite"
+    made, killed = {}, killing_midway(lambda: replies_in(store), "worker")
+    for name, words in {"on_ray": ["--on", "ray", "--shards", "2", "--address", cluster.address], "alone": []}.items():
+        teacher.asked.clear()
+        folder = write_project(tmp_path / name, write_recipe)
+        assert main(["run", str(folder), *words]) == 0
+        made[name] = content("distill", folder / "labels"), content("infer", folder / "answers"), teacher.asked.copy()
+    (labels, answers, asked), (labels_alone, answers_alone, asked_alone) = made.values()
+    assert killed
+    assert (labels, answers) == (labels_alone, answers_alone)
+    assert read_manifest(tmp_path / "on_ray" / "index") == read_manifest(tmp_path / "alone" / "index")
+    assert asked.keys() == asked_alone.keys()
+    assert asked.total() - asked_alone.total() <= AT_ONCE
+    assert main(["run", str(tmp_path / "on_ray")]) == 0  # without Ray, where nothing is left to do
+    assert teacher.asked == asked_alone
+
+
+def write_project(folder, write_recipe):
+    """A project that indexes the demo's passages, and labels and answers its questions."""
+    folder.mkdir()
+    steps = {"index": ["index", str(folder.parent / "passages.jsonl"), "--output", "index", "--update"]}
+    for step, stage in {"labels": "distill", "answers": "infer"}.items():
+        values = yaml.safe_load(Path(write_recipe(stage)).read_text())
+        (folder / f"{step}.yaml").write_text(yaml.safe_dump(values | {"output_dir": step, "retriever": {"index": "index"}}))
+        steps[step] = [stage, f"{step}.yaml"]
+    (folder / "refinery.yaml").write_text(yaml.safe_dump({"steps": {name: {"command": command} for name, command in steps.items()}}))
+    return folder
+
+
 @pytest.fixture
 def encoder():
     """The folder of a real encoder."""
@@ -184,39 +219,83 @@ def passages(tmp_path):
     return str(tmp_path / "passages.jsonl")
 
 
-def batches_of_shard_0(folder):
-    """The files of vectors that shard 0 of 2 has finished, with the times at which it did."""
-    found = {path: path.stat().st_mtime_ns for path in (folder / "batches").glob("*.npy")}
-    return {path: time for path, time in found.items() if int(path.name[:10]) // 32 % 2 == 0}
+@dataclass
+class Pieces:
+    """The files of shard 0 of 2 that a pattern finds in an index while it is built, with the times at which they were written."""
+
+    folder: Path
+    pattern: str
+    passages: int  # in each piece; the name of the file, or of its folder, begins with the number of its first one
+    before: dict[Path, int] = field(default_factory=dict)
+    after: dict[Path, int] = field(default_factory=dict)
+
+    def found(self):
+        times = {path: path.stat().st_mtime_ns for path in self.folder.glob(self.pattern)}
+        return {path: time for path, time in times.items() if self._number(path) % 2 == 0}
+
+    def _number(self, path):
+        return int(path.relative_to(self.folder).parts[1][:10]) // self.passages
+
+    def look(self):
+        """Remember those that are there before the worker is lost. Returns how many there are."""
+        self.before = self.found()
+        return len(self.before)
+
+
+@pytest.fixture
+def pieces(tmp_path, monkeypatch):
+    """Makes the `Pieces` of an index, whose `after` are those that are there when its shards are joined."""
+
+    def of(pattern, passages):
+        made = Pieces(tmp_path / "index", pattern, passages)
+
+        def join(*args, **kwargs):
+            made.after = made.after or made.found()  # not those of the index that one process builds
+            return original(*args, **kwargs)
+
+        original = indexing.build_index
+        monkeypatch.setattr(indexing, "build_index", join)
+        return made
+
+    return of
+
+
+def indexes_of(words, cluster, tmp_path):
+    """The folders of an index that is built on the cluster, and of one that one process builds."""
+    folder, one = tmp_path / "index", tmp_path / "one"
+    assert main(["ray", *words, "--output", str(folder), "--shards", "2", "--address", cluster.address]) == 0
+    assert main([*words, "--output", str(one)]) == 0
+    return folder, one
 
 
 @pytest.mark.slow
-def test_a_lost_worker_encodes_nothing_twice_and_the_index_is_that_of_one_process(cluster, encoder, passages, tmp_path, monkeypatch):
+def test_a_lost_worker_encodes_nothing_twice_and_the_index_is_that_of_one_process(cluster, encoder, passages, pieces, tmp_path):
     words = ["index", passages, "--retriever", "recipes/retrieval/dense.yaml", "--set", f"options.encoder.model={encoder}"]
     words += ["options.encoder.batch_size=1", "options.encoder.device=cpu", "options.encoder.max_length=128"]
-    folder, before, after = tmp_path / "index", {}, {}
-
-    def count():
-        found = batches_of_shard_0(folder)
-        before.update(found)
-        return len(found) * 4  # two batches
-
-    def join(*args, **kwargs):
-        after.update(batches_of_shard_0(folder))
-        return original(*args, **kwargs)
-
-    original = indexing.build_index
-    monkeypatch.setattr(indexing, "build_index", join)
-    killed = killing_midway(count, "worker")
-    assert main(["ray", *words, "--output", str(folder), "--shards", "2", "--address", cluster.address]) == 0
+    batches = pieces("batches/*.npy", 32)
+    killed = killing_midway(lambda: batches.look() * 4, "worker")  # two batches
+    folder, one = indexes_of(words, cluster, tmp_path)
     assert killed
-    assert 2 <= len(before) < len(after) == 6
-    assert before.items() <= after.items()  # none was written again
-    assert main([*words, "--output", str(tmp_path / "one")]) == 0
-    found, wanted = np.load(folder / "embeddings.npy"), np.load(tmp_path / "one" / "embeddings.npy")
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
-    assert (folder / "passages.jsonl").read_bytes() == (tmp_path / "one" / "passages.jsonl").read_bytes()
-    assert read_manifest(folder).corpus_hash == read_manifest(tmp_path / "one").corpus_hash
-    one, all_shards = (build_retriever(RetrieverConfig(name="dense", index=index)).retriever for index in (tmp_path / "one", folder))
+    assert 2 <= len(batches.before) < len(batches.after) == 6
+    assert batches.before.items() <= batches.after.items()  # none was written again
+    np.testing.assert_allclose(np.load(folder / "embeddings.npy"), np.load(one / "embeddings.npy"), atol=1e-6)
+    assert (folder / "passages.jsonl").read_bytes() == (one / "passages.jsonl").read_bytes()
+    assert read_manifest(folder).corpus_hash == read_manifest(one).corpus_hash
+    in_one, in_shards = (build_retriever(RetrieverConfig(name="dense", index=index)).retriever for index in (one, folder))
     queries = [(question.text, 5) for question in QUESTIONS]
-    assert all_shards.search_all(queries) == one.search_all(queries)
+    assert in_shards.search_all(queries) == in_one.search_all(queries)
+
+
+@pytest.mark.slow
+def test_a_lost_node_counts_no_words_twice_and_the_index_is_that_of_one_process(cluster, pieces, tmp_path):
+    """Twelve parts of the demo's passages, as often as it takes."""
+    demo = [passage for world in WORLDS.values() for passage in world.passages()]
+    repeated = (passage.model_copy(update={"id": str(number)}) for number, passage in enumerate(islice(cycle(demo), 12 * 20_000)))
+    write_records(tmp_path / "passages.jsonl", repeated)
+    parts = pieces("parts/*[0-9]/words.json", 20_000)
+    killed = killing_midway(lambda: parts.look() * 4, "node")  # two parts
+    folder, one = indexes_of(["index", str(tmp_path / "passages.jsonl")], cluster, tmp_path)
+    assert killed
+    assert 2 <= len(parts.before) < len(parts.after) == 6
+    assert parts.before.items() <= parts.after.items()  # none was written again
+    assert read_manifest(folder) == read_manifest(one)  # with the checksums of all files
