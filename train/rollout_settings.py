@@ -34,6 +34,11 @@ class GrpoSettings(Recipe):
     questions divided by `num_generations`.
     """
 
+    learn: Literal["paths", "selection"] = Field(
+        default="paths",
+        description="paths: what to write, in sampled paths; selection: which path of the decoder's whole tree gives the answer (refinement"
+        " only; num_generations is then the number of the tree's paths)",
+    )
     num_generations: int = Field(default=8, description="rollouts of a question, which are compared with each other (G)", ge=2)
     branching: list[int] = Field(
         default=[],
@@ -81,6 +86,11 @@ class GrpoSettings(Recipe):
         if self.branching and (min(self.branching) < 1 or prod(self.branching) != self.num_generations):
             raise ValueError(f"branching: the product of {self.branching} should be num_generations, {self.num_generations}")
         return self
+
+    @property
+    def siblings(self) -> int:
+        """How many rollouts are sampled together."""
+        return self.num_generations if self.learn == "selection" else prod(self.levels)
 
     @property
     def levels(self) -> list[int]:

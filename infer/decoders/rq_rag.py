@@ -248,14 +248,20 @@ def _blank_tokens(generation: Generation, session: Session) -> int:
     return next((i for i, token_id in enumerate(generation.token_ids) if decode([token_id]).strip()), 0)
 
 
+def nodes_by_depth(options: Options) -> list[int]:
+    """How many nodes a tree has at each depth. Each of them opens an answer, so that their sum is the number of its paths."""
+    width = 1 if options.adaptive else min(options.width or len(options.actions), len(options.actions))
+    return [width**depth for depth in range(options.max_depth + 1)]
+
+
 def plan(options: Options, limits: Limits) -> list[Calls]:
     """A tree of w searches at each node down to depth d has w**d nodes there; each opens an answer, and scores what it opens.
 
     An adaptive decoder takes one path. A node that has to choose scores its actions; `official` also scores all that is read.
     """
-    width = 1 if options.adaptive else min(options.width or len(options.actions), len(options.actions))
-    nodes = [width**depth for depth in range(options.max_depth + 1)]
-    most_searches, answers = sum(width * count for count in nodes[:-1]), 1 if options.adaptive else sum(nodes)
+    nodes = nodes_by_depth(options)
+    width = nodes[1] if options.max_depth else 1
+    most_searches, answers = sum(nodes[1:]), 1 if options.adaptive else sum(nodes)
     searches = 0 if options.adaptive else most_searches
     choices = sum(nodes[:-1]) * (len(options.actions) + options.adaptive) if options.adaptive or width < len(options.actions) else 0
     official = options.fidelity == "official"

@@ -98,6 +98,14 @@ def path_values(paths: Sequence[Trajectory], strategy: str, by: Definition) -> l
     return [_number(confidence(path, by), lowest) for path in paths]
 
 
+def path_shares(paths: Sequence[Trajectory], strategy: str) -> list[float]:
+    """How the `fixed` definition divides 1 among the paths: each one's vote, confidence or inverse perplexity over the sum of all."""
+    values = path_values(paths, strategy, Definition("fixed"))
+    strengths = [1 / value for value in values] if strategy == "ppl" else values
+    whole = sum(strengths)
+    return [strength / whole if whole else 0.0 for strength in strengths]
+
+
 def vote_key(path: Trajectory, strategy: str, by: Definition) -> str:
     """The key under which the ensemble or `learned` counts the path's vote."""
     return normalize_answer(_answer(path)) if strategy == LEARNED or by.fidelity == "fixed" else _answer(path)

@@ -6,6 +6,7 @@ from itertools import islice
 from math import prod
 from typing import Any
 
+from infer.decoders.rq_rag import nodes_by_depth
 from refinery.contract.formats import evidence_segments
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import encode_segment
@@ -22,7 +23,7 @@ from train.planning.plan import host_line, launch_line, memory_lines, parameters
 from train.planning.rollout_steps import RolloutSteps, rollout_steps
 from train.recipe import TrainRecipe
 from train.rollouts.questions import check_questions
-from train.rollouts.trained_role import DECOMPOSITION, pipeline_recipe, rollouts_of
+from train.rollouts.trained_role import DECOMPOSITION, pipeline_recipe, rollouts_of, tree_options
 from train.rows.data import training_records
 from train.run import load_family
 
@@ -38,6 +39,7 @@ class _Tokens:
     evidence: int
     searches: int
     answer: int
+    levels: list[int]
 
     @property
     def step(self) -> int:
@@ -51,10 +53,11 @@ class _Tokens:
     def written(self) -> int:
         return self.searches * self.query + self.answer
 
-    def computed(self, levels: list[int], size: int, *, shared: bool) -> int:
+    def computed(self, size: int, *, shared: bool) -> int:
         """Tokens of a group of `size` rollouts, with what they share counted once where it is."""
         if not shared:
             return size * self.rollout
+        levels = self.levels
         siblings = [min(prod(levels[: depth + 1]) if depth < len(levels) else size, size) for depth in range(self.searches)]
         return self.prompt + sum(siblings) * self.step + size * self.answer
 
@@ -90,9 +93,10 @@ def _tokens(recipe: TrainRecipe, tokenizer: Tokenizer, *, prompt: int, records: 
     pipeline = pipeline_recipe(recipe, ModelConfig(base=recipe.base))
     options: Any = pipeline.decoder_options(recipe.where)
     if recipe.task == DECOMPOSITION:
-        return _Tokens(prompt, 0, 0, 0, options.max_sub_question_tokens)
+        return _Tokens(prompt, 0, 0, 0, options.max_sub_question_tokens, [1])
+    levels = [nodes_by_depth(tree_options(recipe))[1]] * options.max_depth if recipe.grpo.learn == "selection" else recipe.grpo.levels
     evidence = _evidence_tokens(recipe, tokenizer, records)
-    return _Tokens(prompt, options.max_query_tokens + 1, evidence, options.max_depth, pipeline.max_new_tokens + 1)
+    return _Tokens(prompt, options.max_query_tokens + 1, evidence, options.max_depth, pipeline.max_new_tokens + 1, levels)
 
 
 def _evidence_tokens(recipe: TrainRecipe, tokenizer: Tokenizer, records: Sequence[Question]) -> int:
@@ -115,6 +119,7 @@ def _step_lines(steps: RolloutSteps, read: int, recipe: TrainRecipe) -> list[str
     a_step = steps.rollouts_per_generation * recipe.gradient_accumulation_steps // steps.batches
     passes = f", {recipe.grpo.num_iterations} passes" if recipe.grpo.num_iterations > 1 else ""
     tree = f" as trees of {' x '.join(map(str, recipe.grpo.branching))}" if recipe.grpo.branching else ""
+    tree = ", the paths of its tree" if recipe.grpo.learn == "selection" else tree
     return [
         f"questions    {read:,}; {steps.questions_per_generation:,} are asked at once, {size} rollouts of each{tree}",
         f"steps        {steps.steps:,} of {a_step:,} rollouts; {steps.rollouts_per_generation:,} are sampled at once, "
@@ -130,7 +135,7 @@ def _token_lines(tokens: _Tokens | None, steps: RolloutSteps, recipe: TrainRecip
             f"tokens       a decomposition reads about {tokens.prompt:,} and writes at most {tokens.answer:,}; RA-ISF may ask for several"
         ]
     settings = recipe.grpo
-    shared = tokens.computed(settings.levels, settings.num_generations, shared=settings.share_prefixes) * steps.questions_per_generation
+    shared = tokens.computed(settings.num_generations, shared=settings.share_prefixes) * steps.questions_per_generation
     apart = tokens.rollout * steps.rollouts_per_generation
     once = f"; {shared:,} are computed, as prefixes are shared ({shared / apart:.0%})" if settings.share_prefixes else ""
     return [

@@ -25,8 +25,8 @@ def rollout_steps(recipe: TrainSettings, launch: Launch, *, questions: int) -> R
     of_process = recipe.per_device_train_batch_size * batches
     rollouts, size = of_process * launch.processes, settings.num_generations
     sampled = f"{recipe.per_device_train_batch_size} x {batches} x {launch.processes} processes"
-    if rollouts % size or (settings.branching and of_process % size):
-        whole = " in each process, because siblings share its engine" if settings.branching else ""
+    if rollouts % size or (settings.siblings > 1 and of_process % size):
+        whole = " in each process, because siblings share its engine" if settings.siblings > 1 else ""
         raise RecipeError(
             f"{recipe.where}: grpo.num_generations: {rollouts:,} rollouts are sampled at once ({sampled}), which should be a multiple of "
             f"{size}{whole}. Change per_device_train_batch_size or gradient_accumulation_steps."

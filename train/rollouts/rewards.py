@@ -14,10 +14,14 @@ def reward_functions(settings: GrpoSettings) -> tuple[list[RewardFunction], list
     """The parts, in the form of TRL's reward functions, and their weights. A rollout that failed has no reward."""
 
     def answer(rollout: Sequence[Rollout], log_metric: Callable[[str, float], None], **_: Any) -> list[float | None]:
-        for name, values in shown(rollout).items():
+        scores, figures = answer_scores(rollout, settings.metric), shown(rollout)
+        if settings.learn == "selection":
+            shares = [settings.num_generations * one.share for one in rollout]
+            figures["expected_answer"] = [share * score for share, score in zip(shares, scores, strict=True)]
+        for name, values in figures.items():
             for value in values:
                 log_metric(name, value)
-        return _of_sound(rollout, answer_scores(rollout, settings.metric))
+        return _of_sound(rollout, scores)
 
     def form(rollout: Sequence[Rollout], **_: Any) -> list[float | None]:
         return _of_sound(rollout, [float(one.whole) for one in rollout])

@@ -38,7 +38,8 @@ class Rollout:
     """A question's sampled answer. `whole` says whether everything that the model wrote has the form that a decoder reads.
 
     `texts` do not see each other: an RQ-RAG path is one, RA-ISF's decompositions are several. `queries` are the searches' texts, or the
-    sub-questions. `failed` is set if the answer cannot be held against the model, as after a failed search.
+    sub-questions. `failed` is set if the answer cannot be held against the model, as after a failed search. `share` is what the selection
+    gives a path of a whole tree, whose paths' shares add up to 1.
     """
 
     question: Question
@@ -48,6 +49,7 @@ class Rollout:
     searches: int = 0
     queries: list[str] = field(default_factory=list[str])
     failed: str | None = None
+    share: float = 0.0
 
     @property
     def empty_queries(self) -> int:

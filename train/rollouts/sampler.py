@@ -7,7 +7,6 @@ the weights) needs another `_engine`, which gives an `LLM`; nothing else knows w
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,8 @@ from train.recipe import TrainRecipe
 from train.rollouts.paths import PathSampler
 from train.rollouts.replies import DrawingLLM, sub_questions_of
 from train.rollouts.rollout import Rollout, Text
-from train.rollouts.trained_role import DECOMPOSITION, pipeline_recipe, rollouts_of, systems
+from train.rollouts.trained_role import DECOMPOSITION, pipeline_recipe, rollouts_of, system, systems
+from train.rollouts.trees import grown_tree
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -52,7 +52,7 @@ class RolloutSampler:
         What is drawn depends on `key` and each rollout's number, the first of which is `first`. Leaves the model in the mode it was in.
         """
         with self._engine(model, tokenizer) as llm:
-            pipeline = self._pipeline("", llm)
+            pipeline = self._pipeline("tree_" if self._settings.learn == "selection" else "", llm)
             return run_in_background(self._sampled(pipeline, llm, questions, key, first))
 
     def decode(
@@ -63,7 +63,7 @@ class RolloutSampler:
             return {prefix: run_in_background(_answered(self._pipeline(prefix, llm), questions)) for prefix in systems(self._recipe)}
 
     async def _sampled(self, pipeline: Pipeline, llm: LLM, questions: Sequence[Question], key: str, first: int) -> list[Rollout]:
-        size, places = prod(self._settings.levels), asyncio.Semaphore(self._rollouts.questions_in_flight)
+        size, places = self._settings.siblings, asyncio.Semaphore(self._rollouts.questions_in_flight)
 
         async def group(start: int) -> list[Rollout]:
             async with places:
@@ -78,10 +78,12 @@ class RolloutSampler:
             with use_prompts(pipeline.prompts):
                 if self._recipe.task == DECOMPOSITION:
                     return [await self._decomposed(pipeline, llm, question, f"{key}:{number}")]
+                if self._settings.learn == "selection":
+                    return await grown_tree(pipeline, question)
                 return await self._paths(pipeline, question, key, number)
         except Exception as error:
             failed = self._outcomes.fault(question.id, error)
-        return [Rollout(question, [_opening(llm, question)], failed=failed)] * prod(self._settings.levels)
+        return [Rollout(question, [_opening(llm, question)], failed=failed)] * self._settings.siblings
 
     async def _paths(self, pipeline: Pipeline, question: Question, key: str, number: int) -> list[Rollout]:
         def open_session(sibling: int, step: int) -> Session:
@@ -125,7 +127,7 @@ class RolloutSampler:
         """The pipeline of one way to decode, with `llm` in the role that is trained."""
         self._parts.trained = llm
         if prefix not in self._pipelines:
-            options = systems(self._recipe)[prefix]
+            options = system(self._recipe, prefix)
             self._pipelines[prefix] = Pipeline(pipeline_recipe(self._recipe, self._parts.config, **options))
             self._pipelines[prefix].load(self._parts)
         pipeline = self._pipelines[prefix]

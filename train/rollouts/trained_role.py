@@ -1,7 +1,8 @@
 """The pipeline in which the model in training plays its part, and what of it is refused when the recipe is read."""
 
-from typing import Any
+from typing import Any, cast
 
+from infer.decoders.rq_rag import Options, nodes_by_depth
 from infer.recipe import PipelineRecipe
 from refinery.llms.build import ModelConfig
 from refinery.metrics.registry import find_metric
@@ -12,6 +13,7 @@ DECOMPOSITION = "decomposition"
 _DECODERS = {"refinement": "rq_rag", DECOMPOSITION: "ra_isf"}
 # How a generator is decoded, with the prefix of its scores.
 _SYSTEMS: dict[str, tuple[str, dict[str, bool]]] = {"path": ("", {"adaptive": True}), "tree": ("tree_", {"adaptive": False})}
+_LEARNABLE = (("ensemble", "fixed"), ("confidence", "fixed"))  # their values are probabilities
 _OF_THE_RECIPE = ("format", "system_prompt")  # a generator's options that it is trained with
 
 
@@ -26,6 +28,17 @@ def pipeline_recipe(recipe: TrainSettings, trained: ModelConfig, **options: Any)
         options = {name: getattr(recipe, name) for name in _OF_THE_RECIPE} | options
     values["options"] = rollouts.options | options
     return PipelineRecipe.model_validate(values).read_from(recipe.where, "rollouts")
+
+
+def tree_options(recipe: TrainSettings) -> Options:
+    """The options with which a generator's whole tree is grown."""
+    pipeline = pipeline_recipe(recipe, ModelConfig(base=recipe.base), **system(recipe, "tree_"))
+    return cast(Options, pipeline.decoder_options(recipe.where))
+
+
+def system(recipe: TrainSettings, prefix: str) -> dict[str, bool]:
+    """The decoder's options for the way to decode whose scores have this prefix."""
+    return {} if recipe.task == DECOMPOSITION else dict(_SYSTEMS.values())[prefix]
 
 
 def systems(recipe: TrainSettings) -> dict[str, dict[str, bool]]:
@@ -58,6 +71,7 @@ def check_rollouts(recipe: TrainSettings) -> None:
     if fixed := [name for name in _OF_THE_RECIPE if name in rollouts.options]:
         raise rollouts.fault(f"options.{fixed[0]}", f"is what the model is trained with. Set the recipe's own `{fixed[0]}`.")
     settings = recipe.grpo
+    _check_selection(recipe)
     with settings.at("metric"):
         reads = find_metric(settings.metric).reads
     if reads != "answer":
@@ -85,3 +99,29 @@ def _check_models(recipe: TrainSettings, rollouts: Rollouts) -> None:
         raise rollouts.fault("llm", "RA-ISF's other parts need a model: name one of `llm` (on this machine) and `endpoint` (a server).")
     if DECOMPOSITION in {**rollouts.sub_models, **(rollouts.llm or rollouts.model).adapters}:
         raise rollouts.fault("sub_models", f"the model in training plays the role '{DECOMPOSITION}'. Leave it out.")
+
+
+def _check_selection(recipe: TrainSettings) -> None:
+    settings, rollouts = recipe.grpo, rollouts_of(recipe)
+    if settings.learn != "selection":
+        return
+    if recipe.task == DECOMPOSITION:
+        raise settings.fault("learn", "selection is of RQ-RAG's tree, and RA-ISF has none. Use task: refinement.")
+    options = tree_options(recipe)
+    if (options.selection, options.fidelity) not in _LEARNABLE:
+        learnable = " or ".join(f"{selection} with fidelity {fidelity}" for selection, fidelity in _LEARNABLE)
+        raise rollouts.fault(
+            "options.selection", f"{options.selection} with fidelity {options.fidelity} gives paths no shares to learn. Use {learnable}."
+        )
+    paths = sum(nodes_by_depth(options))
+    if paths < 2:
+        raise rollouts.fault("options.max_depth", f"{options.max_depth} gives a tree of one path, and nothing to select. Raise it.")
+    if settings.num_generations != paths:
+        raise settings.fault("num_generations", f"is {settings.num_generations}, and the tree has {paths} paths. Set it to {paths}.")
+    sampled = {"branching": [], "temperature": 1.0}
+    if changed := [name for name, value in sampled.items() if getattr(settings, name) != value]:
+        raise settings.fault(changed[0], "is of sampled paths, and the selection is learned from the decoder's tree. Leave it out.")
+    if settings.loss_type == "grpo":
+        raise settings.fault("loss_type", "grpo divides each path by its length, which the selection does not. Use dapo.")
+    if settings.scale_rewards == "batch":
+        raise settings.fault("scale_rewards", "batch is not that of one selection. Use group or none.")
