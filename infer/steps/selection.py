@@ -99,11 +99,10 @@ def path_values(paths: Sequence[Trajectory], strategy: str, by: Definition) -> l
 
 
 def path_shares(paths: Sequence[Trajectory], strategy: str) -> list[float]:
-    """How the `fixed` definition divides 1 among the paths: each one's vote, confidence or inverse perplexity over the sum of all."""
+    """Each path's part of all votes (ensemble) or confidences by the `fixed` definition, where they are probabilities; 0 if all are 0."""
     values = path_values(paths, strategy, Definition("fixed"))
-    strengths = [1 / value for value in values] if strategy == "ppl" else values
-    whole = sum(strengths)
-    return [strength / whole if whole else 0.0 for strength in strengths]
+    whole = sum(values)
+    return [value / whole if whole else 0.0 for value in values]
 
 
 def vote_key(path: Trajectory, strategy: str, by: Definition) -> str:

@@ -8,7 +8,7 @@ import string
 import numpy as np
 import pytest
 
-from infer.steps.selection import STRATEGIES, Definition, confidence, path_values, perplexity, select
+from infer.steps.selection import STRATEGIES, Definition, confidence, path_shares, path_values, perplexity, select
 from refinery.contract.records import Reading, Step, Trajectory
 
 both = pytest.mark.parametrize("fidelity", ["paper", "fixed"])
@@ -81,6 +81,13 @@ def test_paths_that_the_model_would_hardly_take_weigh_little_in_the_fixed_ensemb
 
 
 # The authors' definitions
+
+
+def test_shares_are_parts_of_all_votes_and_a_path_without_an_answer_has_none():
+    paths = [path("Lyon", [math.log(0.3), 0.0]), path("Oslo", [0.0, math.log(0.4)], query=[math.log(0.25)]), path("", [0.0, 0.0])]
+    assert path_shares(paths, "ensemble") == pytest.approx([0.75, 0.25, 0])
+    assert path_shares(paths, "confidence") == pytest.approx([1 / 1.4, 0.4 / 1.4, 0])
+    assert path_shares(paths[2:], "ensemble") == [0]
 
 
 def official(answer: str, logprobs: list[float], *, read: list[float] = (), closed: bool = True, blank: int = 0) -> Trajectory:
