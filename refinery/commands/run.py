@@ -31,9 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for a file of steps: do them all on shipped rows with tiny models, in this folder (default: runs/stand_in)",
     )
     parser.add_argument("--on", choices=["ray"], help="do distill, infer and index steps in shards on a Ray cluster, all others here")
-    cluster = parser.add_argument_group("with --on ray")
-    cluster.add_argument("--shards", type=at_least_one, metavar="N", help=f"number of shards of each step (default: {_SHARDS})")
-    add_cluster(cluster)
+    parser.add_argument(
+        "--shards", type=at_least_one, metavar="N", help=f"with --on ray: number of shards of each step (default: {_SHARDS})"
+    )
+    add_cluster(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -230,11 +230,8 @@ class Pieces:
     after: dict[Path, int] = field(default_factory=dict)
 
     def found(self):
-        times = {path: path.stat().st_mtime_ns for path in self.folder.glob(self.pattern)}
-        return {path: time for path, time in times.items() if self._number(path) % 2 == 0}
-
-    def _number(self, path):
-        return int(path.relative_to(self.folder).parts[1][:10]) // self.passages
+        first = {path: int(path.relative_to(self.folder).parts[1][:10]) for path in self.folder.glob(self.pattern)}
+        return {path: path.stat().st_mtime_ns for path, number in first.items() if number // self.passages % 2 == 0}
 
     def look(self):
         """Remember those that are there before the worker is lost. Returns how many there are."""
