@@ -98,11 +98,11 @@ def path_values(paths: Sequence[Trajectory], strategy: str, by: Definition) -> l
     return [_number(confidence(path, by), lowest) for path in paths]
 
 
-def path_shares(paths: Sequence[Trajectory], strategy: str) -> list[float]:
-    """Each path's part of all votes (ensemble) or confidences by the `fixed` definition, where they are probabilities; 0 if all are 0."""
-    values = path_values(paths, strategy, Definition("fixed"))
-    whole = sum(values)
-    return [value / whole if whole else 0.0 for value in values]
+def path_shares(paths: Sequence[Trajectory]) -> list[float]:
+    """Each path's part of all votes in the `fixed` ensemble, whose votes are probabilities; 0 if none has an answer."""
+    votes = path_values(paths, "ensemble", Definition("fixed"))
+    whole = sum(votes)
+    return [vote / whole if whole else 0.0 for vote in votes]
 
 
 def vote_key(path: Trajectory, strategy: str, by: Definition) -> str:

@@ -74,7 +74,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
             steps_per_generation=steps.batches,
             num_iterations=settings.num_iterations,
             temperature=settings.temperature,
-            scale_rewards=settings.scale_rewards,
+            scale_rewards="none" if settings.learn == "selection" else settings.scale_rewards,  # see selection_advantages
             loss_type=settings.loss_type,
             epsilon=settings.epsilon,
             epsilon_high=settings.epsilon_high,

@@ -13,7 +13,6 @@ DECOMPOSITION = "decomposition"
 _DECODERS = {"refinement": "rq_rag", DECOMPOSITION: "ra_isf"}
 # How a generator is decoded, with the prefix of its scores.
 _SYSTEMS: dict[str, tuple[str, dict[str, bool]]] = {"path": ("", {"adaptive": True}), "tree": ("tree_", {"adaptive": False})}
-_LEARNABLE = (("ensemble", "fixed"), ("confidence", "fixed"))  # their values are probabilities
 _OF_THE_RECIPE = ("format", "system_prompt")  # a generator's options that it is trained with
 
 
@@ -108,11 +107,9 @@ def _check_selection(recipe: TrainSettings) -> None:
     if recipe.task == DECOMPOSITION:
         raise settings.fault("learn", "selection is of RQ-RAG's tree, and RA-ISF has none. Use task: refinement.")
     options = tree_options(recipe)
-    if (options.selection, options.fidelity) not in _LEARNABLE:
-        learnable = " or ".join(f"{selection} with fidelity {fidelity}" for selection, fidelity in _LEARNABLE)
-        raise rollouts.fault(
-            "options.selection", f"{options.selection} with fidelity {options.fidelity} gives paths no shares to learn. Use {learnable}."
-        )
+    if (options.selection, options.fidelity) != ("ensemble", "fixed"):
+        given = f"{options.selection} with fidelity {options.fidelity}"
+        raise rollouts.fault("options.selection", f"{given} has no shares that actions change. Use ensemble with fidelity fixed.")
     paths = sum(nodes_by_depth(options))
     if paths < 2:
         raise rollouts.fault("options.max_depth", f"{options.max_depth} gives a tree of one path, and nothing to select. Raise it.")

@@ -1,8 +1,9 @@
 """The decoder's whole tree of a question as rollouts: each path is compared with the others by the share that the selection gives it.
 
 The objective is the reward that the selection expects if it draws a path by its share. A tree holds every path that there is to select,
-so that the expectation is a sum, without the noise of sampling. What the selection reads of a path is trained, but for its queries: a tree
-opens every action, whatever its probability, while other queries would find other evidence, about which the sum says nothing.
+so that the expectation is a sum, without the noise of sampling. Of what the ensemble's shares are made of, the actions are trained: a
+tree opens every action, whatever its probability, so that the sum stays true. Queries and answers are given: the model writes its likeliest
+ones, and where a wrong one is made less likely, another one takes its place, about which the sum says nothing.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from infer.pipeline import Pipeline
 from infer.steps.selection import path_shares
 from refinery.contract.chat_template import end_ids
 from refinery.contract.formats import END, evidence_segments, prompt_segments
-from refinery.contract.records import Question, Step, Trajectory
+from refinery.contract.records import Question, Trajectory
 from refinery.contract.segments import control_token_id, encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.prompts.render import render_prompt
@@ -30,7 +31,7 @@ async def grown_tree(pipeline: Pipeline, question: Question) -> list[Rollout]:
     prediction, tokenizer = await pipeline.decode(session, question), session.llm.tokenizer
     asked = prediction.paths[0].question
     prompt = session.context(prompt_segments(asked, render_prompt(options.system_prompt), tokenizer, format=options.format)).token_ids
-    shares = path_shares(prediction.paths, options.selection)
+    shares = path_shares(prediction.paths)
     return [
         Rollout(
             question,
@@ -46,11 +47,13 @@ async def grown_tree(pipeline: Pipeline, question: Question) -> list[Rollout]:
 
 
 def path_text(path: Trajectory, prompt: Sequence[int], tokenizer: Tokenizer, options: Options) -> Text:
-    """The tokens of a path as the decoder read and wrote them, after those of its prompt. What is trained counts as written."""
+    """The tokens of a path as the decoder read and wrote them, after those of its prompt. Only its actions count as written."""
     text, ends = Text(), end_ids(tokenizer) | {control_token_id(END.text, tokenizer)}
     text.read(prompt)
     for step in path.steps:
-        _add_step(text, step, options.selection)
+        (action, *written), (logprob, *_) = step.token_ids or [], step.logprobs or []
+        text.wrote([action], [logprob])
+        text.read(written)
         if step.action != "answer":
             unclosed = options.format != "official" and (step.token_ids or [])[-1] not in ends
             found = [*[END] * unclosed, *evidence_segments(step.passages, format=options.format)]
@@ -58,20 +61,7 @@ def path_text(path: Trajectory, prompt: Sequence[int], tokenizer: Tokenizer, opt
     return text
 
 
-def _add_step(text: Text, step: Step, selection: str) -> None:
-    """The confidence reads the answer alone, and the ensemble also the actions."""
-    (action, *written), (logprob, *logprobs) = step.token_ids or [], step.logprobs or []
-    if selection == "ensemble":
-        text.wrote([action], [logprob])
-    else:
-        text.read([action])
-    if step.action == "answer":
-        text.wrote(written, logprobs)
-    else:
-        text.read(written)
-
-
-def selection_advantages(advantages: "torch.Tensor", rollouts: Sequence[Rollout], settings: GrpoSettings, selection: str) -> "torch.Tensor":
+def selection_advantages(advantages: "torch.Tensor", rollouts: Sequence[Rollout], settings: GrpoSettings) -> "torch.Tensor":
     """Turns advantages over the mean of a tree's paths, (rollouts,), into those over what the selection expects, times its shares.
 
     Equal shares leave them as they are. Scaled, they are divided by the deviation under the shares.
@@ -81,7 +71,4 @@ def selection_advantages(advantages: "torch.Tensor", rollouts: Sequence[Rollout]
     gains = gains - (shares * gains).sum(1, keepdim=True)
     if settings.scale_rewards == "group":
         gains = gains / ((shares * gains**2).sum(1, keepdim=True).sqrt() + 1e-4)
-    weighed = (settings.num_generations * shares * gains).flatten()
-    if selection == "confidence":  # a mean over the answer's tokens
-        weighed = weighed / advantages.new_tensor([max(1, one.tokens_written) for one in rollouts])
-    return weighed
+    return (settings.num_generations * shares * gains).flatten()

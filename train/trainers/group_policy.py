@@ -28,7 +28,7 @@ from train.rollouts.kept import KeptGenerations
 from train.rollouts.rewards import reward_functions
 from train.rollouts.rollout import as_row
 from train.rollouts.sampler import RolloutSampler
-from train.rollouts.trained_role import DECOMPOSITION, tree_options
+from train.rollouts.trained_role import DECOMPOSITION
 from train.rollouts.trees import selection_advantages
 from train.trainers.shared_prefixes import SharedPrefixes
 from train.trainers.tied_weights import KnowsTiedWeights
@@ -60,7 +60,6 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         self._shares = recipe.grpo.share_prefixes or recipe.task == DECOMPOSITION
         self._shared = SharedPrefixes(body, self._text_break)
         self._kept = KeptGenerations(recipe.output_dir / "checkpoints", self.accelerator.process_index)
-        self._selection = tree_options(recipe).selection if recipe.grpo.learn == "selection" else ""
         self._generation = -1  # whose inputs are buffered
         counts = torch.zeros(len(_SAMPLED), dtype=torch.float64, device=self.accelerator.device)
         self._sampled, self._computed = counts, counts[:2].clone()  # of `_SAMPLED`, and tokens of rows and those computed for them
@@ -96,7 +95,7 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
             before, sampled = {name: len(values) for name, values in metrics.items()}, self._sampled.clone()
             inputs = self._generate_and_score_completions(questions)
             if self._recipe.grpo.learn == "selection":
-                inputs["advantages"] = selection_advantages(inputs["advantages"], self._trees, self._recipe.grpo, self._selection)
+                inputs["advantages"] = selection_advantages(inputs["advantages"], self._trees, self._recipe.grpo)
             added = {name: values[before.get(name, 0) :] for name, values in metrics.items()}
             seen = self.state.num_input_tokens_seen
             kept = {"inputs": inputs, "metrics": added, "sampled": self._sampled - sampled, "seen": seen}

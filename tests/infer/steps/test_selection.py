@@ -85,9 +85,8 @@ def test_paths_that_the_model_would_hardly_take_weigh_little_in_the_fixed_ensemb
 
 def test_shares_are_parts_of_all_votes_and_a_path_without_an_answer_has_none():
     paths = [path("Lyon", [math.log(0.3), 0.0]), path("Oslo", [0.0, math.log(0.4)], query=[math.log(0.25)]), path("", [0.0, 0.0])]
-    assert path_shares(paths, "ensemble") == pytest.approx([0.75, 0.25, 0])
-    assert path_shares(paths, "confidence") == pytest.approx([1 / 1.4, 0.4 / 1.4, 0])
-    assert path_shares(paths[2:], "ensemble") == [0]
+    assert path_shares(paths) == pytest.approx([0.75, 0.25, 0])
+    assert path_shares(paths[2:]) == [0]
 
 
 def official(answer: str, logprobs: list[float], *, read: list[float] = (), closed: bool = True, blank: int = 0) -> Trajectory:

@@ -8,6 +8,7 @@ import torch
 from helpers.grpo_runs import grpo_values, questions, trained_generator
 
 from refinery.contract.control_tokens import RQ_RAG
+from refinery.contract.formats import ACTIONS
 from refinery.contract.segments import control_token_id
 from refinery.errors import RecipeError
 from refinery.runtime.recipe import build_recipe
@@ -17,8 +18,6 @@ from train.planning.plan import plan_lines
 from train.recipe import TrainRecipe
 from train.rollouts.sampler import RolloutSampler
 from train.run import run
-
-SEARCHES = ("rewrite", "decompose", "disambiguate")
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +29,10 @@ def generator(tiny_bases, tmp_path_factory):
 def recipe(generator, tmp_path):
     """Builds recipes that learn the selection of trees of seven paths."""
 
-    def build(*, options: dict | None = None, **changes) -> TrainRecipe:
+    def build(**changes) -> TrainRecipe:
         grpo = {"learn": "selection", "num_generations": 7, "evaluate": ["tree"], "share_prefixes": True}
         values = grpo_values(tmp_path, generator, grpo=grpo, per_device_train_batch_size=7, **changes)
-        values["rollouts"]["options"] = {"max_depth": 2, "width": 2, "max_query_tokens": 4, "fidelity": "fixed"} | (options or {})
+        values["rollouts"]["options"] = {"max_depth": 2, "width": 2, "max_query_tokens": 4, "fidelity": "fixed"}
         recipe = TrainRecipe.model_validate(values)
         recipe.check("r.yaml")
         return recipe
@@ -53,24 +52,20 @@ def test_a_generator_learns_which_path_of_its_tree_to_select(recipe, tmp_path):
     assert "answer_score" not in metrics
 
 
-@pytest.mark.parametrize("selection", ["ensemble", "confidence"])
-def test_the_paths_of_a_tree_are_what_the_decoder_read_and_wrote(recipe, selection):
-    settings = recipe(options={"selection": selection})
+def test_the_paths_of_a_tree_are_what_the_decoder_read_and_wrote_and_their_actions_are_trained(recipe):
+    settings = recipe()
     model, tokenizer = build_model(settings)
     paths = RolloutSampler(settings).sample(model, tokenizer, [question for question in questions() for _ in range(7)], key="", first=0)
-    control = {control_token_id(token.token, tokenizer) for token in RQ_RAG if token.role in SEARCHES}
+    actions = {control_token_id(token.token, tokenizer) for token in RQ_RAG if token.role in ACTIONS}
     for one in paths:
         (text,) = one.texts
         ids = torch.tensor(text.token_ids)
         logprobs = torch.log_softmax(model(input_ids=ids[None]).logits[0][:-1], -1).gather(-1, ids[1:, None])[:, 0]
         mine = torch.tensor(text.written)
         torch.testing.assert_close(logprobs[mine[1:]], torch.tensor(text.logprobs)[mine], rtol=1e-4, atol=1e-4)
-        actions = [token for token, trained in zip(text.token_ids, text.written, strict=True) if trained and token in control]
-        assert len(actions) == (one.searches if selection == "ensemble" else 0)
-        first = text.token_ids.index(control_token_id("[A_Response]", tokenizer))
-        assert all(text.written[first + 1 :])
-        searched = [token for token, trained in zip(text.token_ids[:first], text.written[:first], strict=True) if trained]
-        assert control.issuperset(searched)  # no token of a query or of evidence
+        trained = ids[mine].tolist()
+        assert actions.issuperset(trained)  # no token of a query, of evidence or of the answer
+        assert len(trained) == one.searches + 1
     assert [sum(one.share for one in paths[start : start + 7]) for start in range(0, 28, 7)] == [pytest.approx(1)] * 4
 
 
@@ -97,8 +92,8 @@ def tree(grpo: dict, **options) -> dict:
     [
         (tree({"learn": "selection"}), "grpo.num_generations: is 8, and the tree has 4 paths. Set it to 4"),
         (tree(LEARNED, max_depth=0), "options.max_depth: 0 gives a tree of one path"),
-        (tree(LEARNED, fidelity="paper"), "options.selection: ensemble with fidelity paper gives paths no shares to learn"),
-        (tree(LEARNED, selection="ppl"), "ppl with fidelity fixed gives paths no shares to learn. Use ensemble with fidelity fixed or"),
+        (tree(LEARNED, fidelity="paper"), "options.selection: ensemble with fidelity paper has no shares that actions change"),
+        (tree(LEARNED, selection="confidence"), "confidence with fidelity fixed has no shares that actions change. Use ensemble"),
         (tree(LEARNED | {"branching": [4]}), "grpo.branching: is of sampled paths"),
         (tree(LEARNED | {"temperature": 0.7}), "grpo.temperature: is of sampled paths"),
         (tree(LEARNED | {"loss_type": "grpo"}), "grpo divides each path by its length"),
