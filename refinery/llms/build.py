@@ -3,16 +3,16 @@
 import logging
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
+from refinery.llms.vllm.keys import VllmKeys, set_key
 from refinery.llms.weights.device import inference_dtype, own_device, warn_of_slow_bfloat16
 from refinery.llms.weights.families import FamilyName, checkpoint_family
 from refinery.runtime.background_loop import run_anywhere
-from refinery.runtime.recipe import Recipe
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
 
 
-class ModelConfig(Recipe):
+class ModelConfig(VllmKeys):
     """A model on this machine: a whole checkpoint, an adapter, or several adapters on one base. Its family follows from the checkpoint."""
 
     base: str = Field(description="hub name or folder of a model, or of an adapter to merge into its base")
@@ -41,6 +41,19 @@ class ModelConfig(Recipe):
         default=65_536, description="most tokens in the KV cache; a lower limit is slower but never changes results", ge=1
     )
     seed: int = Field(default=633, description="for sampling; RQ-RAG's inference uses 633")
+    engine: Literal["transformers", "vllm"] = Field(
+        default="transformers",
+        description="what decodes in this process: our engine over transformers, or vLLM (extra `vllm`), for decoders on GPUs",
+        validate_default=True,
+    )
+
+    @field_validator("engine")
+    @classmethod
+    def _with_its_keys(cls, engine: str, info: ValidationInfo) -> str:
+        foreign = ("device", "kv_tokens") if engine == "vllm" else tuple(VllmKeys.model_fields)
+        if name := set_key(cls, info.data, foreign):
+            raise ValueError(f"`{name}` is a key of the other engine; leave it out, or choose that engine")
+        return engine
 
 
 def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
@@ -57,6 +70,11 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
         if not isinstance(config, ServedModelConfig):
             return ChatLLM(config)
         return ChatLLM(config, run_anywhere(served_context_limit(config)), label_samples=config.label_samples)
+    if config.engine == "vllm":
+        from refinery.llms.vllm.completions import vllm_llm
+
+        given = {"dtype": config.dtype, "chat_template": config.chat_template, "seed": config.seed}
+        return vllm_llm(config.base, config.adapters, config, **given)
     from refinery.llms.weights.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
     from refinery.llms.weights.embeddings import check_bundle
 

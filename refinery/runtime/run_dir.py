@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 Fingerprints = Mapping[str, str | None]
 
 _METRICS = "metrics.json"
-_LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "openai", "bm25s")
+_LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "openai", "bm25s", "vllm")
 
 
 class RunDir:

@@ -9,7 +9,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from refinery.contract.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
 from refinery.contract.plain_text import added_token_names
@@ -39,17 +39,31 @@ logger = logging.getLogger(__name__)
 _STOP_TEXTS = 4  # OpenAI's maximum
 
 
+class Transport(Protocol):
+    """What answers completion requests: an endpoint's client, a store of paid replies before it, or an engine in this process."""
+
+    async def reply(self, request: CompletionRequest) -> CompletionReply:
+        """The completion. Raises RefusedRequest for a fault of this request, UnusableEndpoint for one of all requests."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections, or free the model."""
+        ...
+
+
 class CompletionsLLM:
     """An `LLM` over a completions endpoint. `counters` holds what was sent; tokens in the server's cache do not count as prefill.
 
     The endpoint's `max_tokens` bounds every reply, and its `temperature` applies when the decoder sets none.
     """
 
-    def __init__(self, config: ServedModelConfig, tokenizer: Tokenizer, capabilities: Capabilities) -> None:
+    def __init__(
+        self, config: ServedModelConfig, tokenizer: Tokenizer, capabilities: Capabilities, transport: Transport | None = None
+    ) -> None:
         self.config, self.capabilities = config, capabilities
         self.tokenizer = self.token_counter = tokenizer
         self.counters = Counters()
-        self._endpoint: EndpointClient | PaidReplies = EndpointClient(config)
+        self._endpoint: Transport = transport or EndpointClient(config)
 
     def context(self, prompt: str | Sequence[Segment], *, usage: Usage | None = None) -> "CompletionsContext":
         """See `LLM.context`."""
