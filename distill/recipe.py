@@ -8,9 +8,9 @@ from pydantic import Field
 from distill.hub_config import LabelHubConfig
 from distill.label_task import TASKS, LabelTask
 from distill.teacher.batch_config import BatchConfig
+from distill.teacher.config import TeacherConfig
 from distill.teacher.escalation import Escalation
 from refinery.llms.build import ModelConfig
-from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.protocols.base import check_protocol, protocol_of
 from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
@@ -44,8 +44,8 @@ class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):
     reader: str = Field(default="jsonl", description="the schema of the questions: the name of a file in refinery/questions")
     runs: list[Path] = Field(default=[], description="finished infer runs over these questions; the task reads their predictions")
     output_dir: Path
-    teacher: EndpointConfig | None = Field(default=None, description="the endpoint that labels")
-    fallbacks: list[EndpointConfig] = Field(
+    teacher: TeacherConfig | None = Field(default=None, description="the endpoint that labels")
+    fallbacks: list[TeacherConfig] = Field(
         default=[], description="teachers for each request that those before them refuse, truncate or cannot answer, in this order"
     )
     samples: int = Field(
@@ -56,11 +56,11 @@ class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):
         description="agreement: the text most like the row's other samples, by its answer first; judge: the one that the judge prefers",
     )
     escalate: Escalation | None = Field(default=None, description="a stronger teacher for rows that the first one is unsure of")
-    judge: EndpointConfig | None = Field(
+    judge: TeacherConfig | None = Field(
         default=None, description="a model that checks labeled rows; those that it finds wrong are rejected as `judged_bad`"
     )
     target: ModelConfig | None = Field(default=None, description="the model whose own knowledge is judged (RA-ISF App. A.1)")
-    target_endpoint: EndpointConfig | None = Field(default=None, description="the same model behind an endpoint")
+    target_endpoint: TeacherConfig | None = Field(default=None, description="the same model behind an endpoint")
     prompts: Path | None = Field(
         default=None, description="a folder of your own prompts, named like those that `refinery prompts` lists, which they replace"
     )
@@ -106,6 +106,8 @@ class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):
             raise self.fault("hub", "cannot receive one shard of several. Leave it out, and push the merged run with `refinery push`.")
         for endpoint in self.endpoints.values():
             check_protocol(endpoint)
+            if self.transport == "batch" and endpoint.transport == "vllm":
+                raise self.fault("transport", "Batch jobs are for endpoints, and vLLM runs the teacher in this process. Set it to live.")
             if self.transport == "batch" and not protocol_of(endpoint).openai_routes:
                 raise self.fault("transport", f"protocol '{endpoint.protocol}' does not support OpenAI's Batch jobs. Set it to live.")
         self._check_teachers()
@@ -150,7 +152,7 @@ class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):
         return self.escalate is not None and self.escalate.min_probability is not None
 
     @property
-    def endpoints(self) -> dict[str, EndpointConfig]:
+    def endpoints(self) -> dict[str, TeacherConfig]:
         """Every endpoint by its role: teacher, fallback_1, ..., strong, judge, target_endpoint."""
         found = {
             "teacher": self.teacher,

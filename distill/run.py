@@ -22,15 +22,16 @@ from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.row_source import count_rows, evaluation_overlap, iter_rows, load_task, repeated_rows
 from distill.steps.repeats import EvaluationOverlap
-from distill.teacher.teacher import RejectedRow, Teacher
+from distill.teacher.config import TeacherConfig
+from distill.teacher.teacher import RejectedRow, Teacher, Transport
 from refinery.contract.records import Record
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RunDirError
 from refinery.llms.base import LLM
 from refinery.llms.served.budget import Budget, Spending
 from refinery.llms.served.client import EndpointClient
-from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.paid import persist_in
+from refinery.llms.vllm.signals import shut_down_on_sigterm
 from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.runtime.background_loop import run_in_background
@@ -62,6 +63,8 @@ _log = logging.getLogger(__name__)
 
 def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
     """Call `arun` from synchronous code. An interrupt ends it as soon as the open requests are abandoned."""
+    if any(config.transport == "vllm" for config in recipe.endpoints.values()):
+        shut_down_on_sigterm()
     return run_in_background(arun(recipe, resume=resume))
 
 
@@ -189,18 +192,25 @@ def _check_prompts(recipe: DistillRecipe, now: Fingerprints) -> None:
         )
 
 
-def build_teacher(config: EndpointConfig, recipe: DistillRecipe, store: ReplyStore, spending: Spending, role: str) -> Teacher:
+def build_teacher(config: TeacherConfig, recipe: DistillRecipe, store: ReplyStore, spending: Spending, role: str) -> Teacher:
     """A teacher over the recipe's transport; `role` is its key in `recipe.endpoints`."""
     if recipe.transport == "live":
         budget = Budget(config, recipe.max_cost_usd, spending=spending, endpoint=role)
-        client = EndpointClient(config, persist_in(store, budget.enter), budget.admit)
-        return Teacher(config, store, client, budget, **recipe.teacher_options(role))
+        return Teacher(config, store, _transport(config, store, budget), budget, **recipe.teacher_options(role))
     from distill.teacher.batch import BatchTransport
 
     # Any request of a job may be a straggler; jobs that were already sent are collected by the next attempt.
     factor = recipe.batch.price_factor if recipe.batch.stragglers == "batch" else max(1.0, recipe.batch.price_factor)
     budget = Budget(config, recipe.max_cost_usd, factor=factor, spending=spending, endpoint=role, lost_if_killed=0)
     return Teacher(config, store, BatchTransport(config, store, recipe.batch, budget.enter), budget)
+
+
+def _transport(config: TeacherConfig, store: ReplyStore, budget: Budget) -> Transport:
+    if config.transport == "http":
+        return EndpointClient(config, persist_in(store, budget.enter), budget.admit)
+    from refinery.llms.vllm.chats import VllmChats
+
+    return VllmChats(config, config, persist_in(store, budget.enter), budget.admit)
 
 
 async def _label(

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from helpers.documents import DOCUMENTS
 
+from distill.teacher.config import TeacherConfig
 from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.protocols.base import check_protocol
 from refinery.runtime.recipe import build_recipe
 
@@ -21,6 +21,6 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("name", "teacher"), BLOCKS, ids=[f"{name}-{teacher['model']}" for name, teacher in BLOCKS])
 def test_a_teacher_is_read_and_sends_what_it_sets(name, teacher):
-    config = build_recipe(teacher, EndpointConfig, where=name, part="teacher")
+    config = build_recipe(teacher, TeacherConfig, where=name, part="teacher")
     check_protocol(config)
     assert ChatRequest(b"", (("user", "Where?"),)).body(config)["model"] == teacher["model"]

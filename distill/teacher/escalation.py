@@ -2,14 +2,14 @@
 
 from pydantic import Field
 
-from refinery.llms.served.endpoint import EndpointConfig
+from distill.teacher.config import TeacherConfig
 from refinery.runtime.recipe import Recipe
 
 
 class Escalation(Recipe):
     """The stronger teacher, and when it is asked. It is always asked for a row that the first teacher's reply got rejected."""
 
-    teacher: EndpointConfig = Field(description="the stronger teacher, whose labels replace those of the first")
+    teacher: TeacherConfig = Field(description="the stronger teacher, whose labels replace those of the first")
     min_agreement: float = Field(
         default=1.0, description="it labels a row if a smaller share of the first teacher's `samples` agrees on it", ge=0, le=1
     )
