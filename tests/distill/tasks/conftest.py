@@ -10,8 +10,8 @@ import pytest
 from distill.label_context import LabelContext
 from distill.label_task import TASKS
 from distill.recipe import DistillRecipe
+from distill.teacher.config import TeacherConfig
 from distill.teacher.teacher import RejectedRow
-from refinery.llms.served.endpoint import EndpointConfig
 from refinery.questions.base import read_questions
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.search.build import build_retriever
@@ -50,7 +50,7 @@ def _workbench(task, options, *, teacher=None, target=None, passages_per_query=5
         options=options,
         questions=["questions.jsonl"],
         output_dir="unused",
-        teacher=EndpointConfig(model="scripted"),
+        teacher=TeacherConfig(model="scripted"),
         target={"base": "unused"} if target else None,
         target_endpoint=target_endpoint,
         retriever=RetrieverConfig(name="candidates"),

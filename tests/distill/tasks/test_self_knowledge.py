@@ -5,13 +5,13 @@ from collections import Counter
 import pytest
 
 from distill.recipe import DistillRecipe
+from distill.teacher.config import TeacherConfig
 from refinery.contract.records import Question
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
 from refinery.errors import RecipeError
 from refinery.llms.fake import FakeLLM
-from refinery.llms.served.endpoint import EndpointConfig
 
 QUESTION = Question(id="q", text="Where was the director of Dune born?", answers=["Lyon", "Lugdunum"])
 
@@ -23,7 +23,7 @@ def student(*replies):
 
 
 def endpoint(temperature=0.0):
-    return EndpointConfig(model="student", temperature=temperature)
+    return TeacherConfig(model="student", temperature=temperature)
 
 
 @pytest.mark.parametrize(("reply", "expected"), [("Lyon", "know"), ("the lugdunum.", "know"), ("Paris", "unknow"), ("in Lyon", "unknow")])
