@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sys
+import time
 
 import openai
 import pytest
@@ -63,7 +64,8 @@ def test_a_request_is_in_flight_until_its_stream_ends(pipeline, served, metrics)
     next(slow)
     assert metrics(client)["refinery_http_requests_in_flight",] >= 1
     assert [len(list(one)) > 0 for one in (stream, slow)] == [True, True]
-    assert metrics(client)["refinery_http_requests_in_flight",] == 0
+    while metrics(client)["refinery_http_requests_in_flight",]:  # the last bytes arrive before the server is done with the request
+        time.sleep(0.01)
 
 
 def test_no_text_or_path_of_a_client_becomes_a_label(pipeline, served, metrics):
