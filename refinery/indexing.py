@@ -30,6 +30,7 @@ from refinery.retrievers.index.manifest import (
 from refinery.retrievers.search.build import load_plugin, retriever_options
 from refinery.runtime import plugins
 from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.module_process import PROCESS_BYTES
 from refinery.runtime.run_lock import LOCK_FILE, is_locked, locked_run
 from refinery.runtime.shards import shard_folder, shard_folders
 
@@ -39,7 +40,7 @@ _WORKING_FILES = PLAN_FILE, WRITTEN_FILE  # of an unfinished build
 _NAMED_BY = "--output"  # the folder
 # How many passages are looked at before: a fiftieth of them, within these bounds.
 _SAMPLE, _LEAST_SAMPLE, _MOST_SAMPLE = 1 / 50, 1_000, 20_000
-_PROCESS_BYTES, _BYTES_PER_ID = 65 << 20, 17  # of a process, and of each passage while the corpus is written
+_BYTES_PER_ID = 17  # of each passage while the corpus is written
 _MIB = 1 << 20
 
 
@@ -221,7 +222,7 @@ def _needs(build: Build) -> Needs:
     if (first := next(sample, None)) is None:
         return Needs(total, 0, 0)
     memory, disk = build.indexing.estimate_bytes(total, chain([first], sample), build.options)
-    return Needs(total, max(memory, _PROCESS_BYTES + _BYTES_PER_ID * total), disk + build.plan.source_bytes * 11 // 10)
+    return Needs(total, max(memory, PROCESS_BYTES + _BYTES_PER_ID * total), disk + build.plan.source_bytes * 11 // 10)
 
 
 def _check_room(build: Build, folder: Path) -> int:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.vllm.keys import VllmKeys, set_key
+from refinery.llms.vllm.keys import VllmKeys, refuse_keys
 
 # An address of this machine: such models have no price in any table, and are known by their names in the keys of stored replies.
 _THIS_MACHINE = "http://localhost"
@@ -24,8 +24,7 @@ class TeacherConfig(EndpointConfig, VllmKeys):
     @classmethod
     def _with_its_keys(cls, transport: str, info: ValidationInfo) -> str:
         of_servers = ("protocol", "base_url", "azure_api_version", "requests_per_minute", "tokens_per_minute", "extra_body")
-        if name := set_key(cls, info.data, of_servers if transport == "vllm" else tuple(VllmKeys.model_fields)):
-            raise ValueError(f"`{name}` is a key of the other transport; leave it out, or choose that transport")
+        refuse_keys(of_servers if transport == "vllm" else tuple(VllmKeys.model_fields), cls, info.data, kind="transport")
         return transport
 
     @property

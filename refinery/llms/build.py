@@ -9,7 +9,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
-from refinery.llms.vllm.keys import VllmKeys, set_key
+from refinery.llms.vllm.keys import VllmKeys, refuse_keys
 from refinery.llms.weights.device import inference_dtype, own_device, warn_of_slow_bfloat16
 from refinery.llms.weights.families import FamilyName, checkpoint_family
 from refinery.runtime.background_loop import run_anywhere
@@ -50,9 +50,8 @@ class ModelConfig(VllmKeys):
     @field_validator("engine")
     @classmethod
     def _with_its_keys(cls, engine: str, info: ValidationInfo) -> str:
-        foreign = ("device", "kv_tokens") if engine == "vllm" else tuple(VllmKeys.model_fields)
-        if name := set_key(cls, info.data, foreign):
-            raise ValueError(f"`{name}` is a key of the other engine; leave it out, or choose that engine")
+        of_other = ("device", "kv_tokens") if engine == "vllm" else tuple(VllmKeys.model_fields)
+        refuse_keys(of_other, cls, info.data, kind="engine")
         return engine
 
 

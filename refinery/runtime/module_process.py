@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+PROCESS_BYTES = 65 << 20  # memory of such a process before it has read anything
+
 
 def module_command(name: str, *arguments: str) -> list[str]:
     """The command that runs module `name` under this Python."""

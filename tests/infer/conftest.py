@@ -1,4 +1,4 @@
-"""Finished infer runs, written as `infer.run` leaves them, without a model."""
+"""A tiny checkpoint, and finished infer runs, written as `infer.run` leaves them, without a model."""
 
 from pathlib import Path
 
@@ -9,11 +9,22 @@ from infer.evaluation.evaluate import evaluate
 from infer.evaluation.scores import SCORES_FILE, score
 from infer.provenance import provenance
 from infer.recipe import InferRecipe
+from refinery.contract.control_tokens import RQ_RAG, write_manifest
 from refinery.contract.records import Passage, Question, write_records
 from refinery.contract.trace import Cost, Prediction
 from refinery.runtime.run_dir import open_run
 
 PASSAGES = [Passage(id=str(number), title=f"film {number}", text=f"film {number} is by Maria {number}.") for number in range(5)]
+
+
+@pytest.fixture
+def checkpoint(tiny_model, control_tokenizer, tmp_path) -> Path:
+    """A folder with a tiny random model that has RQ-RAG's control tokens."""
+    folder = tmp_path / "checkpoint"
+    tiny_model.save_pretrained(folder)
+    control_tokenizer.save_pretrained(folder)
+    write_manifest(folder, RQ_RAG, control_tokenizer)
+    return folder
 
 
 @pytest.fixture

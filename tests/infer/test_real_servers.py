@@ -28,16 +28,6 @@ PROBE_TOKENS = 3_000  # of all prompts by which an endpoint is probed
 
 
 @pytest.fixture
-def checkpoint(tiny_model, control_tokenizer, tmp_path) -> Path:
-    """A folder with a tiny random model that has RQ-RAG's control tokens."""
-    folder = tmp_path / "checkpoint"
-    tiny_model.save_pretrained(folder)
-    control_tokenizer.save_pretrained(folder)
-    write_manifest(folder, RQ_RAG, control_tokenizer)
-    return folder
-
-
-@pytest.fixture
 def transformers_serve(checkpoint, tmp_path) -> Iterator[str]:
     """The address of `transformers serve` on the checkpoint."""
     pytest.importorskip("fastapi", reason="needs transformers[serving]")
@@ -105,6 +95,7 @@ def test_transformers_serve_runs_what_only_prompts_and_is_refused_for_what_needs
     _, here = answer("here", decoder="direct", llm={"base": str(checkpoint)})
     assert answers(over_http) == answers(here)
     found = json.loads((over_http / "metrics.json").read_text())["endpoints"]["model"]
+    assert found.pop("requests") > 0
     assert [name for name, value in found.items() if value] == ["bos_in_text"]
 
     capsys.readouterr()

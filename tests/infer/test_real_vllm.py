@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from helpers.trees import trees
 
 from infer.parts import Parts
 from infer.pipeline import Pipeline
@@ -72,17 +73,6 @@ def answer(demo) -> Callable[..., list[Prediction]]:
         return found
 
     return run
-
-
-def trees(predictions: list[Prediction]) -> dict[tuple[str, tuple[int, ...]], list[float]]:
-    """The log-probabilities of each path's tokens, and the mean of what it has read, by its question and its tokens."""
-    found = {}
-    for prediction in predictions:
-        for path in prediction.paths:
-            tokens = tuple(token for step in path.steps for token in step.token_ids or ())
-            read = [path.reading.logprob / path.reading.num_tokens] if path.reading else []
-            found[prediction.question_id, tokens] = [value for step in path.steps for value in step.logprobs or ()] + read
-    return found
 
 
 def test_trees_are_those_of_our_engine(answer, demo, replies, tmp_path, record_property):

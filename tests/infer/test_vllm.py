@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers import vllm_double
+from helpers.trees import trees
 from helpers.vllm_double import Engine
 
 from infer.__main__ import main
-from refinery.contract.control_tokens import RQ_RAG, write_manifest
 from refinery.contract.records import Passage, Question, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import RecipeError
@@ -26,16 +26,6 @@ RA_ISF = {"decoder": "ra_isf", "options": {"max_depth": 1, "max_sub_question_tok
 def engines(monkeypatch) -> list[Engine]:
     """The double's engines, in the order in which they were started."""
     return vllm_double.install(monkeypatch)
-
-
-@pytest.fixture
-def checkpoint(tiny_model, control_tokenizer, tmp_path) -> Path:
-    """A folder with a tiny random model that has RQ-RAG's control tokens."""
-    folder = tmp_path / "checkpoint"
-    tiny_model.save_pretrained(folder)
-    control_tokenizer.save_pretrained(folder)
-    write_manifest(folder, RQ_RAG, control_tokenizer)
-    return folder
 
 
 @pytest.fixture
@@ -74,16 +64,6 @@ def answer(tmp_path):
         return code, read_records(file, Prediction) if file.exists() else []
 
     return run
-
-
-def trees(predictions: list[Prediction]) -> dict[tuple[str, tuple[int, ...]], list[float]]:
-    """The log-probabilities of each path, by its question and its tokens."""
-    found = {}
-    for prediction in predictions:
-        for path in prediction.paths:
-            tokens = tuple(token for step in path.steps for token in step.token_ids or ())
-            found[prediction.question_id, tokens] = [value for step in path.steps for value in step.logprobs or ()]
-    return found
 
 
 @pytest.mark.parametrize("fidelity", ["fixed", "official"])

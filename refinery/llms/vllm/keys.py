@@ -20,6 +20,8 @@ class VllmKeys(Recipe):
     )
 
 
-def set_key(config: type[Recipe], values: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    """The first of the keys `names` to which a part of a recipe gives another value than its default."""
-    return next((name for name in names if name in values and values[name] != config.model_fields[name].default), None)
+def refuse_keys(of_other: tuple[str, ...], config: type[Recipe], values: Mapping[str, Any], *, kind: str) -> None:
+    """Raise ValueError if a part of a recipe gives a key of the other `kind` another value than its default."""
+    for name in of_other:
+        if name in values and values[name] != config.model_fields[name].default:
+            raise ValueError(f"`{name}` is a key of the other {kind}; leave it out, or choose that {kind}")

@@ -15,8 +15,8 @@ from refinery.passages.corpus import searched_text
 from refinery.retrievers.index.manifest import check_queries
 from refinery.retrievers.index.postings import PAIRS_AT_ONCE
 from refinery.retrievers.index.word_counts import PASSAGES_PER_PART, Tokenize, processes_for
+from refinery.runtime.module_process import PROCESS_BYTES
 
-_PROCESS = 65 << 20  # of a process before it has read anything
 _HEAD = 1_000  # passages from which checks are drawn
 _WORD = 250  # of a word of the vocabulary: its text, and its places in a set, a list and a table
 _PIECE = 2 << 20  # in which Linux maps a large file that was just written
@@ -44,7 +44,7 @@ def bytes_of_build(num_passages: int, first: Iterable[Passage], tokenize: Tokeni
     counting = _counting(num_passages, sample.text_bytes / sample.passages, sample.words / sample.passages)
     joining = _joining(num_passages, pairs, scale * max(of_word.values(), default=0))
     checking = _checking(num_passages, pairs, len(checked), scale * sum(of_word[word] for word in checked))
-    return round(_PROCESS + max(counting, _WORD * _vocabulary(sample, scale) + max(joining, checking))), round(pairs * 20)
+    return round(PROCESS_BYTES + max(counting, _WORD * _vocabulary(sample, scale) + max(joining, checking))), round(pairs * 20)
 
 
 def _read(passages: Iterable[Passage], tokenize: Tokenize) -> _Sample:
@@ -64,7 +64,7 @@ def _counting(num_passages: int, text: float, words: float) -> float:
     """Of counting words: in each process, one part of the corpus, with the mean bytes and words of a passage."""
     part = min(num_passages, PASSAGES_PER_PART) * (text + 700 + 70 * words)
     processes = processes_for(num_passages // PASSAGES_PER_PART)
-    return part if processes == 1 else processes * (_PROCESS + part)
+    return part if processes == 1 else processes * (PROCESS_BYTES + part)
 
 
 def _joining(num_passages: int, pairs: float, most_of_a_word: float) -> float:

@@ -14,7 +14,7 @@ from infer.__main__ import main
 from infer.decoders.rq_rag import Options, decode
 from infer.session import Session
 from infer.steps.selection import LEARNED, STRATEGIES, Definition, select
-from refinery.contract.control_tokens import RQ_RAG, write_manifest
+from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.records import Question, Step, Trajectory, read_records, write_records
 from refinery.contract.segments import IGNORED_LABEL, encode
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
@@ -126,13 +126,9 @@ def test_a_long_path_is_shortened_to_what_the_selector_can_read(tiny_model, cont
 
 
 @pytest.fixture
-def checkpoint(tiny_model, control_tokenizer, tmp_path):
-    """A folder with a tiny random generator."""
-    folder = tmp_path / "checkpoint"
-    tiny_model.save_pretrained(folder)
-    control_tokenizer.save_pretrained(folder)
-    write_manifest(folder, RQ_RAG, control_tokenizer)
-    return str(folder)
+def checkpoint(checkpoint):
+    """The folder of a tiny random generator, as recipes name it."""
+    return str(checkpoint)
 
 
 @pytest.fixture
