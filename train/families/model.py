@@ -1,5 +1,6 @@
 """The model to train, of any family: loaded for its strategy, control tokens added, adapter wrapped around it; and how it is saved."""
 
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -80,8 +81,10 @@ def save_model(
         import torch
 
         weights = model.state_dict() if state_dict is None else state_dict
+        # A copy in another dtype would hide from save_pretrained that two names share one tensor, and it would write both.
+        once = {name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items() if name not in _tied(model)}
         model.config.use_cache = True
-        model.save_pretrained(str(folder), state_dict={name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items()})
+        model.save_pretrained(str(folder), state_dict=once)
         model.config.dtype = recipe.dtype  # save_pretrained writes that of the model in memory
         model.config.save_pretrained(folder)
         model.config.use_cache = False
@@ -92,3 +95,8 @@ def save_model(
     tokenizer.save_pretrained(folder)
     base_rows = None if recipe.strategy == "full" else cast(int, model.base_rows)
     write_manifest(folder, control_tokens_of(recipe), tokenizer, base_rows=base_rows, chat_template=template_fingerprint(tokenizer))
+
+
+def _tied(model: "PreTrainedModel | PeftModel") -> Collection[str]:
+    """The names of tensors that are another one's, as an output head that is the embedding."""
+    return cast("dict[str, str]", model.all_tied_weights_keys).keys()

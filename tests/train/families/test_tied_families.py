@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers.decoder_families import family_model
 from helpers.family_rows import ROWS, recipe_values
+from safetensors import safe_open
 
 from refinery.contract.segments import Segment
 from refinery.errors import CheckpointError
@@ -34,6 +35,23 @@ def trained(request, tiny_tokenizer, tmp_path_factory):
     trainer.train()
     save_model(trainer.model, tokenizer, recipe, recipe.output_dir)
     return recipe, trainer.model.eval(), rows[0].input_ids
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ["llama-3", "gemma-3-vision", "gpt-2"])
+def test_a_model_that_is_trained_whole_is_saved_with_each_tensor_once(kind, dtype, tiny_tokenizer, tmp_path):
+    family_model(kind, tiny_tokenizer).save_pretrained(tmp_path / "base")
+    tiny_tokenizer.save_pretrained(tmp_path / "base")
+    values = recipe_values(tmp_path, task="refinement", base=tmp_path / "base", strategy="full", dtype=dtype, max_length=512)
+    recipe = TrainRecipe.model_validate(values)
+    model, tokenizer = build_model(recipe)
+    save_model(model, tokenizer, recipe, recipe.output_dir)
+    with safe_open(recipe.output_dir / "model.safetensors", "pt") as file:
+        assert len(file.keys()) == len(list(model.parameters()))
+    again, _ = load_checkpoint(str(recipe.output_dir), dtype=dtype)
+    assert len(embeddings_of(again)) == 1
+    for name, weights in again.named_parameters():
+        assert torch.equal(weights, model.get_parameter(name).to(getattr(torch, dtype)))
 
 
 @torch.inference_mode()
