@@ -86,10 +86,12 @@ def _names(found: Sequence[Quality]) -> dict[int, str]:
 
 
 def _settings(found: Sequence[Quality]) -> dict[int, str]:
-    """The task's options as each recipe gives them, and the other keys in which the runs differ."""
+    """The task's options as each recipe gives them, the other keys in which the runs differ, and the further models that only some ask."""
     runs = {id(one.run): one.run for one in found}
     keys = sorted({key for run in runs.values() for key in run.settings if _is_shown(key)})
-    differing = [key for key in keys if len({run.settings.get(key) for run in runs.values() if _has_part(run, key)}) > 1]
+    differing = [
+        key for key in keys if len({run.settings.get(key) for run in runs.values() if key.endswith(".model") or _has_part(run, key)}) > 1
+    ]
     return {number: _shown(run, keys, differing) for number, run in runs.items()}
 
 

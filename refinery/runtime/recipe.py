@@ -242,11 +242,13 @@ def _known_keys(recipe: type[BaseModel], location: list[str]) -> list[str]:
 
 
 def flat_values(recipe: Recipe) -> dict[str, str]:
-    """Every key of a recipe that has a value, nested ones with dots, as text."""
+    """Every key of a recipe that has a value, nested ones with dots (`fallbacks.0.model`), as text."""
     return dict(_flat("", recipe.model_dump(mode="json")))
 
 
 def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, list) and any(isinstance(item, dict) for item in cast(list[Any], value)):
+        value = {str(number): item for number, item in enumerate(cast(list[Any], value))}
     if isinstance(value, dict):
         return [pair for key, item in cast(dict[str, Any], value).items() for pair in _flat(f"{prefix}.{key}" if prefix else key, item)]
     return [] if value is None or value == [] else [(prefix, value if isinstance(value, str) else json.dumps(value, default=str))]

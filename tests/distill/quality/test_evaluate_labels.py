@@ -194,6 +194,16 @@ def test_the_table_names_nothing_of_how_an_endpoint_is_reached(labeled, capsys):
     assert "| t0 | m | teacher.max_tokens=50 | passages that suffice |" in printed
 
 
+def test_the_table_names_the_further_models_that_a_run_asks(labeled, capsys):
+    with serving(lambda prompt: '{"relevant": [1]}') as server:
+        teacher, strong = ({"base_url": server.base_url, "model": name} for name in ("m", "strong"))
+        runs = [labeled("alone", "relevance", teacher=teacher), labeled("both", "relevance", teacher=teacher, fallbacks=[strong])]
+    assert main(["evaluate-labels", *map(str, runs), "--format", "markdown"]) == 0
+    printed = capsys.readouterr().out
+    assert "| alone | m |  | passages that suffice |" in printed
+    assert "| both | m | fallbacks.0.model=strong | passages that suffice |" in printed
+
+
 def test_a_breakdown_has_a_line_for_each_group_that_is_annotated(labeled, evaluated):
     """HotpotQA annotates no sub-questions, so it has no line; `refinery compare --breakdown` has the same groups."""
     lines, _ = evaluated(labeled("run", "decomposition", options={"by": "annotations"}), "--against", *AGAINST, "--breakdown")
