@@ -45,7 +45,8 @@ def checkout(tmp_path_factory) -> Path:
         write_records(labels / "train.jsonl", rows)
     write_demo_data(0, folder / "runs" / "hard" / "data", "hard")
     (folder / "runs" / "hard" / "models").mkdir()
-    (folder / "runs" / "hard" / "models" / "merged").symlink_to(PROJECT / DEMO_CHECKPOINT)
+    for merged in ("merged", "rounds"):
+        (folder / "runs" / "hard" / "models" / merged).symlink_to(PROJECT / DEMO_CHECKPOINT)
     _write_project(folder, passage, records["refinement"])
     return folder
 
