@@ -1,6 +1,5 @@
 """The model to train, of any family: loaded for its strategy, control tokens added, adapter wrapped around it; and how it is saved."""
 
-from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -80,11 +79,9 @@ def save_model(
     if recipe.strategy == "full":
         import torch
 
-        weights = model.state_dict() if state_dict is None else state_dict
-        # A copy in another dtype would hide from save_pretrained that two names share one tensor, and it would write both.
-        once = {name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items() if name not in _tied(model)}
+        weights = _untied(model) if state_dict is None else state_dict
         model.config.use_cache = True
-        model.save_pretrained(str(folder), state_dict=once)
+        model.save_pretrained(str(folder), state_dict={name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items()})
         model.config.dtype = recipe.dtype  # save_pretrained writes that of the model in memory
         model.config.save_pretrained(folder)
         model.config.use_cache = False
@@ -97,6 +94,7 @@ def save_model(
     write_manifest(folder, control_tokens_of(recipe), tokenizer, base_rows=base_rows, chat_template=template_fingerprint(tokenizer))
 
 
-def _tied(model: "PreTrainedModel | PeftModel") -> Collection[str]:
-    """The names of tensors that are another one's, as an output head that is the embedding."""
-    return cast("dict[str, str]", model.all_tied_weights_keys).keys()
+def _untied(model: "PreTrainedModel | PeftModel") -> dict[str, Any]:
+    """The model's weights, each once: copies in another dtype would hide from save_pretrained that two names share a tensor."""
+    tied = cast("dict[str, str]", model.all_tied_weights_keys)
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
