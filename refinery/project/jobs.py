@@ -14,7 +14,9 @@ from typing import Any, cast
 from refinery.errors import RecipeError
 from refinery.project.project import Project, Step
 from refinery.runtime.recipe import read_values
+from refinery.runtime.shipped import accelerate_file
 from refinery.runtime.stages import stages
+from refinery.runtime.yaml_file import read_yaml
 
 # What the stages call their output, and the commands.
 _OUTPUT_KEY, _OUTPUT_FLAG = "output_dir", "--output"
@@ -96,8 +98,18 @@ def _arguments(step: Step, stage: str, where: str) -> tuple[str, ...]:
         return (*COMMAND, *step.command, *(["--resume"] if stage else []))
     if stage not in ("train", "infer"):
         raise RecipeError(f"{where}.accelerate: only train and infer are launched by accelerate.")
-    launcher = (sys.executable, "-P", "-m", "accelerate.commands.launch", "--config_file", step.accelerate)
-    return (*launcher, "-m", stage, *step.command[1:], "--resume")
+    try:
+        file = accelerate_file(step.accelerate)
+    except RecipeError as fault:
+        raise RecipeError(f"{where}.accelerate: {fault}") from None
+    launcher = (sys.executable, "-P", "-m", "accelerate.commands.launch", "--config_file", str(file))
+    return (*launcher, *_free_port(file), "-m", stage, *step.command[1:], "--resume")
+
+
+def _free_port(file: Path) -> list[str]:
+    """Steps at the same time cannot all have the launcher's own port. On several machines, the file says which port they share."""
+    values = read_yaml(file)
+    return [] if "main_process_port" in values or values.get("num_machines", 1) > 1 else ["--main_process_port", "0"]
 
 
 def _texts(value: Any) -> Iterator[str]:

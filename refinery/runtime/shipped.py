@@ -9,6 +9,9 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, cast
 
+from refinery.errors import RecipeError
+from refinery.text import did_you_mean
+
 RECIPES = "recipes"
 ACCELERATE_CONFIGS = "accelerate_configs"
 DEMO_CHECKPOINT = "refinery/demo/checkpoint"
@@ -21,6 +24,19 @@ def shipped(name: str | PurePath) -> Path:
     """The path of the shipped file or folder `name`, such as `recipes/retrieval/bm25.yaml`. It may not exist."""
     packaged = _PACKAGE / name
     return packaged if packaged.exists() else _PACKAGE.parent / name
+
+
+def accelerate_file(name: str | PurePath) -> Path:
+    """The accelerate file of that path, or the one of that name that ships. Raises RecipeError if there is neither."""
+    by_name = shipped(f"{ACCELERATE_CONFIGS}/{name}.yaml")
+    file = by_name if by_name.exists() else Path(name)
+    if not file.is_file():
+        names = sorted(each.stem for each in shipped(ACCELERATE_CONFIGS).glob("*.yaml"))
+        hint = did_you_mean(str(name), names)
+        raise RecipeError(
+            f"{name}: there is no such accelerate file.{hint} Give its path, or the name of one that ships: {', '.join(names)}."
+        )
+    return file
 
 
 def shipped_files() -> list[PurePath]:

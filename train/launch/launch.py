@@ -17,9 +17,8 @@ from typing import Any
 from refinery.errors import RecipeError
 from refinery.runtime.process import num_processes
 from refinery.runtime.recipe import unknown_key
-from refinery.runtime.shipped import ACCELERATE_CONFIGS, shipped
+from refinery.runtime.shipped import accelerate_file
 from refinery.runtime.yaml_file import read_yaml
-from refinery.text import did_you_mean
 from train.support import Sharding
 
 # The nested parts of an accelerate file, by the heading under which `accelerate launch` lists the options that each fills.
@@ -53,16 +52,9 @@ class Launch:
 def read_accelerate_config(path: str | Path) -> dict[str, Any]:
     """An accelerate file, checked down to its nested keys. `path` may be the name of a file of accelerate_configs/.
 
-    Raises RecipeError for an unknown key and for what the launcher would silently do otherwise.
+    Raises RecipeError for an unknown key, for what the launcher would silently do otherwise, and as `accelerate_file`.
     """
-    by_name = shipped(f"{ACCELERATE_CONFIGS}/{path}.yaml")
-    file = by_name if by_name.exists() else Path(path)
-    if not file.exists():
-        names = sorted(name.stem for name in shipped(ACCELERATE_CONFIGS).glob("*.yaml"))
-        hint = did_you_mean(str(path), names)
-        raise RecipeError(
-            f"{path}: there is no such accelerate file.{hint} Give its path, or the name of one that ships: {', '.join(names)}."
-        )
+    file = accelerate_file(path)
     values = read_yaml(file)
     known = known_keys()
     for part in ("", *_PARTS):

@@ -7,6 +7,7 @@ import pytest
 from refinery.errors import RecipeError
 from refinery.project.jobs import Job, jobs_of
 from refinery.project.project import Project, Step, read_project
+from refinery.runtime.shipped import shipped
 
 
 def _jobs(until: str | None = None, **commands: list[str]) -> dict[str, Job]:
@@ -51,15 +52,32 @@ def test_until_leaves_out_what_the_step_does_not_need() -> None:
 
 
 @pytest.mark.parametrize("stage", ["train", "infer"])
-def test_a_step_is_launched_with_its_accelerate_file(tmp_path: Path, stage: str) -> None:
+@pytest.mark.parametrize("named", ["ddp", "accelerate_configs/ddp.yaml"])
+def test_a_step_is_launched_with_its_accelerate_file_on_a_free_port(tmp_path: Path, stage: str, named: str) -> None:
     (tmp_path / "a.yaml").write_text("output_dir: a\n")
-    project = Project(steps={"a": Step(command=[stage, str(tmp_path / "a.yaml"), "limit=2"], accelerate="ddp.yaml")})
+    project = Project(steps={"a": Step(command=[stage, str(tmp_path / "a.yaml"), "limit=2"], accelerate=named)})
     arguments = jobs_of(project, where="refinery.yaml")["a"].arguments
 
-    assert arguments[2:] == (
-        *("-m", "accelerate.commands.launch", "--config_file", "ddp.yaml"),
-        *("-m", stage, str(tmp_path / "a.yaml"), "limit=2", "--resume"),
-    )
+    assert arguments[2:5] == ("-m", "accelerate.commands.launch", "--config_file")
+    assert Path(arguments[5]).samefile(shipped("accelerate_configs/ddp.yaml"))
+    assert arguments[6:] == ("--main_process_port", "0", "-m", stage, str(tmp_path / "a.yaml"), "limit=2", "--resume")
+
+
+@pytest.mark.parametrize("shared", ["num_machines: 2", "main_process_port: 29501"])
+def test_a_file_for_several_machines_or_with_a_port_keeps_its_port(tmp_path: Path, shared: str) -> None:
+    (tmp_path / "a.yaml").write_text("output_dir: a\n")
+    (tmp_path / "two.yaml").write_text(f"distributed_type: MULTI_GPU\nnum_processes: 16\n{shared}\n")
+    project = Project(steps={"a": Step(command=["train", str(tmp_path / "a.yaml")], accelerate=str(tmp_path / "two.yaml"))})
+
+    assert "--main_process_port" not in jobs_of(project, where="refinery.yaml")["a"].arguments
+
+
+def test_an_accelerate_file_that_is_not_there_is_one_line_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("output_dir: a\n")
+    project = Project(steps={"a": Step(command=["train", str(tmp_path / "a.yaml")], accelerate="zero9")})
+
+    with pytest.raises(RecipeError, match=r"^refinery.yaml: steps.a.accelerate: zero9: there is no such accelerate file. .*zero2"):
+        jobs_of(project, where="refinery.yaml")
 
 
 def test_a_step_that_does_not_compute_is_not_launched(tmp_path: Path) -> None:
