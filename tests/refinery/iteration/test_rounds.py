@@ -138,9 +138,9 @@ def test_a_round_goes_on_with_the_last_model_or_begins_with_the_recipes_base(rec
 
 
 def test_what_computes_is_launched_with_the_accelerate_file(recipe):
-    own = recipe(accelerate="ddp.yaml", train_from="last")
+    own = recipe(accelerate="ddp", train_from="last")
     launched = {name: step.accelerate for name, step in round_steps(own, 2).items()}
-    assert launched == {"2_sample": "ddp.yaml", "2_keep": None, "2_merge": None, "2_train": "ddp.yaml", "2_validation_path": "ddp.yaml"}
+    assert launched == {"2_sample": "ddp", "2_keep": None, "2_merge": None, "2_train": "ddp", "2_validation_path": "ddp"}
 
 
 @pytest.mark.parametrize(
