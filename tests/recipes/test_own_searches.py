@@ -60,5 +60,5 @@ def test_the_studys_questions_are_divided_and_its_recipe_planned_by_its_own_comm
         ["base=HuggingFaceTB/SmolLM2-135M-Instruct", f"data=[{files['train']}]", f"validation=[{files['validation']}]"],
     )
     lines = plan_lines(recipe, Launch(1, "none"))
-    assert "questions    251; 8 are asked at once, 4 rollouts of each" in lines
+    assert "questions    251; 8 are asked at once, 4 rollouts of each as trees of 2 x 2" in lines
     assert capsys.readouterr().out.startswith(f"{tmp_path}/questions: train 251, validation 42, test 126\n")
