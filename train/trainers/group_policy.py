@@ -1,8 +1,8 @@
 """TRL's GRPOTrainer over rollouts of our own: paths with real searches in between, sampled by the engine from the model in training.
 
 TRL brings advantages, losses, clipping, the KL divergence and their figures. What is ours hangs on four of its methods (trl 1.16): how a
-batch is sampled (`rollout_func`), kept until a checkpoint covers it (`_prepare_inputs`), computed over shared prefixes
-(`_get_per_token_logps_and_entropies`), and how held-out questions are evaluated (`evaluate`: by decoding them).
+batch is sampled (`rollout_func`), kept until a checkpoint covers it (`_prepare_inputs`), computed where it teaches something and over
+shared prefixes (`_get_per_token_logps_and_entropies`), and how held-out questions are evaluated (`evaluate`: by decoding them).
 """
 
 import copy
@@ -30,9 +30,11 @@ from train.rollouts.rollout import as_row
 from train.rollouts.sampler import RolloutSampler
 from train.rollouts.trained_role import DECOMPOSITION
 from train.rollouts.trees import selection_advantages
+from train.trainers.rollout_rows import Rows, SeparateRows
 from train.trainers.shared_prefixes import SharedPrefixes
 from train.trainers.tied_weights import KnowsTiedWeights
 
+_NO_ADVANTAGE = 1e-6  # of rewards around 1 that are all the same, up to their rounding
 _SAMPLED = ("rollouts", "tokens", "tokens_trained", "rollouts_failed")
 
 
@@ -54,15 +56,21 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
             super().__init__(model=model, reward_funcs=[*functions], rollout_func=self._rollouts, **arguments)
         if recipe.learned.control_tokens:
             self.eos_token_ids.append(control_token_id(END.text, cast(Tokenizer, self._tokenizer)))  # a path that ends so is not truncated
-        self._keep_reference(reference)
         body = cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
         self._text_break = embedding_rows(body)
-        self._shares = recipe.grpo.share_prefixes or recipe.task == DECOMPOSITION
-        self._shared = SharedPrefixes(body, self._text_break)
+        self._rows = self._computing(body)
+        self._keep_reference(reference)
         self._kept = KeptGenerations(recipe.output_dir / "checkpoints", self.accelerator.process_index)
         self._generation = -1  # whose inputs are buffered
         counts = torch.zeros(len(_SAMPLED), dtype=torch.float64, device=self.accelerator.device)
         self._sampled, self._computed = counts, counts[:2].clone()  # of `_SAMPLED`, and tokens of rows and those computed for them
+        self._counted = counts[:2].clone()  # since the last log: entropy, and tokens that it is of
+
+    def _computing(self, model: PreTrainedModel) -> SeparateRows | SharedPrefixes:
+        """How this model computes rows. Those of several texts are only kept apart by the mask of shared prefixes."""
+        if self._recipe.grpo.share_prefixes or self._recipe.task == DECOMPOSITION:
+            return SharedPrefixes(model, self._text_break)
+        return SeparateRows(model)
 
     def _keep_reference(self, reference: PreTrainedModel | None) -> None:
         """The model before training, for the KL divergence; of an adapter, the base without it. TRL would load a copy of its own."""
@@ -70,7 +78,7 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         if reference is None:
             return
         add_fused_lm_head(reference, temperature=self.temperature, outputs=("log_probs", "entropy"))
-        self._shared_reference = SharedPrefixes(reference, embedding_rows(reference))
+        self._reference_rows = self._computing(reference)
         prepare = prepare_deepspeed if self.is_deepspeed_enabled else lambda ref, acc: acc.prepare_model(ref, evaluation_mode=True)
         self.ref_model = prepare(reference, self.accelerator)
         for weight in reference.parameters():  # only the first process has read them (train/families/received.py)
@@ -126,6 +134,8 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         counted = ((1, one.tokens, one.tokens_written, one.failed is not None) for one in rollouts)
         self._sampled += torch.tensor([*counted], dtype=torch.float64).sum(0).to(self._sampled.device)
         rows = [as_row(one, text_break=self._text_break) for one in rollouts]
+        written = [torch.tensor(row.written, dtype=torch.bool) for row in rows]
+        self._written = torch.nn.utils.rnn.pad_sequence(written, batch_first=True)
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
             "completion_ids": [row.completion_ids for row in rows],
@@ -134,27 +144,62 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
             "rollout": rollouts,
         }
 
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's. What has no advantage adds nothing to it or its gradients, and is not computed."""
+        self._written = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        self._taught = self._written.any(1)
+        if not (self.beta or self.aux_loss_enabled):  # the KL divergence and the balance of experts need no advantage
+            self._taught &= inputs["advantages"].abs() > _NO_ADVANTAGE
+        if (before := inputs.get("old_per_token_logps")) is not None:
+            inputs = inputs | {"old_per_token_logps": before * self._taught[:, None]}  # 0, as for others that are not computed
+        return super()._compute_loss(model, inputs)
+
     def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **options: Any
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_aux_loss: bool = False,
+        **_: Any,
     ) -> Any:
-        """TRL's, and the same over shared prefixes."""
-        tokens = computed = int((attention_mask.bool() & (input_ids != self._text_break)).sum())
-        if not self._shares:
-            found = super()._get_per_token_logps_and_entropies(model, input_ids, attention_mask, logits_to_keep, **options)
-        else:
-            parts, computed = [], 0
-            shared = self._shared_reference if model is self.ref_model else self._shared
-            size = options.get("batch_size") or len(input_ids)
-            for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True):
-                with self.accelerator.autocast():
-                    *values, count = shared.log_probs(model, ids, mask, logits_to_keep)
-                parts.append(values)
-                computed += count
-            log_probs, entropies = (torch.cat(values) for values in zip(*parts, strict=True))
-            found = log_probs, entropies, None
+        """TRL's, of the tokens that the model wrote; 0 for others and, while a loss is computed, for rollouts that teach nothing."""
+        written = self._written[:, :logits_to_keep].to(input_ids.device)
+        around = (input_ids.shape[1] - logits_to_keep, logits_to_keep - written.shape[1])
+        rows = Rows(input_ids, attention_mask, torch.nn.functional.pad(written, around))
+        taught = self._taught if torch.is_grad_enabled() else written.any(1)
+        size, options = batch_size or len(input_ids), {"output_router_logits": True} if compute_aux_loss else {}
+        parts = [self._scores(model, *part, **options) for part in zip(rows.split(size), taught.split(size), strict=True)]
+        log_probs, entropies, aux_losses = zip(*parts, strict=True)
+        return torch.cat(log_probs)[:, -logits_to_keep:], torch.cat(entropies)[:, -logits_to_keep:], aux_losses[0]
+
+    def _scores(self, model: Any, rows: Rows, taught: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """(log-probabilities, entropies, loss of the balance of experts) of the rows that `taught` marks; 0 for the others.
+
+        Where it marks none, the model still takes part, because every process of a launch must.
+        """
+        kept = rows.only(taught)
+        computing = self._reference_rows if model is self.ref_model else self._rows
+        with self.accelerator.autocast():
+            output, computed = computing.scores(model, kept if kept.scored.any() else rows.opening(), **options)
+        scored = rows.scored & taught[:, None]
+        log_probs, entropies = (one.new_zeros(scored.shape).masked_scatter(scored, one) for one in (output.log_probs, output.entropy))
         if torch.is_grad_enabled():
-            self._computed += torch.tensor([tokens, computed], dtype=torch.float64, device=self._computed.device)
-        return found
+            tokens = rows.attention_mask.bool() & (rows.input_ids != self._text_break)
+            self._computed += torch.stack([tokens.sum(), torch.tensor(computed, device=tokens.device)]).to(self._computed)
+            self._counted += torch.stack([entropies.detach().sum(), scored.sum()]).to(self._counted)
+        return log_probs, entropies, output.aux_loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """TRL's log, with the entropy of the tokens that were computed since the last one."""
+        if self.model.training:
+            entropy, count = self.accelerator.reduce(self._counted, reduction="sum").tolist()
+            self._metrics["train"].pop("entropy", None)
+            if count:
+                self._metrics["train"]["entropy"] = [entropy / count]
+            self._counted.zero_()
+        super().log(logs, start_time)
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Decode the held-out questions and score their answers. TRL would sample some and give their loss."""

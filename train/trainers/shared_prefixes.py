@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refinery.llms.weights.decoder_support import SLIDING, layer_kinds
+from train.trainers.chosen_positions import ChosenPositions
+from train.trainers.rollout_rows import Rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -77,28 +79,19 @@ class SharedPrefixes:
     def __init__(self, model: "PreTrainedModel", text_break: int) -> None:
         self._config = model.config.get_text_config(decoder=True)
         self._text_break = text_break
-        self._parents: torch.Tensor | None = None  # (targets,), while a forward pass runs
-        model.get_decoder().register_forward_hook(self._select)
+        self._positions = ChosenPositions(model)
 
-    def log_probs(
-        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int
-    ) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """(log-probabilities, entropies, tokens computed) of the last `logits_to_keep` columns, (rows, logits_to_keep); 0 for padding.
-
-        `input_ids` and `attention_mask` are (rows, tokens).
-        """
-        rows = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
-        forest, nodes = self._forest(rows)
-        targets = sorted({node for row in nodes for node in row if node >= 0 and forest.parents[node] >= 0})
-        found = self._computed(model, forest, targets, input_ids.device)
-        place = torch.full((len(forest.token_ids) + 1,), len(targets), dtype=torch.long)  # the last is no target
-        place[torch.tensor(targets)] = torch.arange(len(targets))
-        columns = torch.full(input_ids.shape, len(targets), dtype=torch.long)
-        for row, mask in enumerate(attention_mask.bool().cpu()):
-            columns[row, mask] = place[torch.tensor(nodes[row])]
-        columns = columns[:, -logits_to_keep:].to(input_ids.device)
-        log_probs, entropies = (torch.cat([values, values.new_zeros(1)])[columns] for values in found)
-        return log_probs, entropies, len(forest.token_ids)
+    def scores(self, model: Any, rows: Rows, **options: Any) -> tuple[Any, int]:
+        """(the model's output, tokens computed); its `log_probs` and `entropy` are (1, scored), of the scored tokens in their order."""
+        kept = rows.attention_mask.bool().cpu()
+        forest, nodes = self._forest([ids[mask].tolist() for ids, mask in zip(rows.input_ids.cpu(), kept, strict=True)])
+        node_of = torch.full(kept.shape, -1)
+        node_of[kept] = torch.tensor([node for row in nodes for node in row])
+        targets, places = node_of[rows.scored.cpu()].unique(return_inverse=True)
+        output = self._computed(model, forest, targets.tolist(), rows.input_ids.device, **options)
+        for name in ("log_probs", "entropy"):
+            output[name] = output[name][:, places.to(rows.input_ids.device)]
+        return output, len(forest.token_ids)
 
     def _forest(self, rows: Sequence[list[int]]) -> tuple[PrefixForest, list[list[int]]]:
         """The forest of all texts, and the node of each token of a row; -1 for a break."""
@@ -111,31 +104,21 @@ class SharedPrefixes:
             nodes.append(first + [node for text in others for node in (-1, *text)])
         return forest, nodes
 
-    def _computed(
-        self, model: Any, forest: PrefixForest, targets: Sequence[int], device: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probabilities, entropies) of the target nodes after their parents, (targets,)."""
+    def _computed(self, model: Any, forest: PrefixForest, targets: Sequence[int], device: torch.device, **options: Any) -> Any:
+        """The model's output for the target nodes after their parents."""
 
         def row(values: Sequence[int]) -> torch.Tensor:
             return torch.tensor(values, device=device)[None]
 
-        self._parents = row([forest.parents[node] for node in targets])[0]
-        try:
-            output = model(
+        with self._positions.only(row([forest.parents[node] for node in targets])[0]):
+            return model(
                 input_ids=row(forest.token_ids),
                 attention_mask=forest.mask(self._config, device, next(model.parameters()).dtype),
                 position_ids=row(forest.positions),
                 shift_labels=row([forest.token_ids[node] for node in targets]),
                 fused_lm_head=True,
+                **options,
             )
-        finally:
-            self._parents = None
-        return output.log_probs[0], output.entropy[0]
-
-    def _select(self, module: Any, arguments: Any, output: Any) -> Any:
-        if self._parents is not None:
-            output.last_hidden_state = output.last_hidden_state[:, self._parents]  # (1, targets, hidden)
-        return output
 
 
 def _split(row: Sequence[int], text_break: int) -> list[list[int]]:

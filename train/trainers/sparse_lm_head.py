@@ -1,8 +1,7 @@
 """TRL's trainer with the output head on supervised positions only, each token's loss weighted by its kind and reported by kind.
 
-TRL projects the other positions too unless its GPU kernel runs. In a row of evidence and prompt few positions are supervised, and the head
-is a large part of a small model. Hooks hand TRL's own loss what it sums, so that its scaling over accumulated batches and processes,
-its metrics and its mixture-of-experts loss stay its own.
+Hooks hand TRL's own loss what it sums, so that its scaling over accumulated batches and processes, its metrics and its mixture-of-experts
+loss stay its own.
 """
 
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from refinery.contract.segments import IGNORED_LABEL, SegmentKind
 from train.rows.packing import KINDS
+from train.trainers.chosen_positions import ChosenPositions
 from train.trainers.generative_eval import GenerativeEvalMixin
 
 if TYPE_CHECKING:
@@ -33,29 +33,28 @@ class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
         weights = torch.tensor([loss_weights.get(kind, 1.0) for kind in KINDS], device=device)
         # Only ratios matter; TRL treats a sum of weights below 1 as an empty batch.
         self._weights = weights / weights.min() if loss_weights else None
-        self._keep: torch.Tensor | None = None  # (supervised,), while a loss is computed: positions in the flattened batch
-        self._kinds: torch.Tensor | None = None  # (supervised,)
+        self._kinds: torch.Tensor | None = None  # (supervised,), while a loss is computed
         empty = torch.zeros(len(KINDS), 2, dtype=torch.float64, device=device)  # sum of losses and count, by kind
         self._logged, self._summed = empty, empty.clone()
         self._counted = torch.zeros(4, dtype=torch.float64, device=device)  # supervised, entropy, first choices, and tokens read in all
-        # PEFT calls its base model's forward without the hooks of the base model, but with the decoder's hooks and its own.
         model = cast("PreTrainedModel", self.accelerator.unwrap_model(self.model))
-        model.get_decoder().register_forward_hook(self._select)
+        self._positions = ChosenPositions(model)
         model.register_forward_hook(self._weigh)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """The loss of SFTTrainer, to which the other positions would add nothing."""
         labels = inputs["labels"]
-        self._keep = self._supervised(inputs)
-        self._kinds = inputs["kinds"].flatten().index_select(0, self._keep + 1)
+        keep = self._supervised(inputs)
+        self._kinds = inputs["kinds"].flatten().index_select(0, keep + 1)
         kept = {name: value for name, value in inputs.items() if name not in ("labels", "kinds", "supervised")}
-        supervised = kept | {"shift_labels": labels.flatten().index_select(0, self._keep + 1)[None], "use_cache": False}
+        supervised = kept | {"shift_labels": labels.flatten().index_select(0, keep + 1)[None], "use_cache": False}
         try:
-            if model.training and not self.aux_loss_enabled:
-                return self._training_loss(model, supervised, num_items_in_batch)
-            return super().compute_loss(model, supervised, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
+            with self._positions.only(keep):
+                if model.training and not self.aux_loss_enabled:
+                    return self._training_loss(model, supervised, num_items_in_batch)
+                return super().compute_loss(model, supervised, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         finally:
-            self._keep = self._kinds = None
+            self._kinds = None
 
     def _training_loss(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any) -> torch.Tensor:
         """As SFTTrainer, which waits for the device five times in each batch to fill its metrics; here they wait for the next log."""
@@ -96,11 +95,6 @@ class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
             means = {"entropy": entropy / max(count, 1), "mean_token_accuracy": first / max(count, 1)}
             self._metrics["train"].update({name: [value] for name, value in (means | {"num_tokens": self._total_train_tokens}).items()})
         self._counted.zero_()
-
-    def _select(self, module: Any, arguments: Any, output: Any) -> Any:
-        if self._keep is not None:
-            output.last_hidden_state = output.last_hidden_state.flatten(0, 1).index_select(0, self._keep)[None]  # (1, supervised, hidden)
-        return output
 
     def _weigh(self, module: Any, arguments: Any, output: Any) -> Any:
         if self._kinds is not None and module.training:

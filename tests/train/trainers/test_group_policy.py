@@ -1,5 +1,6 @@
 """GRPO's loss and gradients on fixed rollouts: those of a plain implementation of the papers, with and without shared prefixes."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -156,6 +157,51 @@ def test_shared_prefixes_compute_fewer_tokens_for_the_same_rows(tiny_bases, tmp_
     assert together["tokens_computed"] == len(distinct) < apart["tokens_computed"] / 1.7
 
 
+def first_group_right(*rights: bool) -> list[Rollout]:
+    """The rollouts above, of which the second group is all right by the same way, and the first as given."""
+    first = [replace(one, answer=one.question.answers[0] if right else "no", whole=True) for one, right in zip(ROLLOUTS[:4], rights, strict=True)]
+    return first + [replace(one, answer=one.question.answers[0], whole=True, searches=1) for one in ROLLOUTS[4:]]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_rollouts_without_an_advantage_are_not_computed_and_the_gradients_are_the_same(tiny_bases, tmp_path, monkeypatch, shared):
+    rollouts, found = first_group_right(True, False, False, True), []
+    for threshold in (-1.0, 1e-6):
+        monkeypatch.setattr("train.trainers.group_policy._NO_ADVANTAGE", threshold)
+        trainer = trainer_of(tiny_bases["tied"], tmp_path, rollouts, strategy="full", grpo={"share_prefixes": shared, "num_iterations": 2})
+        inputs = trainer._prepare_inputs(asked(rollouts))
+        shift(trainer, 0.01)
+        loss = trainer.compute_loss(trainer.model, inputs)
+        loss.backward()
+        found.append((loss.item(), {name: one.grad for name, one in trainer.model.named_parameters()}, trainer.totals()["tokens_computed"]))
+    (whole, all_gradients, all_tokens), (taught, gradients, tokens) = found
+    assert taught == pytest.approx(whole, abs=1e-7)
+    torch.testing.assert_close(gradients, all_gradients, rtol=1e-6, atol=1e-7)
+    if not shared:
+        assert (all_tokens, tokens) == (sum(one.tokens for one in rollouts), sum(one.tokens for one in rollouts[:4]))
+    assert tokens < all_tokens
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_batch_that_teaches_nothing_computes_two_tokens_so_that_every_process_takes_part(tiny_bases, tmp_path, shared):
+    rollouts = first_group_right(True, True, True, True)
+    trainer = trainer_of(tiny_bases["tied"], tmp_path, rollouts, grpo={"share_prefixes": shared})
+    loss = trainer.compute_loss(trainer.model, trainer._prepare_inputs(asked(rollouts)))
+    loss.backward()
+    assert loss.item() == 0
+    assert all(one.grad is not None and not one.grad.any() for one in trainer.model.parameters() if one.requires_grad)
+    assert trainer.totals()["tokens_computed"] == 2
+    trainer.log({})
+    assert "entropy" not in trainer.state.log_history[-1]
+
+
+def test_the_head_sees_what_the_model_wrote_and_nothing_else(tiny_bases, tmp_path, monkeypatch):
+    trainer, seen = trainer_of(tiny_bases["tied"], tmp_path), []
+    trainer.model.get_decoder().register_forward_hook(lambda module, given, output: seen.append(output.last_hidden_state.shape[1]))
+    trainer.compute_loss(trainer.model, trainer._prepare_inputs(asked()))
+    assert seen == [sum(one.tokens_written for one in ROLLOUTS)]
+
+
 def test_siblings_stay_in_one_batch(tiny_bases, tmp_path):
     trainer = trainer_of(tiny_bases["tied"], tmp_path)
     inputs = trainer._prepare_inputs(asked())
@@ -188,9 +234,10 @@ def test_the_texts_of_a_rollout_do_not_see_each_other(tiny_bases, tmp_path):
         trainer = trainer_of(tiny_bases["tied"], folder, rollouts=rollouts, grpo={"share_prefixes": True})
         inputs = trainer._prepare_inputs(asked(rollouts))
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        found, _, _ = trainer._get_per_token_logps_and_entropies(
-            trainer.model, ids, torch.ones_like(ids), inputs["completion_ids"].shape[1]
-        )
+        with torch.no_grad():
+            found, _, _ = trainer._get_per_token_logps_and_entropies(
+                trainer.model, ids, torch.ones_like(ids), inputs["completion_ids"].shape[1]
+            )
         last.append(found[0, -1].item())
         assert inputs["tool_mask"][0].tolist() == ([1, 1, 0, 0, 0, 0, 1] if rollouts is both else [1])
     assert last[0] == pytest.approx(last[1], abs=1e-6)

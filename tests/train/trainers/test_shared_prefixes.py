@@ -1,5 +1,7 @@
 """Rows that begin alike, computed together: the same log-probabilities and gradients as one by one, from fewer tokens."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from helpers.tiny_llama import tiny_llama
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from transformers import MistralConfig, MistralForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
+from train.trainers.rollout_rows import Rows
 from train.trainers.shared_prefixes import PrefixForest, SharedPrefixes
 
 TEXTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=8), min_size=1, max_size=6)
@@ -63,12 +66,14 @@ MODELS = {
 }
 
 
-def padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """As TRL pads them: what is read on the left, what is written on the right."""
+def padded(rows: list[list[int]]) -> Rows:
+    """As TRL pads them: what is read on the left, what is written on the right. Every token behind another one of its text is scored."""
     ids, mask = torch.zeros(len(rows), 20, dtype=torch.long), torch.zeros(len(rows), 20, dtype=torch.long)
+    scored = torch.zeros(len(rows), 20, dtype=torch.bool)
     for row, tokens in enumerate(rows):
         ids[row, 2 : 2 + len(tokens)], mask[row, 2 : 2 + len(tokens)] = torch.tensor(tokens), 1
-    return ids, mask
+        scored[row, 3 : 2 + len(tokens)] = torch.tensor([BREAK not in pair for pair in pairwise(tokens)])
+    return Rows(ids, mask, scored)
 
 
 def separately(model, rows: list[list[int]]) -> torch.Tensor:
@@ -86,18 +91,20 @@ def separately(model, rows: list[list[int]]) -> torch.Tensor:
 @pytest.mark.parametrize("name", MODELS)
 def test_log_probabilities_and_gradients_are_those_of_separate_texts(tiny_tokenizer, name):
     model = MODELS[name](tiny_tokenizer).double()
-    weights = torch.rand(len(ROWS), 18, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    plain = separately(model, ROWS)[:, -18:]
+    rows = padded(ROWS)
+    weights = torch.rand(int(rows.scored.sum()), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    plain = separately(model, ROWS)[rows.scored]
     (plain * weights).sum().backward()
     expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    found, entropies, computed = SharedPrefixes(model, BREAK).log_probs(model, *padded(ROWS), 18)
+    output, computed = SharedPrefixes(model, BREAK).scores(model, rows)
+    found = output.log_probs[0]
     (found * weights).sum().backward()
     torch.testing.assert_close(found.double(), plain, rtol=0, atol=1e-5)
     for gradient, parameter in zip(expected, model.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-5)
-    assert entropies.shape == found.shape
+    assert output.entropy[0].shape == found.shape
     assert (computed, sum(token != BREAK for row in ROWS for token in row)) == (24, 44)
 
 
@@ -105,6 +112,5 @@ def test_a_plain_forward_pass_of_the_model_is_as_before(tiny_tokenizer):
     model, ids = tiny_llama(tiny_tokenizer), torch.tensor([[1, 2, 3]])
     before = model(input_ids=ids).logits
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    shared = SharedPrefixes(model, BREAK)
-    shared.log_probs(model, *padded(ROWS), 18)
+    SharedPrefixes(model, BREAK).scores(model, padded(ROWS))
     assert torch.equal(model(input_ids=ids).logits, before)
