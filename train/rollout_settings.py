@@ -1,13 +1,30 @@
 """The two parts of a training recipe that `method: grpo` reads: how questions are answered while training, and what is made of it."""
 
 from math import prod
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from infer.recipe import PipelineRecipe
-from refinery.llms.served.endpoint import ServedModelConfig
+from refinery.llms.served.endpoint import EndpointConfig, ServedModelConfig
 from refinery.runtime.recipe import Recipe
+
+
+class PolicyServer(EndpointConfig):
+    """A vLLM server, or several, that samples from the model in training: of `base`, or of its merged checkpoint, with its control tokens.
+
+    It is started with VLLM_SERVER_DEV_MODE=1, so that it can be told to read weights again, and it should not be open to others.
+    """
+
+    base_url: str | list[str] | None = Field(description="the server's address, with /v1; several share the load")
+    top_p: float | None = Field(default=1.0, description="what is trained are the probabilities of all tokens", ge=1, le=1)
+    timeout_seconds: float = Field(default=600.0, description="time limit of one try, and of reading the weights", gt=0)
+    weights: Path | None = Field(
+        default=None,
+        description="folder that the servers see under the same name, to which the weights are written before they sample;"
+        " by default checkpoints/policy in output_dir; in memory, such as /dev/shm/policy, it is fastest",
+    )
 
 
 class Rollouts(PipelineRecipe):
@@ -20,6 +37,9 @@ class Rollouts(PipelineRecipe):
     decoder: str = Field(default="rq_rag", description="rq_rag for `task: refinement`, ra_isf for `task: decomposition`")
     passages_per_query: int = Field(default=3, description="passages of a search; RQ-RAG and Search-R1 retrieve 3", ge=1)
     kv_tokens: int = Field(default=65_536, description="most tokens in the KV cache of the model in training while it answers", ge=1)
+    server: PolicyServer | None = Field(
+        default=None, description="a vLLM server that answers instead of this process, and is sent the weights in training before it does"
+    )
 
     @field_validator("endpoint")
     @classmethod

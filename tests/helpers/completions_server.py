@@ -1,6 +1,6 @@
 """A completions server on loopback over a transformers model, answering as vLLM documents it.
 
-Token-id prompts, log-probabilities, label reads, adapters by name.
+Token-id prompts, log-probabilities, label reads, adapters by name, and with `reloads` the routes of VLLM_SERVER_DEV_MODE.
 It computes every answer by itself, one plain forward pass after the other, so that what goes through it can be compared with the engine.
 `refused` parameters get status 400, `ignored` ones are overlooked, and together they make other servers of it.
 """
@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import torch
 from aiohttp import web
+from safetensors.torch import load_file
 
 BLOCK = 16  # tokens of a cached block
 
@@ -34,11 +35,13 @@ class CompletionsServer:
         max_length: int = 512,
         max_model_len: int | None = None,
         tells_cached: bool = True,
+        reloads: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.adapters = model.eval(), tokenizer, adapters
         self.refused, self.ignored = frozenset(refused), frozenset(ignored)
         self.text_only, self.any_model, self.processed_logprobs = text_only, any_model, processed_logprobs
         self.max_length, self.max_model_len, self.tells_cached = max_length, max_model_len, tells_cached
+        self.reloads, self.reloaded = reloads, list[str]()
         self.busy = 0  # so many requests are turned away from now on
         self.requests: list[dict[str, Any]] = []
         self.seen: list[list[int]] = []
@@ -60,6 +63,9 @@ class CompletionsServer:
         app = web.Application()
         app.router.add_post("/v1/completions", self._handle)
         app.router.add_get("/v1/models", self._models)
+        if self.reloads:
+            app.router.add_post("/collective_rpc", self._reload)
+            app.router.add_post("/reset_prefix_cache", self._forget)
         runner = web.AppRunner(app)
         self._loop.run_until_complete(runner.setup())
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -90,6 +96,21 @@ class CompletionsServer:
         known = {name: value for name, value in body.items() if name not in self.ignored}
         with torch.inference_mode(), self._adapter(body["model"]):
             return web.json_response(self._complete(known))
+
+    async def _reload(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        assert body["method"] == "reload_weights"
+        folder = body["kwargs"]["weights_path"]
+        weights = load_file(f"{folder}/model.safetensors")
+        missing, unexpected = self.model.load_state_dict(weights, strict=False)
+        if unexpected or set(missing) - self.model.all_tied_weights_keys.keys():
+            return _error(500, f"missing {missing}, unexpected {unexpected}")
+        self.reloaded.append(folder)
+        return web.json_response({"results": [None]})
+
+    async def _forget(self, request: web.Request) -> web.Response:
+        self.seen.clear()
+        return web.Response()
 
     def _adapter(self, name: str) -> Any:
         if not self.adapters:

@@ -3,18 +3,15 @@
 import json
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from helpers.vllm_server import free_port, vllm_server, wait_until_ready
 
 from infer.__main__ import main
 from refinery.contract.control_tokens import RQ_RAG, write_manifest
@@ -23,7 +20,6 @@ from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 
 QUESTIONS = [Question(id=f"q{i}", text=f"Who directed film {i}?", answers=[f"Maria {i}"], split="test") for i in range(3)]
 PASSAGES = [Passage(id=str(i), title=f"film {i}", text=f"film {i} is by Maria {i}.") for i in range(3)]
-READY_SECONDS = 400  # vLLM takes half a minute on quiet cores
 PROBE_TOKENS = 3_000  # of all prompts by which an endpoint is probed
 
 
@@ -44,24 +40,6 @@ def transformers_serve(checkpoint, tmp_path) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-def wait_until_ready(url: str, process: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text()
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    pytest.fail(f"the server was not ready within {READY_SECONDS} s: {log.read_text()}")
 
 
 @pytest.fixture
@@ -127,28 +105,9 @@ def demo_checkpoint(tmp_path) -> Path:
 
 @pytest.fixture
 def vllm_serve(demo_checkpoint, tmp_path) -> Iterator[str]:
-    """The address of `vllm serve` on the checkpoint, started with the Python that REFINERY_VLLM_PYTHON names."""
-    port = free_port()
-    options = {
-        "--served-model-name": "refinement",
-        "--dtype": "float32",
-        "--max-model-len": "1024",
-        "--host": "127.0.0.1",
-        "--port": str(port),
-    }
-    flags = ["--enforce-eager", "--enable-prompt-tokens-details"]
-    command = [os.environ["REFINERY_VLLM_PYTHON"], "-m", "vllm.entrypoints.cli.main", "serve", str(demo_checkpoint), *flags]
-    cpu = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | cpu
-    command += [word for option in options.items() for word in option]
-    with (tmp_path / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            wait_until_ready(f"http://127.0.0.1:{port}/health", process, tmp_path / "server.log")
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    """The address of `vllm serve` on the checkpoint."""
+    with vllm_server(demo_checkpoint, tmp_path, name="refinement", length=1024) as url:
+        yield url
 
 
 def trees(run: Path) -> dict[tuple[str, tuple[int, ...]], list[float]]:

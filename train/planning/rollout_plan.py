@@ -77,12 +77,13 @@ def rollout_plan(recipe: TrainRecipe, launch: Launch) -> list[str]:
     is_counted = tokens and recipe.task != DECOMPOSITION and (tokens.evidence or not tokens.searches)
     length = min(recipe.max_length, tokens.rollout) if tokens and is_counted else recipe.max_length
     parameters, memory = estimate(recipe, launch, length=length)
-    sampling = _kv_bytes(recipe)
+    sampling = 0.0 if rollouts_of(recipe).server else _kv_bytes(recipe)
     beside = _beside(recipe, parameters.base, cache=max(0.0, sampling - memory.activations))
     return [
         launch_line(launch),
         *_step_lines(steps, len(records), recipe),
         *_token_lines(tokens, steps, recipe),
+        *_server_lines(recipe, parameters.base),
         parameters_line(parameters),
         *memory_lines(memory, recipe, launch, length, beside=beside),
         host_line(host_memory(recipe, launch, parameters, memory), launch),
@@ -143,6 +144,13 @@ def _token_lines(tokens: _Tokens | None, steps: RolloutSteps, recipe: TrainRecip
         f"evidence {_evidence_text(tokens)}), answer {tokens.answer:,}; {tokens.written:,} written",
         f"             {apart:,} are sampled at once at most{once}",
     ]
+
+
+def _server_lines(recipe: TrainRecipe, base: int) -> list[str]:
+    server = rollouts_of(recipe).server
+    if server is None:
+        return []
+    return [f"sampled      on {server.base_url}, which reads {base * BYTES[recipe.dtype] / 2**30:.2f} GiB of weights before it"]
 
 
 def _evidence_text(tokens: _Tokens) -> str:

@@ -1,7 +1,7 @@
 """Answers of the model in training: sampled ones to learn from, and decoded ones that show what it has learned.
 
-The engine runs on the very weights in training, in this process, and is made anew for each step. Sampling elsewhere (a server that is sent
-the weights) needs another `_engine`, which gives an `LLM`; nothing else knows what is behind it.
+The engine runs on the very weights in training, in this process, and is made anew for each step; or the servers that `rollouts.server`
+names answer, once they have read the weights.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from train.recipe import TrainRecipe
 from train.rollouts.paths import PathSampler
 from train.rollouts.replies import DrawingLLM, sub_questions_of
 from train.rollouts.rollout import Rollout, Text
+from train.rollouts.served_policy import ServedPolicy
 from train.rollouts.trained_role import DECOMPOSITION, pipeline_recipe, rollouts_of, system, systems
 from train.rollouts.trees import grown_tree
 
@@ -43,13 +44,15 @@ class RolloutSampler:
         self._parts = _Parts(ModelConfig(base=recipe.base))
         self._pipelines: dict[str, Pipeline] = {}
         self._outcomes = Outcomes()
+        self._served = ServedPolicy(self._rollouts.server, recipe) if self._rollouts.server else None
 
     def sample(
         self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, questions: Sequence[Question], *, key: str, first: int
     ) -> list[Rollout]:
         """One rollout for each of `questions`, in which each stands as often as it is sampled, the samples of a tree side by side.
 
-        What is drawn depends on `key` and each rollout's number, the first of which is `first`. Leaves the model in the mode it was in.
+        What is drawn depends on `key` and each rollout's number, the first of which is `first`; a server draws from its own numbers.
+        Leaves the model in the mode it was in.
         """
         with self._engine(model, tokenizer) as llm:
             pipeline = self._pipeline("tree_" if self._settings.learn == "selection" else "", llm)
@@ -111,6 +114,11 @@ class RolloutSampler:
 
     @contextmanager
     def _engine(self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer) -> Iterator[LLM]:
+        if self._served is not None:
+            served = self._served.llm(model, tokenizer)
+            yield served
+            run_in_background(served.close())
+            return
         from refinery.llms.engine.huggingface import HuggingFaceLLM
 
         training = model.training

@@ -193,8 +193,8 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's log, with the entropy of the tokens that were computed since the last one."""
-        if self.model.training:
-            entropy, count = self.accelerator.reduce(self._counted, reduction="sum").tolist()
+        if cast(PreTrainedModel, self.model).training:
+            entropy, count = cast(torch.Tensor, self.accelerator.reduce(self._counted, reduction="sum")).tolist()
             self._metrics["train"].pop("entropy", None)
             if count:
                 self._metrics["train"]["entropy"] = [entropy / count]

@@ -47,7 +47,5 @@ class SeparateRows:
         places = rows.scored.flatten().nonzero()[:, 0]
         labels = rows.input_ids.flatten().index_select(0, places)[None]
         with self._positions.only(places - 1):
-            output = model(
-                input_ids=rows.input_ids, attention_mask=rows.attention_mask, shift_labels=labels, fused_lm_head=True, **options
-            )
+            output = model(input_ids=rows.input_ids, attention_mask=rows.attention_mask, shift_labels=labels, fused_lm_head=True, **options)
         return output, int(rows.attention_mask.sum())

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.parameters import with_extra
 from refinery.llms.served.wire import token_count
 from refinery.runtime.fingerprint import store_key
 
@@ -127,7 +128,8 @@ class CompletionRequest:
     def body(self, config: EndpointConfig, *, send_schema: bool = True) -> dict[str, Any]:
         """The request's body in the completions API."""
         standard = {"model": self.model, "prompt": self.prompt, "max_tokens": self.max_tokens, "temperature": self.temperature}
-        return standard | self.values
+        asked = {} if config.top_p is None else {"top_p": config.top_p}
+        return with_extra(standard | asked | self.values, config.extra_body)
 
     def tiny(self, config: EndpointConfig) -> "CompletionRequest":
         """See `EndpointRequest.tiny`."""

@@ -54,7 +54,7 @@ def test_a_run_tells_of_every_step_what_was_rewarded_and_evaluates_by_decoding(r
     trained = recipe(validation=[str(tmp_path / "held_out.jsonl")], eval_steps=2, metric_for_best_model="answer_score", strategy="full")
     metrics = run(trained, resume=False)
     assert (metrics["steps"], metrics["rollouts"], metrics["validation_rows"]) == (2, 16, 2)
-    assert metrics["tokens"] == metrics["tokens_of_rows"] == metrics["tokens_computed"] > metrics["tokens_trained"] > 0
+    assert metrics["tokens"] == metrics["tokens_of_rows"] >= metrics["tokens_computed"] > metrics["tokens_trained"] > 0
     steps = {row["step"]: row for row in history(trained)}
     shown = {"reward", "rewards/answer/mean", "rewards/form/mean", "rewards/searches/mean", "completions/mean_length"}
     guards = {"invalid_forms", "empty_queries", "copied_questions", "failed_rollouts", "clip_ratio/region_mean"}

@@ -159,8 +159,8 @@ def test_shared_prefixes_compute_fewer_tokens_for_the_same_rows(tiny_bases, tmp_
 
 def first_group_right(*rights: bool) -> list[Rollout]:
     """The rollouts above, of which the second group is all right by the same way, and the first as given."""
-    first = [replace(one, answer=one.question.answers[0] if right else "no", whole=True) for one, right in zip(ROLLOUTS[:4], rights, strict=True)]
-    return first + [replace(one, answer=one.question.answers[0], whole=True, searches=1) for one in ROLLOUTS[4:]]
+    gold = [replace(one, answer=one.question.answers[0], whole=True, searches=1) for one in ROLLOUTS]
+    return [one if right else replace(one, answer="no") for one, right in zip(gold, (*rights, *[True] * 4), strict=True)]
 
 
 @pytest.mark.parametrize("shared", [False, True])

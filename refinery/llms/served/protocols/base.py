@@ -100,6 +100,9 @@ def _find_protocol(name: str) -> ChatProtocol:
     return plugins.find(PROTOCOLS, name)
 
 
+_OF_COMPLETIONS = ("top_p", "extra_body")
+
+
 def check_protocol(config: EndpointConfig) -> None:
     """Check an endpoint's configuration. Raises PluginError for an unknown protocol, RecipeError for a key that it does not support."""
     protocol = protocol_of(config)
@@ -109,7 +112,7 @@ def check_protocol(config: EndpointConfig) -> None:
                 key, f"is not supported by protocol '{config.protocol}', which has none of OpenAI's other routes. Leave it out."
             )
     for key in config.optional():
-        if getattr(config, "tokenizer", None):
+        if getattr(config, "tokenizer", None) and key not in _OF_COMPLETIONS:
             raise config.fault(key, "is for chats only, and with a `tokenizer` completions are used. Leave out one of the two.")
         if key not in (*protocol.sends, "extra_body"):
             raise config.fault(

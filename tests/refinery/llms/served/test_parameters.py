@@ -9,7 +9,8 @@ from infer.recipe import pipeline_recipe
 from refinery.errors import RecipeError
 from refinery.llms.served.chat import GenerationRequest
 from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.completion_api import CompletionRequest
+from refinery.llms.served.endpoint import EndpointConfig, ServedModelConfig
 from refinery.llms.served.refused_parameters import RefusedParameters
 from refinery.runtime.recipe import build_recipe
 
@@ -56,7 +57,7 @@ def test_extra_body_takes_only_what_no_other_key_sets(extra, fault):
 @pytest.mark.parametrize(
     ("values", "fault"),
     [
-        ({"tokenizer": "t", "top_p": 0.5}, "endpoint.top_p: is for chats only, and with a `tokenizer` completions are used"),
+        ({"tokenizer": "t", "seed": 1}, "endpoint.seed: is for chats only, and with a `tokenizer` completions are used"),
         ({"protocol": "anthropic_messages", "seed": 1}, "endpoint.seed: is not sent by protocol 'anthropic_messages'. Leave it out, or"),
     ],
 )
@@ -64,6 +65,12 @@ def test_a_parameter_that_would_not_be_sent_is_refused_before_anything_is_asked(
     recipe = pipeline_recipe({"decoder": "direct", "endpoint": {"model": "m"} | values}, where="r.yaml")
     with pytest.raises(RecipeError, match=f"r.yaml: {fault}"):
         recipe.check("r.yaml")
+
+
+def test_completions_send_top_p_and_the_servers_own_keys():
+    config = ServedModelConfig(model="m", tokenizer="t", top_p=0.5, extra_body={"top_k": -1})
+    sent = CompletionRequest("m", [1, 2], 3, 0.7, {"logprobs": 1}).body(config)
+    assert sent == {"model": "m", "prompt": [1, 2], "max_tokens": 3, "temperature": 0.7, "top_p": 0.5, "logprobs": 1, "top_k": -1}
 
 
 def test_samples_of_a_label_need_different_seeds():
