@@ -175,6 +175,11 @@ def losses(output: Path) -> list[float]:
     return [row["loss"] for row in rows if "loss" in row]
 
 
+def decoded_before_training(output: Path) -> dict[str, float]:
+    first = json.loads((output / "history.jsonl").read_text().splitlines()[0])
+    return {name: value for name, value in first.items() if name.startswith("eval_") and "runtime" not in name}
+
+
 def assert_same_training(one: Path, other: Path) -> None:
     assert len(losses(one)) == 3
     assert losses(one) == pytest.approx(losses(other), rel=1e-5)
@@ -276,13 +281,17 @@ def test_two_processes_accumulate_evaluate_and_keep_the_best_as_one_does(recipe_
     ],
 )
 def test_two_processes_learn_from_the_searches_that_one_learns_from(bases, tmp_path, split, strategy):
-    """Each samples its part of the rollouts, and compares it with the model before training, which the first one has read."""
+    """Each samples its part of the rollouts, compares it with the model before training, which the first one has read, and decodes its part
+    of the held-out questions."""
+    held_out = {"validation": [str(tmp_path / "held_out.jsonl")], "eval_steps": 3, "metric_for_best_model": "answer_score"}
     generator = trained_generator(tmp_path, bases / "untied")
     for name, batch in (("alone", 8), ("two", 4)):
         changes = {"output_dir": str(tmp_path / name), "per_device_train_batch_size": batch, "gradient_accumulation_steps": 1}
+        changes |= held_out
         values = grpo_values(tmp_path, generator, grpo={"beta": 0.1}, strategy=strategy, max_steps=3, **changes)
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values))
     run(load_recipe(tmp_path / "alone.yaml", TrainRecipe), resume=False)
     in_two_processes(TRAIN.format(recipe=str(tmp_path / "two.yaml")), tmp_path, ENVIRONMENTS[split])
     assert any(losses(tmp_path / "two"))
     assert_same_training(tmp_path / "two", tmp_path / "alone")
+    assert decoded_before_training(tmp_path / "two") == decoded_before_training(tmp_path / "alone") != {}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-from accelerate.utils import broadcast, broadcast_object_list
+from accelerate.utils import broadcast, gather_object
 from transformers import PreTrainedModel
 from trl.models.utils import prepare_deepspeed
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -21,6 +21,7 @@ from refinery.contract.formats import END
 from refinery.contract.records import Question
 from refinery.contract.segments import control_token_id
 from refinery.contract.tokenizer import Tokenizer
+from refinery.contract.trace import Prediction
 from refinery.llms.weights.embeddings import embedding_rows
 from train.recipe import TrainRecipe
 from train.rollouts.evaluation import decoded_scores
@@ -206,13 +207,19 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         model = cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
         training = model.training
         model.eval()  # so that TRL's log leaves the figures of training alone
-        answers = self._sampler.decode(model, cast(Tokenizer, self.processing_class), self._held_out)
+        answers = self._decoded(model)
         scores = {f"eval_{name}": value for name, value in decoded_scores(answers, self._held_out, self._recipe.grpo.metric).items()}
-        agreed = broadcast_object_list([scores])[0]
-        self.log(dict(agreed))
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, agreed)
+        self.log(dict(scores))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores)
         model.train(training)
-        return agreed
+        return scores
+
+    def _decoded(self, model: PreTrainedModel) -> dict[str, list[Prediction]]:
+        """Collective: the answers to all held-out questions, of which each process decodes its part."""
+        processes = self.accelerator.num_processes
+        own = self._held_out[self.accelerator.process_index :: processes]
+        parts = gather_object([self._sampler.decode(model, cast(Tokenizer, self.processing_class), own)])
+        return {way: [parts[i % processes][way][i // processes] for i in range(len(self._held_out))] for way in parts[0]}
 
     def train(self, resume_from_checkpoint: Any = None, *arguments: Any, **options: Any) -> Any:
         """Evaluate first, unless the run is resumed, so that there is something to compare with."""
