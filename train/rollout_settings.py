@@ -7,24 +7,32 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from infer.recipe import PipelineRecipe
-from refinery.llms.served.endpoint import EndpointConfig, ServedModelConfig
+from refinery.llms.served.endpoint import ServedModelConfig, check_addresses
 from refinery.runtime.recipe import Recipe
 
 
-class PolicyServer(EndpointConfig):
+class PolicyServer(Recipe):
     """A vLLM server, or several, that samples from the model in training: of `base`, or of its merged checkpoint, with its control tokens.
 
     It is started with VLLM_SERVER_DEV_MODE=1, so that it can be told to read weights again, and it should not be open to others.
     """
 
-    base_url: str | list[str] | None = Field(description="the server's address, with /v1; several share the load")
-    top_p: float | None = Field(default=1.0, description="what is trained are the probabilities of all tokens", ge=1, le=1)
-    timeout_seconds: float = Field(default=600.0, description="time limit of one try, and of reading the weights", gt=0)
+    base_url: str | list[str] = Field(description="the server's address, with /v1; several share the load")
+    model: str = Field(description="the server's name for the model")
+    api_key_env: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the server's key, if it has one")
+    calls_in_flight: int = Field(default=64, description="most concurrent requests of a process", ge=1)
+    timeout_seconds: float = Field(default=600.0, description="time limit of one request, and of reading the weights", gt=0)
     weights: Path | None = Field(
         default=None,
         description="folder that the servers see under the same name, to which the weights are written before they sample;"
         " by default checkpoints/policy in output_dir; in memory, such as /dev/shm/policy, it is fastest",
     )
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain_address(cls, base_url: str | list[str]) -> str | list[str]:
+        check_addresses(base_url)
+        return base_url
 
 
 class Rollouts(PipelineRecipe):

@@ -46,9 +46,9 @@ class ServedPolicy:
     def __init__(self, server: PolicyServer, recipe: TrainRecipe) -> None:
         self._server, self._dtype, self._max_length = server, getattr(torch, recipe.dtype), recipe.max_length
         self._folder = (server.weights or recipe.output_dir / "checkpoints" / "policy").absolute()
-        extra = _NO_FILTERS | server.extra_body
-        values = {name: getattr(server, name) for name in type(server).model_fields if name != "weights"} | {"extra_body": extra}
-        self._config = ServedModelConfig.model_validate(values)
+        self._config = ServedModelConfig(
+            **server.model_dump(exclude={"weights"}), max_tokens=recipe.max_length, top_p=1.0, extra_body=_NO_FILTERS
+        )
         self._able: Capabilities | None = None
 
     def llm(self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer) -> CompletionsLLM:

@@ -19,6 +19,15 @@ class Price(Recipe):
     completion: float = Field(ge=0)
 
 
+def check_addresses(base_url: str | list[str] | None) -> None:
+    """Raise ValueError for an address that is none, or that may contain a secret."""
+    for url in [base_url] if isinstance(base_url, str) else base_url or []:
+        if "@" in url or "?" in url:
+            raise secret_error("contains user information or a query; put the key into the variable that api_key_env names.")
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("an address must start with http:// or https://")
+
+
 class EndpointConfig(ModelParameters):
     """An endpoint, or several that serve one model. The key is read from the environment and never stored."""
 
@@ -56,11 +65,7 @@ class EndpointConfig(ModelParameters):
     @field_validator("base_url")
     @classmethod
     def _plain_address(cls, base_url: str | list[str] | None) -> str | list[str] | None:
-        for url in [base_url] if isinstance(base_url, str) else base_url or []:
-            if "@" in url or "?" in url:
-                raise secret_error("contains user information or a query; put the key into the variable that api_key_env names.")
-            if not url.startswith(("http://", "https://")):
-                raise ValueError("an address must start with http:// or https://")
+        check_addresses(base_url)
         return base_url
 
     @field_validator("api_key_env")
