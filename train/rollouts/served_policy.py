@@ -23,8 +23,8 @@ from refinery.llms.served.http import HttpSession
 from refinery.llms.served.protocols.base import protocol_of
 from refinery.llms.served.responses import Response, RetryableFault
 from refinery.llms.served.wire import one_line
+from refinery.llms.weights.merged_weights import merged_weights
 from refinery.runtime.background_loop import run_in_background
-from train.families.merged_weights import merged_weights
 from train.recipe import TrainRecipe
 from train.rollout_settings import PolicyServer
 

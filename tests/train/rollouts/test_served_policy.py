@@ -15,8 +15,8 @@ import refinery.demo
 from refinery.contract.trace import Prediction
 from refinery.errors import LLMError
 from refinery.llms.weights.checkpoint import load_checkpoint
+from refinery.llms.weights.merged_weights import merged_weights
 from train.families.merge import merge
-from train.families.merged_weights import merged_weights
 from train.launch.launch import Launch
 from train.methods.grpo import build_model, save_model
 from train.planning.plan import plan_lines
