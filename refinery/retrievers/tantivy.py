@@ -74,7 +74,7 @@ def build(config: RetrieverConfig, options: Options) -> Tantivy:
     if config.index:
         passages, manifest = open_index(config.index, "tantivy", options)
         check_probe(config.index, _tokenizer(options))
-        return Tantivy(engine.Index.open(str(config.index / _FOLDER)), passages, options, manifest.corpus_hash)
+        return Tantivy(_unwatched(engine.Index.open(str(config.index / _FOLDER))), passages, options, manifest.corpus_hash)
     passages = corpus_in_memory(config)
     index = _new_index(options, None)
     _add(options, index, passages, 0)
@@ -112,8 +112,14 @@ def _new_index(options: Options, folder: Path | None) -> Any:
     schema = engine.SchemaBuilder()
     schema.add_text_field(_TEXT, tokenizer_name=_ANALYZER, index_option="freq")
     schema.add_unsigned_field(_POSITION, fast=True)
-    index = engine.Index(schema.build(), str(folder) if folder else None, sort_by_field=_POSITION)
+    index = _unwatched(engine.Index(schema.build(), str(folder) if folder else None, sort_by_field=_POSITION))
     index.register_tokenizer(_ANALYZER, _analyzer(options))
+    return index
+
+
+def _unwatched(index: Any) -> Any:
+    """`index`, which follows its files no more: to read them again, the engine's watcher locks the folder that has their name by then."""
+    index.config_reader(reload_policy="manual")
     return index
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import random
+from time import sleep
 
 import pytest
 
@@ -129,6 +130,20 @@ def test_an_index_follows_its_passages(source, tmp_path, passages, search):
     assert update_index(source, tmp_path / "index").manifest.num_passages == 2
     engine = build_retriever(RetrieverConfig(name="tantivy", index=tmp_path / "index"))
     assert [hit.passage.id for hit in search(engine, "Lyon city")] == ["torvel"]
+
+
+def test_its_folder_is_left_alone(source, tmp_path):
+    """The engine's watcher would read an index that took this one's place, and write its lock there while an update removes the folder."""
+    build_index(source, tmp_path / "index", RetrieverConfig(name="tantivy"))
+    built, folder = tantivy._new_index(tantivy.Options(), tmp_path), tmp_path / "index" / "tantivy"
+    read = build_retriever(RetrieverConfig(name="tantivy", index=tmp_path / "index"))
+    sleep(0.7)  # its watcher looks twice a second
+    for meta in (folder / "meta.json", tmp_path / "meta.json"):
+        meta.with_name(".tantivy-meta.lock").unlink()
+        meta.write_text(meta.read_text() + " ")
+    sleep(0.7)
+    assert not [*tmp_path.rglob(".tantivy-meta.lock")]
+    assert built and read
 
 
 @pytest.mark.parametrize(
