@@ -17,7 +17,6 @@ from distill.guards import Guards
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.labeling import TooManyRejected, label_all
-from distill.moved_endpoints import warn_of_moved_endpoints
 from distill.output.rows import LabelWriter, lasting_failures
 from distill.recipe import DistillRecipe
 from distill.row_source import count_rows, evaluation_overlap, iter_rows, load_task, repeated_rows
@@ -30,6 +29,7 @@ from refinery.errors import RunDirError
 from refinery.llms.base import LLM
 from refinery.llms.served.budget import Budget, Spending
 from refinery.llms.served.client import EndpointClient
+from refinery.llms.served.moved import warn_of_moved_endpoints
 from refinery.llms.served.paid import persist_in
 from refinery.llms.vllm.signals import shut_down_on_sigterm
 from refinery.prompts.render import use_prompts
@@ -102,7 +102,7 @@ async def _arun(
         closing.enter_context(_written_in_one_line(recipe.output_dir))
         closing.enter_context(locked_run(recipe.output_dir))
         retriever = _build_retriever(recipe)
-        warn_of_moved_endpoints(recipe)
+        warn_of_moved_endpoints(recipe.output_dir, recipe.endpoints.values())
         # The files of a finished run remain until the rows that are asked again are done too.
         output = open_run(recipe, recipe.output_dir, stage="distill", resume=resume, same_recipe=finished is not None, fingerprints=known)
         for kept in filter(None, (prompts, examples)):

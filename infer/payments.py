@@ -7,11 +7,14 @@ from typing import Any, Self
 from infer.recipe import InferRecipe
 from refinery.errors import RecipeError
 from refinery.llms.served.budget import Budget, Spending
+from refinery.llms.served.moved import addresses
 from refinery.llms.served.paid import PaidReplies
 from refinery.llms.served.served_llm import ServedLLM
 
-# What a resumed run may have changed: how much it may spend does not change what is answered.
-MAY_CHANGE = frozenset({"max_cost_usd"})
+
+def may_change(recipe: InferRecipe) -> frozenset[str]:
+    """What a resumed run may have changed: neither how much it may spend nor where a model is served changes what is answered."""
+    return frozenset({"max_cost_usd"}) | addresses(recipe.served.values())
 
 
 class Payments:

@@ -80,7 +80,7 @@ class PipelineRecipe(Recipe):
     @property
     def served(self) -> dict[str, ServedModelConfig]:
         """The models behind endpoints, by role; the key of the one that answers is `model`."""
-        configs = {"model": self.model, **self.sub_models}
+        configs = {"model": self.endpoint, **self.sub_models}
         return {role: config for role, config in configs.items() if isinstance(config, ServedModelConfig)}
 
     @property

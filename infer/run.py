@@ -10,13 +10,14 @@ from infer.evaluation.answer_files import AnswerFiles
 from infer.evaluation.answers import Answers
 from infer.evaluation.evaluate import score_answers
 from infer.evaluation.scores import Scorer, has_gold
-from infer.payments import MAY_CHANGE, Payments
+from infer.payments import Payments, may_change
 from infer.pipeline import Pipeline
 from infer.provenance import fingerprints, prompts_now, provenance
 from infer.recipe import InferRecipe
 from infer.shards import AnswerLedger, LedgerAnswers, Processes, delete_ledgers, ledgers_of
 from refinery.contract.records import Question
 from refinery.errors import LLMError, RunDirError
+from refinery.llms.served.moved import warn_of_moved_endpoints
 from refinery.prompts.render import use_prompts
 from refinery.runtime.background_loop import run_anywhere
 from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
@@ -49,7 +50,7 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, stage: str, finish: Finish, *,
     processes = Processes.launched()
     questions = AskedQuestions(recipe)
     known = fingerprints(recipe, questions, pipeline.options) if processes.is_main else {}
-    finished = check_run(recipe, recipe.output_dir, resume=resume, may_change=MAY_CHANGE, fingerprints=known)
+    finished = check_run(recipe, recipe.output_dir, resume=resume, may_change=may_change(recipe), fingerprints=known)
     if finished is not None and finished.get("failed") and read_run(recipe.output_dir).get("shards"):
         raise RunDirError(f"{recipe.output_dir}: was merged from shards. Resume those that have failed questions, and merge them again.")
     if finished is not None and not finished.get("failed"):
@@ -57,13 +58,15 @@ def _run(recipe: InferRecipe, pipeline: Pipeline, stage: str, finish: Finish, *,
         return finished
     check_supporting(questions, recipe.retriever)
     with locked_run(recipe.output_dir) if processes.is_main else nullcontext():
+        if processes.is_main:
+            warn_of_moved_endpoints(recipe.output_dir, recipe.served.values())
         pipeline.load()
         processes.wait()  # every process has checked the directory; from here on only the main process writes to it
         output = RunDir(recipe.output_dir)
         if processes.is_main:
             revision = pipeline.retriever and pipeline.retriever.revision
             known = {**fingerprints(recipe, questions, pipeline.options), "retriever": revision}
-            output = open_run(recipe, recipe.output_dir, stage=stage, resume=resume, may_change=MAY_CHANGE, fingerprints=known)
+            output = open_run(recipe, recipe.output_dir, stage=stage, resume=resume, may_change=may_change(recipe), fingerprints=known)
             if pipeline.prompts:
                 pipeline.prompts.keep(output.path)
             if not output.begun:

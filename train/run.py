@@ -11,6 +11,7 @@ from typing import Any
 from refinery.contract.segments import EncodedRow
 from refinery.contract.tokenizer import Tokenizer
 from refinery.hub.push import open_repository, push
+from refinery.llms.served.moved import addresses
 from refinery.llms.weights.device import own_device, warn_of_slow_bfloat16
 from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.process import is_main_process
@@ -43,7 +44,7 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
     known = fingerprints(recipe, launch.processes) if main_process else {}
     # All processes see that a resumed run is already finished, so that none waits for the first.
     if main_process or resume:
-        finished = check_run(recipe, recipe.output_dir, resume=resume, fingerprints=known)
+        finished = check_run(recipe, recipe.output_dir, resume=resume, may_change=_may_change(recipe), fingerprints=known)
         if finished is not None:
             return finished
     with locked_run(recipe.output_dir) if main_process else nullcontext(), skipping_bad_rows(recipe):
@@ -103,10 +104,19 @@ def _open(asked: TrainRecipe, recipe: TrainRecipe, launch: Launch, *, resume: bo
     if not resume:  # of a run that ended before its first checkpoint
         rmtree(RunDir(recipe.output_dir) / "checkpoints" / KEPT_FOLDER, ignore_errors=True)
     known = fingerprints(recipe, launch.processes)  # again: a base from a hub is here by now
-    output = open_run(asked, recipe.output_dir, stage="train", resume=resume, fingerprints=known)
+    output = open_run(asked, recipe.output_dir, stage="train", resume=resume, may_change=_may_change(asked), fingerprints=known)
     if recipe.hub:  # a refusal should not wait for the first checkpoint
         open_repository(recipe.hub.to, kind="model", private=recipe.hub.private)
     return output
+
+
+def _may_change(recipe: TrainRecipe) -> frozenset[str]:
+    """What a resumed run may have changed: where models are served. That servers have the weights in training is checked at each step."""
+    if recipe.rollouts is None:
+        return frozenset()
+    server = recipe.rollouts.server
+    reached = {server.key_of(name) for name in type(server).model_fields} if server else set()
+    return addresses(recipe.rollouts.served.values()) | reached
 
 
 def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Callable[[Path], Any], resume: bool) -> Any:

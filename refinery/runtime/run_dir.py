@@ -12,7 +12,8 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from copy import deepcopy
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,8 @@ def check_run(
     """The metrics of a finished equal run, or None if there is work to do.
 
     Called before anything is loaded. Raises RunDirError when an earlier run is in the way: `resume` is off, or the run was started with
-    another recipe, or with other content for the same recipe, and the stage cannot reuse its results (`same_recipe`). Keys that
-    `may_change` do not make it another recipe.
+    another recipe, or with other content for the same recipe, and the stage cannot reuse its results (`same_recipe`). Whole keys that
+    `may_change`, such as `endpoint.base_url`, do not make it another recipe.
     """
     run = RunDir(output_dir)
     if resume and not run.begun:
@@ -107,9 +108,10 @@ def _earlier_run(
         return None
     if not resume:
         raise RunDirError(f"{output_dir}: already contains a run. Pass --resume to continue it, or output_dir=... to start another.")
-    record, resolved = read_run(output_dir), recipe.model_dump(mode="json")
-    earlier = _completed(record["recipe"], type(recipe))
-    changed = sorted(key for key in resolved if resolved[key] != earlier.get(key) and key not in may_change)
+    record = read_run(output_dir)
+    resolved = _without(recipe.model_dump(mode="json"), may_change)
+    earlier = _without(_completed(record["recipe"], type(recipe)), may_change)
+    changed = sorted(key for key in resolved if resolved[key] != earlier.get(key))
     if changed and not same_recipe:
         return None
     if changed:
@@ -124,6 +126,17 @@ def _completed(values: dict[str, Any], recipe: type[Recipe]) -> dict[str, Any]:
         return recipe.model_validate(values).model_dump(mode="json")
     except ValidationError:
         return values
+
+
+def _without(values: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """A copy of a recipe's values that lacks those at the whole keys."""
+    left = deepcopy(values)
+    for key in keys:
+        *parts, name = key.split(".")
+        inner = reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None, parts, left)
+        if isinstance(inner, dict):
+            inner.pop(name, None)
+    return left
 
 
 def check_fingerprints(output_dir: Path, earlier: Fingerprints, now: Fingerprints) -> None:

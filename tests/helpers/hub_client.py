@@ -2,15 +2,16 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from helpers.free_port import free_port
 
 PROJECT = Path(__file__).parents[2]
 TOKEN = "hf_aSecretOfTheStandIn"
@@ -26,9 +27,7 @@ class Hub:
     @contextmanager
     def started(cls, folder: Path) -> Iterator["Hub"]:
         """Start it on a free port, and stop it afterwards."""
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("hub_server.py")), str(port), TOKEN])
         hub = cls(f"http://127.0.0.1:{port}", folder)
         try:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -12,15 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from helpers.free_port import free_port
 
 READY_SECONDS = 400  # vLLM takes half a minute on quiet cores
-
-
-def free_port() -> int:
-    """A port that nobody listens at now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def wait_until_ready(url: str, process: subprocess.Popen, log: Path) -> None:

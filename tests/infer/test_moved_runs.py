@@ -4,7 +4,6 @@ same."""
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers.free_port import free_port
 from helpers.moved_runs import codes, shown_by
 
 from infer.__main__ import main as infer
@@ -89,10 +89,7 @@ def _folder(path: Path) -> Path:
 
 
 def _launched(processes: int) -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    common = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+    common = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
     command, path = [sys.executable, "-m", "infer", "recipe.yaml"], {"PYTHONPATH": str(PROJECT)}
     started = [
         subprocess.Popen(command, env=os.environ | common | path | {"RANK": str(rank)}, stdout=subprocess.DEVNULL)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.vllm_server import free_port, vllm_server, wait_until_ready
+from helpers.free_port import free_port
+from helpers.vllm_server import vllm_server, wait_until_ready
 
 from infer.__main__ import main
 from refinery.contract.control_tokens import RQ_RAG, write_manifest

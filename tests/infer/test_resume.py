@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.free_port import free_port
 
 from infer.__main__ import main
 from refinery.contract.records import Passage, Question, read_records, write_records
@@ -51,10 +51,7 @@ def recipe(tmp_path, server) -> Path:
 
 def launch(recipe: Path, processes: int, *arguments: str) -> list[subprocess.Popen]:
     """The processes of one run, numbered as a launcher numbers them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    common = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-m", "infer", str(recipe), *arguments]
     return [
         subprocess.Popen(command, cwd=PROJECT, env=os.environ | common | {"RANK": str(rank)}, stdout=subprocess.DEVNULL)

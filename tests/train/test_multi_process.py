@@ -8,7 +8,6 @@ the slow tests go through the launcher and the files that ship.
 import json
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from helpers.free_port import free_port
 from helpers.grpo_runs import grpo_values, trained_generator
 from helpers.tiny_llama import saved_llama
 
@@ -147,17 +147,11 @@ def recipe_file(bases, tmp_path):
     return write
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def in_two_processes(code: str, folder: Path, environment: dict[str, str]) -> None:
     """Run `code` in two processes that see each other, as the launcher would start them."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*LOADED, *(["deepspeed"] if "ACCELERATE_USE_DEEPSPEED" in environment else [])])
-    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()} | environment
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} | environment
     started = []
     for rank in ("0", "1"):
         of_rank = shared | {"RANK": rank, "LOCAL_RANK": rank}

@@ -116,8 +116,10 @@ class RolloutSampler:
     def _engine(self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer) -> Iterator[LLM]:
         if self._served is not None:
             served = self._served.llm(model, tokenizer)
-            yield served
-            run_in_background(served.close())
+            try:
+                yield served
+            finally:
+                run_in_background(served.close())
             return
         from refinery.llms.engine.huggingface import HuggingFaceLLM
 

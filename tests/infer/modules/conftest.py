@@ -1,7 +1,6 @@
 """Runs of `refinery evaluate-modules` on the sample's real rows, with a scripted model behind a chat server."""
 
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,8 @@ def gold():
 def evaluated(tmp_path, capsys, gold):
     """Run a module; a dictionary for each line of the table by what it is measured on, or the error."""
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]  # the same in every run, because a resumed run has the same recipe
-
     def run(decoder: str, module: str, reply=None, *arguments: str, judged: bool = False, **values) -> dict[str, dict] | str:
-        with serving(reply or gold, port=port) as server:
+        with serving(reply or gold) as server:
             model = {"base_url": server.base_url, "model": "scripted", "price": {"prompt": 2.0, "completion": 8.0}}
             values |= {"sub_models": {"judge": model}} if judged else {}
             shared = {"questions": list(map(str, FILES)), "reader": "by_folder", "retriever": {"name": "candidates"}, "endpoint": model}

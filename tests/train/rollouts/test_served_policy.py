@@ -13,9 +13,10 @@ from helpers.vllm_server import vllm_server
 
 import refinery.demo
 from refinery.contract.trace import Prediction
-from refinery.errors import LLMError
+from refinery.errors import LLMError, RunDirError
 from refinery.llms.weights.checkpoint import load_checkpoint
 from refinery.llms.weights.merged_weights import merged_weights
+from refinery.runtime.recipe import build_recipe
 from train.families.merge import merge
 from train.launch.launch import Launch
 from train.methods.grpo import build_model, save_model
@@ -41,9 +42,7 @@ def recipe(generator, tmp_path):
     def build(url: str, name: str = "run", **changes) -> TrainRecipe:
         values = grpo_values(tmp_path, changes.pop("base", generator), **changes) | {"output_dir": tmp_path / name}
         values["rollouts"] = values["rollouts"] | {"server": {"base_url": url, "model": "tiny"}}
-        recipe = TrainRecipe.model_validate(values)
-        recipe.check("r.yaml")
-        return recipe
+        return build_recipe(values, TrainRecipe, where="r.yaml")
 
     return build
 
@@ -128,6 +127,16 @@ def test_a_server_that_keeps_its_old_weights_is_found_out(generator, recipe, mon
     other = "gives other log-probabilities than the model in training"
     with CompletionsServer(model, tokenizer, reloads=True) as server, pytest.raises(LLMError, match=other):
         run(recipe(server.base_url), resume=False)
+
+
+def test_a_run_goes_on_with_a_server_at_another_address(generator, recipe):
+    with CompletionsServer(*served_generator(generator), reloads=True) as server:
+        done = run(recipe(server.base_url), resume=False)
+    moved = recipe("http://elsewhere:8000/v1")
+    assert run(moved, resume=True) == done
+    other = moved.model_copy(update={"rollouts": moved.rollouts.model_copy(update={"passages_per_query": 2})})
+    with pytest.raises(RunDirError, match=r"another recipe \(changed: rollouts\)"):
+        run(other, resume=True)
 
 
 def test_the_plan_names_the_server_and_what_it_reads(recipe):

@@ -1,21 +1,28 @@
-"""Warn if an endpoint of a resumed run has moved."""
+"""The endpoints of a resumed run may have moved: a cluster gives a server another address with each job."""
 
 import logging
+from collections.abc import Iterable
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
-from distill.recipe import DistillRecipe
+from refinery.llms.served.endpoint import EndpointConfig
 from refinery.runtime.run_dir import read_run
 
 _log = logging.getLogger(__name__)
 
 
-def warn_of_moved_endpoints(recipe: DistillRecipe) -> None:
+def addresses(configs: Iterable[EndpointConfig]) -> frozenset[str]:
+    """The recipe's keys of the endpoints' addresses."""
+    return frozenset(config.key_of("base_url") for config in configs)
+
+
+def warn_of_moved_endpoints(output_dir: Path, configs: Iterable[EndpointConfig]) -> None:
     """Warn if a resumed run has a new address, which may serve another model, because replies are stored under the model's name."""
-    if not (recipe.output_dir / "run.json").exists():
+    if not (output_dir / "run.json").exists():
         return
-    earlier = read_run(recipe.output_dir)["recipe"]
-    for config in recipe.endpoints.values():
+    earlier = read_run(output_dir)["recipe"]
+    for config in configs:
         key = config.key_of("base_url")
         before, now = _value_at(earlier, key), config.base_url
         if _value_at(earlier, config.key_of("model")) and before != now:
