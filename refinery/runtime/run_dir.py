@@ -130,12 +130,11 @@ def _completed(values: dict[str, Any], recipe: type[Recipe]) -> dict[str, Any]:
 
 def _without(values: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
     """A copy of a recipe's values that lacks those at the whole keys."""
-    left = deepcopy(values)
+    left: Any = deepcopy(values)
     for key in keys:
         *parts, name = key.split(".")
-        inner = reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None, parts, left)
-        if isinstance(inner, dict):
-            inner.pop(name, None)
+        with suppress(LookupError, TypeError):  # the recipe has no such part
+            del reduce(lambda part, name: part[name], parts, left)[name]
     return left
 
 
