@@ -73,6 +73,12 @@ class TrainSettings(BadRowKeys):
         description="how closely DPO keeps to the base (preference only); 0.1 as in the paper (Rafailov et al. 2023, App. B)",
         gt=0,
     )
+    rpo_alpha: float = Field(
+        default=0.0,
+        description="weight of the right path's own loss beside DPO's, per token (preference only); without it both paths may become"
+        " unlikely. Pang et al. 2024 (Iterative RPO, eq. 1) use 1",
+        ge=0,
+    )
     rollouts: Rollouts | None = Field(default=None, description="grpo: how the model in training answers, as in an infer recipe")
     grpo: GrpoSettings = Field(default=GrpoSettings(), description="grpo: groups of rollouts, their rewards and the loss")
     loss_weights: dict[LossKind, NonNegativeFloat] = Field(

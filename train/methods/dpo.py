@@ -49,6 +49,8 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
         args=DPOConfig(
             **trainer_arguments(recipe),
             beta=recipe.beta,
+            loss_type=["sigmoid", "sft"] if recipe.rpo_alpha else ["sigmoid"],
+            loss_weights=[1.0, recipe.rpo_alpha] if recipe.rpo_alpha else None,
             max_length=None,  # pairs were fitted by train/rows/length_filter.py
             remove_unused_columns=False,  # TRL would drop the masks
         ),

@@ -91,6 +91,15 @@ def test_the_loss_is_the_papers_and_its_reference_stays_the_base(recipe, base):
     assert sum(gains[:half]) > sum(gains[half:])
 
 
+def test_the_right_paths_own_loss_is_added(recipe):
+    """Pang et al. 2024, eq. 1, over the tokens of a batch."""
+    trainer, rows = trainer_of(recipe(rpo_alpha=0.5))
+    chosen = [row.chosen for row in rows]
+    tokens = sum(label != IGNORED_LABEL for row in chosen for label in row.labels)
+    expected = math.log(2) - 0.5 * sum(logprobs(trainer.model, chosen)) / tokens
+    assert trainer._compute_loss(trainer.model.train(), batch_of(trainer, rows), False).item() == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("base", BASES)
 def test_a_run_learns_the_pairs_and_its_adapter_is_what_was_trained(recipe, base, tmp_path):
     pairs = tmp_path / "preference.jsonl"
