@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from refinery.contract.records import Question
 from refinery.text import normalize_answer
@@ -35,7 +36,7 @@ class Text:
 
 @dataclass(slots=True)
 class Rollout:
-    """A question's sampled answer. `whole` says whether everything that the model wrote has the form that a decoder reads.
+    """A question's sampled answer. `whole` says of each step that the model wrote whether it has the form that a decoder reads.
 
     `texts` do not see each other: an RQ-RAG path is one, RA-ISF's decompositions are several. `queries` are the searches' texts, or the
     sub-questions. `failed` is set if the answer cannot be held against the model, as after a failed search. `share` is what the selection
@@ -45,11 +46,16 @@ class Rollout:
     question: Question
     texts: list[Text]
     answer: str = ""
-    whole: bool = True
+    whole: list[bool] = field(default_factory=list[bool])
     searches: int = 0
     queries: list[str] = field(default_factory=list[str])
     failed: str | None = None
     share: float = 0.0
+
+    @property
+    def form(self) -> float:
+        """The share of steps that are whole. A further step that is whole costs nothing, and one that is not no more than any other."""
+        return fmean(self.whole) if self.whole else 1.0
 
     @property
     def empty_queries(self) -> int:

@@ -59,7 +59,7 @@ def written(rollout: Rollout, tokenizer) -> str:
 def test_actions_queries_and_the_answer_are_written_and_evidence_is_not():
     (rollout,), llm, retriever = sampled(SEARCHES)
     assert written(rollout, llm.tokenizer) == "[S_Rewritten_Query] director of Dune[EOS][A_Response] Maria[EOS]"
-    assert (rollout.answer, rollout.whole, rollout.searches, rollout.queries) == ("Maria", True, 1, ["director of Dune"])
+    assert (rollout.answer, rollout.whole, rollout.searches, rollout.queries) == ("Maria", [True, True], 1, ["director of Dune"])
     assert retriever.calls == ["director of Dune"]
 
 
@@ -99,7 +99,14 @@ def test_where_no_search_is_left_the_decoder_opens_the_answer():
 )
 def test_what_is_not_a_whole_step_makes_an_invalid_form(replies, options):
     (rollout,), _, _ = sampled(acting(*replies), **options)
-    assert not rollout.whole
+    assert not all(rollout.whole)
+
+
+def test_a_longer_path_has_no_worse_a_form():
+    """Else a model whose steps are whole four times out of five would earn more by searching less, as the study's did."""
+    (searched,), _, _ = sampled(acting("[S_Rewritten_Query]", " director of Dune", "[A_Response]", " one two three four five six"))
+    (answered,), _, _ = sampled(acting("[A_Response]", " one two three four five six"))
+    assert (searched.form, answered.form) == (0.5, 0.0)
 
 
 def test_a_path_without_an_action_ends_there():
