@@ -81,7 +81,9 @@ class GrpoSettings(Recipe):
     temperature: float = Field(default=1.0, description="of sampled actions, queries and answers", gt=0)
     metric: str = Field(default="em.squad", description="the reward of the answer: a metric's name; Search-R1 uses exact match")
     format_weight: float = Field(
-        default=0.0, description="times the share of a rollout's steps that are whole: known actions, closed, with a query or an answer", ge=0
+        default=0.0,
+        description="times the share of a rollout's steps that are whole: known actions, closed, with a query or an answer",
+        ge=0,
     )
     search_cost: float = Field(default=0.0, description="subtracted from the reward for each search", ge=0)
     scale_rewards: Literal["group", "batch", "none"] = Field(
