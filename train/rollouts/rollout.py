@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
 from refinery.contract.records import Question
 from refinery.text import normalize_answer
@@ -53,9 +52,9 @@ class Rollout:
     share: float = 0.0
 
     @property
-    def form(self) -> float:
-        """The share of steps that are whole. A further step that is whole costs nothing, and one that is not no more than any other."""
-        return fmean(self.whole) if self.whole else 1.0
+    def well_ended(self) -> bool:
+        """Whether the last step is whole. That of all steps falls, and the share of whole ones may rise, with each search."""
+        return not self.whole or self.whole[-1]
 
     @property
     def empty_queries(self) -> int:

@@ -102,11 +102,13 @@ def test_what_is_not_a_whole_step_makes_an_invalid_form(replies, options):
     assert not all(rollout.whole)
 
 
-def test_a_longer_path_has_no_worse_a_form():
-    """Else a model whose steps are whole four times out of five would earn more by searching less, as the study's did."""
-    (searched,), _, _ = sampled(acting("[S_Rewritten_Query]", " director of Dune", "[A_Response]", " one two three four five six"))
-    (answered,), _, _ = sampled(acting("[A_Response]", " one two three four five six"))
-    assert (searched.form, answered.form) == (0.5, 0.0)
+@pytest.mark.parametrize("query", [" director of Dune", " one two three four five"])
+@pytest.mark.parametrize(("answer", "whole"), [(" Maria", True), (" one two three four five six", False)])
+def test_a_search_earns_and_costs_nothing_for_its_form(query, answer, whole):
+    """In the study, searches fell while all steps had to be whole, and rose while their share was rewarded."""
+    (searched,), _, _ = sampled(acting("[S_Rewritten_Query]", query, "[A_Response]", answer))
+    (answered,), _, _ = sampled(acting("[A_Response]", answer))
+    assert (searched.well_ended, answered.well_ended) == (whole, whole)
 
 
 def test_a_path_without_an_action_ends_there():

@@ -87,7 +87,7 @@ def written_logprobs(model, temperature: float) -> list[torch.Tensor]:
 
 
 def advantages(*, form: float, cost: float, scaled_by: str) -> torch.Tensor:
-    rewards = torch.tensor([float(r.answer != "no") + form * r.form - cost * r.searches for r in ROLLOUTS]).reshape(2, 4)
+    rewards = torch.tensor([float(r.answer != "no") + form * r.well_ended - cost * r.searches for r in ROLLOUTS]).reshape(2, 4)
     centered = rewards - rewards.mean(1, keepdim=True)
     if scaled_by == "none":
         return centered.flatten()
