@@ -52,7 +52,7 @@ class _Path:
 
     def end(self, answer: str = "", *, whole: bool) -> None:
         """End the path, with its answer if there is one."""
-        self.rollout = replace(self.rollout, answer=answer, whole=[*self.rollout.whole, whole])
+        self.rollout = replace(self.rollout, answer=answer, whole=self.rollout.whole and whole)
         self.ended = True
 
 
@@ -133,7 +133,7 @@ class PathSampler:
         path.depth += 1
         path.rollout = replace(
             path.rollout,
-            whole=[*path.rollout.whole, self._is_whole(written)],
+            whole=path.rollout.whole and self._is_whole(written),
             searches=path.depth,
             queries=[*path.rollout.queries, written.text],
             failed=path.rollout.failed or session.failed,

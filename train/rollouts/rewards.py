@@ -24,7 +24,7 @@ def reward_functions(settings: GrpoSettings) -> tuple[list[RewardFunction], list
         return _of_sound(rollout, scores)
 
     def form(rollout: Sequence[Rollout], **_: Any) -> list[float | None]:
-        return _of_sound(rollout, [float(one.well_ended) for one in rollout])
+        return _of_sound(rollout, [float(one.whole) for one in rollout])
 
     def searches(rollout: Sequence[Rollout], **_: Any) -> list[float | None]:
         return _of_sound(rollout, [float(one.searches) for one in rollout])
@@ -40,7 +40,7 @@ def answer_scores(rollouts: Sequence[Rollout], metric: str) -> list[float]:
 def shown(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
     """What each rollout adds to the figures of its step: shares of rollouts."""
     has = {
-        "invalid_forms": lambda one: not all(one.whole),
+        "invalid_forms": lambda one: not one.whole,
         "empty_queries": lambda one: one.empty_queries > 0,
         "copied_questions": lambda one: one.copied_queries > 0,
         "failed_rollouts": lambda one: one.failed is not None,

@@ -35,7 +35,7 @@ class Text:
 
 @dataclass(slots=True)
 class Rollout:
-    """A question's sampled answer. `whole` says of each step that the model wrote whether it has the form that a decoder reads.
+    """A question's sampled answer. `whole` says whether everything that the model wrote has the form that a decoder reads.
 
     `texts` do not see each other: an RQ-RAG path is one, RA-ISF's decompositions are several. `queries` are the searches' texts, or the
     sub-questions. `failed` is set if the answer cannot be held against the model, as after a failed search. `share` is what the selection
@@ -45,16 +45,11 @@ class Rollout:
     question: Question
     texts: list[Text]
     answer: str = ""
-    whole: list[bool] = field(default_factory=list[bool])
+    whole: bool = True
     searches: int = 0
     queries: list[str] = field(default_factory=list[str])
     failed: str | None = None
     share: float = 0.0
-
-    @property
-    def well_ended(self) -> bool:
-        """Whether the last step is whole. That of all steps falls, and the share of whole ones may rise, with each search."""
-        return not self.whole or self.whole[-1]
 
     @property
     def empty_queries(self) -> int:

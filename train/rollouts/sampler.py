@@ -106,7 +106,7 @@ class RolloutSampler:
             question,
             [text for text, _ in replies] or [_opening(llm, question)],
             answer=prediction.answer,
-            whole=[all(sub_questions_of(reply) for _, reply in replies)],
+            whole=all(sub_questions_of(reply) for _, reply in replies),
             searches=session.retrievals,
             queries=[text for _, reply in replies for text in sub_questions_of(reply)],
             failed=prediction.failed,

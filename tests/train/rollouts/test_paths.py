@@ -59,7 +59,7 @@ def written(rollout: Rollout, tokenizer) -> str:
 def test_actions_queries_and_the_answer_are_written_and_evidence_is_not():
     (rollout,), llm, retriever = sampled(SEARCHES)
     assert written(rollout, llm.tokenizer) == "[S_Rewritten_Query] director of Dune[EOS][A_Response] Maria[EOS]"
-    assert (rollout.answer, rollout.whole, rollout.searches, rollout.queries) == ("Maria", [True, True], 1, ["director of Dune"])
+    assert (rollout.answer, rollout.whole, rollout.searches, rollout.queries) == ("Maria", True, 1, ["director of Dune"])
     assert retriever.calls == ["director of Dune"]
 
 
@@ -99,16 +99,7 @@ def test_where_no_search_is_left_the_decoder_opens_the_answer():
 )
 def test_what_is_not_a_whole_step_makes_an_invalid_form(replies, options):
     (rollout,), _, _ = sampled(acting(*replies), **options)
-    assert not all(rollout.whole)
-
-
-@pytest.mark.parametrize("query", [" director of Dune", " one two three four five"])
-@pytest.mark.parametrize(("answer", "whole"), [(" Maria", True), (" one two three four five six", False)])
-def test_a_search_earns_and_costs_nothing_for_its_form(query, answer, whole):
-    """In the study, searches fell while all steps had to be whole, and rose while their share was rewarded."""
-    (searched,), _, _ = sampled(acting("[S_Rewritten_Query]", query, "[A_Response]", answer))
-    (answered,), _, _ = sampled(acting("[A_Response]", answer))
-    assert (searched.well_ended, answered.well_ended) == (whole, whole)
+    assert not rollout.whole
 
 
 def test_a_path_without_an_action_ends_there():

@@ -24,7 +24,7 @@ def rollout(number: int, answer: list[int], *, right: bool, whole: bool = True, 
     text.wrote(query, [-1.0] * len(query))
     text.read(FOUND)
     text.wrote(answer, [-1.0] * len(answer))
-    return Rollout(question, [text], answer=question.answers[0] if right else "no", whole=[whole], searches=1 + (number == 1 and right))
+    return Rollout(question, [text], answer=question.answers[0] if right else "no", whole=whole, searches=1 + (number == 1 and right))
 
 
 # Two groups of four, in which siblings share a query and its evidence. One rollout is wrong in everything, and one is long.
@@ -87,7 +87,7 @@ def written_logprobs(model, temperature: float) -> list[torch.Tensor]:
 
 
 def advantages(*, form: float, cost: float, scaled_by: str) -> torch.Tensor:
-    rewards = torch.tensor([float(r.answer != "no") + form * r.well_ended - cost * r.searches for r in ROLLOUTS]).reshape(2, 4)
+    rewards = torch.tensor([float(r.answer != "no") + form * r.whole - cost * r.searches for r in ROLLOUTS]).reshape(2, 4)
     centered = rewards - rewards.mean(1, keepdim=True)
     if scaled_by == "none":
         return centered.flatten()
@@ -159,7 +159,7 @@ def test_shared_prefixes_compute_fewer_tokens_for_the_same_rows(tiny_bases, tmp_
 
 def first_group_right(*rights: bool) -> list[Rollout]:
     """The rollouts above, of which the second group is all right by the same way, and the first as given."""
-    gold = [replace(one, answer=one.question.answers[0], whole=[True], searches=1) for one in ROLLOUTS]
+    gold = [replace(one, answer=one.question.answers[0], whole=True, searches=1) for one in ROLLOUTS]
     return [one if right else replace(one, answer="no") for one, right in zip(gold, (*rights, *[True] * 4), strict=True)]
 
 
