@@ -82,8 +82,8 @@ class GrpoSettings(Recipe):
     metric: str = Field(default="em.squad", description="the reward of the answer: a metric's name; Search-R1 uses exact match")
     format_weight: float = Field(
         default=0.0,
-        description="reward of a rollout whose steps are all whole: known actions, closed, with a query or an answer; as every step can fail,"
-        " it is a cost of searches too, where forms are often wrong",
+        description="reward of a rollout whose steps are all whole: known actions, closed, with a query or an answer; as every step can"
+        " fail, it is a cost of searches too, where forms are often wrong",
         ge=0,
     )
     search_cost: float = Field(default=0.0, description="subtracted from the reward for each search", ge=0)
