@@ -97,7 +97,7 @@ def launch_of(values: dict[str, Any], *, source: str, processes: int | None = No
     }
     return Launch(
         processes=count,
-        sharding=shardings.get(kind, "ddp"),
+        sharding=shardings.get(kind, "ddp" if count > 1 else "none"),
         source=source,
         offload_optimizer=deepspeed.get("offload_optimizer_device", "none") not in ("none", None) or bool(fsdp.get("fsdp_offload_params")),
         traits=frozenset(name for name, there in traits.items() if there),

@@ -7,6 +7,7 @@ squares, needs no mask, and so keeps the causal kernel.
 
 from functools import cache
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any, cast
 
 import torch
@@ -37,7 +38,12 @@ def _attend(
     """As `sdpa`, whatever the batch; a joined one without a mask is attended row by row. Returns (batch, tokens, heads, head_dim)."""
     if document_lengths is None or attention_mask is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and not options.get("dropout") and _has_varlen():
+    if (
+        query.is_cuda
+        and query.dtype in (torch.bfloat16, torch.float16)
+        and not options.get("dropout")
+        and "window_size" in _varlen_keywords()
+    ):
         return _varlen(query, key, value, options), None
     documents = zip(*(states.split(document_lengths, dim=2) for states in (query, key, value)), strict=True)
     attended = [sdpa_attention_forward(module, queries, keys, values, None, **options)[0] for queries, keys, values in documents]
@@ -49,20 +55,24 @@ def _varlen(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options
 
     ends, longest = options["cu_seq_lens_q"], options["max_length_q"]
     queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))  # (tokens, heads, head_dim)
-    grouped, causal = query.shape[1] != key.shape[1], (-1, 0)
-    attended = cast(
-        torch.Tensor,
-        varlen_attn(
-            queries, keys, values, ends, ends, longest, longest, scale=options.get("scaling"), window_size=causal, enable_gqa=grouped
-        ),
-    )
-    return attended[None]
+    share, causal = query.shape[1] // key.shape[1], (-1, 0)
+    shared: dict[str, Any] = {}
+    if share > 1 and "enable_gqa" in _varlen_keywords():
+        shared = {"enable_gqa": True}
+    elif share > 1:
+        keys, values = (states.repeat_interleave(share, dim=1) for states in (keys, values))
+    attended = varlen_attn(queries, keys, values, ends, ends, longest, longest, scale=options.get("scaling"), window_size=causal, **shared)
+    return cast(torch.Tensor, attended)[None]
 
 
 @cache
-def _has_varlen() -> bool:
-    """Whether this PyTorch has it (2.10 and later)."""
-    return find_spec("torch.nn.attention.varlen") is not None
+def _varlen_keywords() -> frozenset[str]:
+    """What this PyTorch's kernel takes: 2.10 has one that takes no `window_size`, 2.12 adds `enable_gqa`; none has no keywords."""
+    if find_spec("torch.nn.attention.varlen") is None:
+        return frozenset()
+    from torch.nn.attention.varlen import varlen_attn
+
+    return frozenset(signature(varlen_attn).parameters)
 
 
 def _mask(

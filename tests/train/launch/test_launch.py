@@ -83,6 +83,10 @@ def test_the_command_line_overrules_the_files_number_of_processes():
     assert launch_of(read_accelerate_config("zero3"), source="zero3", processes=16).processes == 16
 
 
+def test_one_process_of_a_file_for_several_runs_as_a_single_one_does():
+    assert launch_of(read_accelerate_config("ddp"), source="ddp", processes=1).sharding == "none"
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
