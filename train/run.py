@@ -12,7 +12,7 @@ from refinery.contract.segments import EncodedRow
 from refinery.contract.tokenizer import Tokenizer
 from refinery.hub.push import open_repository, push
 from refinery.llms.served.moved import addresses
-from refinery.llms.weights.device import own_device, warn_of_slow_bfloat16
+from refinery.llms.weights.device import own_device, use_attention_of_any_shape, warn_of_slow_bfloat16
 from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.process import is_main_process
 from refinery.runtime.run_dir import RunDir, check_run, open_run
@@ -54,6 +54,7 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
 def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: bool) -> dict[str, Any]:
     check_support(recipe, launch={launch.sharding, *launch.traits})
     prepare(launch)
+    use_attention_of_any_shape()
     warn_of_slow_bfloat16(recipe.dtype, own_device(), key="dtype")
     family = load_family(recipe)
     records = training_records(recipe)
@@ -88,6 +89,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         **{name: value for name, value in result.metrics.items() if name.startswith("train_loss_")},  # by kind of token
         **totals,
         "trainable_parameters": sum(getattr(p, "ds_numel", p.numel()) for p in trainer.model.parameters() if p.requires_grad),
+        **_gpu_memory(),
     }
     if recipe.metric_for_best_model:
         metrics |= {"best_step": trainer.state.best_global_step, "best_score": trainer.state.best_metric}
@@ -169,6 +171,13 @@ def _write_history(output: RunDir, logs: list[dict[str, Any]]) -> None:
     for log in logs:
         rows.setdefault(log["step"], {"step": log["step"]}).update(log)
     (output / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows.values()), encoding="utf-8")
+
+
+def _gpu_memory() -> dict[str, float]:
+    """The most GiB that this process's tensors took on its GPU, which is what `--dry-run` plans; nothing without a GPU."""
+    import torch
+
+    return {"gpu_memory_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)} if torch.cuda.is_available() else {}
 
 
 def _mean_over_processes(accelerator: Any, loss: float) -> float:

@@ -1,26 +1,20 @@
 """How much memory training takes on each GPU: counted on a model without storage (the meta device), split as the launch splits it.
 
-Weights, gradients and optimizer states are counted parameter by parameter on the model that would be trained, adapter included.
-Activations are counted by a forward pass of one and of two layers on the meta device, which records what autograd would keep; the rest
-of the layers are copies. Not counted: what the allocator loses to fragments, and the CUDA context (about 1 GiB together).
+Weights, gradients and optimizer states are counted parameter by parameter on the model that would be trained, adapter included;
+activations in `activations.py`. Not counted: what the allocator loses to fragments, and the CUDA context (about 1 GiB together).
 
 Host memory is what loading takes and, without a GPU, all of this with what was measured beside it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from refinery.llms.weights.checkpoint import load_tokenizer
-from refinery.llms.weights.embeddings import embedding_rows, extend_vocabulary
-from refinery.llms.weights.families import auto_class, label_arguments
-from refinery.llms.weights.shapes import RESERVED, SHAPES, config_of
 from refinery.tasks.base import PairTask
-from train.families.adapter import add_adapter
 from train.families.received import sends_weights
-from train.families.vocabulary import add_control_tokens, control_tokens_of
+from train.families.vocabulary import control_tokens_of
 from train.launch.launch import Launch
+from train.planning.activations import activation_bytes
+from train.planning.meta_model import BYTES, meta_model
 from train.recipe import TrainRecipe
 from train.rows.data import labels_of
 
@@ -28,7 +22,6 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-BYTES = {"float32": 4, "bfloat16": 2}
 # NF4 with double quantization (QLoRA, Sec. 3): 4 bits, one 8-bit scale for 64 weights, and one float32 for 256 of those.
 _FOUR_BIT = 0.5 + 1 / 64 + 4 / (64 * 256)
 # DeepSpeed's defaults: elements reduced at a time (stages 1 and 2), and gathered at a time (stage 3).
@@ -57,18 +50,26 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes on one GPU. `buffers` is what processes exchange gradients and parameters through."""
+    """Bytes on one GPU. `buffers` is what processes exchange gradients and parameters through.
+
+    `activations_without_gpu` takes the place of `activations` where there is none.
+    """
 
     weights: float
     gradients: float
     optimizer: float
     activations: float
     buffers: float
+    activations_without_gpu: float
+
+    def on_gpu(self) -> dict[str, float]:
+        """The parts of what a GPU holds."""
+        return {name: getattr(self, name) for name in ("weights", "gradients", "optimizer", "activations", "buffers")}
 
     @property
     def total(self) -> float:
-        """The sum of all."""
-        return sum(getattr(self, field.name) for field in fields(self))
+        """What a GPU holds."""
+        return sum(self.on_gpu().values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,44 +86,8 @@ def host_memory(recipe: TrainRecipe, launch: Launch, parameters: Parameters, mem
     dtype = "float32" if recipe.strategy == "full" else recipe.dtype
     first = _LIBRARIES + BYTES[dtype] * (parameters.base + parameters.adapter)
     others = _LIBRARIES if sends_weights(recipe, launch) else first
-    return HostMemory(first, others, _LIBRARIES + memory.total + (_HELD_PER_ACTIVATION - 1) * memory.activations)
-
-
-def meta_model(recipe: TrainRecipe, *, layers: int | None = None) -> Any:
-    """The model that the recipe trains, without storage: vocabulary extended, adapter around it. `layers` makes it shallower.
-
-    Raises CheckpointError when neither its shape nor its tokenizer can be found.
-    """
-    import torch
-
-    config = config_of(recipe.base)
-    for name in ("num_hidden_layers", "num_layers", "num_decoder_layers"):
-        if layers is not None and hasattr(config, name):
-            setattr(config, name, layers)
-    config.use_cache = False
-    for name, value in label_arguments(labels_of(recipe)).items():
-        setattr(config, name, value)
-    with torch.device("meta"):
-        model = auto_class(recipe.family).from_config(config).to(getattr(torch, recipe.dtype))
-        if getattr(config, "is_gated_act", False):  # T5 1.1 and Flan-T5 have a separate head, although transformers 5 ties every new T5
-            model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
-        tokenizer, rows = _extended(model, recipe)
-        return model if recipe.strategy == "full" else add_adapter(model, tokenizer, recipe, rows)
-
-
-def _extended(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> tuple[Any, list[int]]:
-    """As `add_control_tokens`; for a base of the table, whose tokenizer need not be here, what that would do (no tokenizer pads there)."""
-    tokens = control_tokens_of(recipe)
-    if recipe.base not in SHAPES:
-        return add_control_tokens(model, load_tokenizer(recipe.base, recipe.chat_template), tokens)
-    if not tokens:
-        return None, []
-    rows = embedding_rows(model)
-    new = len(tokens) + (recipe.family == "causal")  # T5 has a padding token
-    if RESERVED.get(recipe.base, 0) >= new:
-        return None, list(range(rows - new, rows))
-    extend_vocabulary(model, rows + new)
-    return None, list(range(rows, rows + new))
+    without_gpu = memory.total - memory.activations + _HELD_PER_ACTIVATION * memory.activations_without_gpu
+    return HostMemory(first, others, _LIBRARIES + without_gpu)
 
 
 def count_parameters(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> Parameters:
@@ -152,8 +117,10 @@ def _estimate(recipe: TrainRecipe, launch: Launch, length: int, target_length: i
     model = meta_model(recipe)
     parameters = count_parameters(model, recipe)
     weights, gradients, optimizer, buffers = _states(model, parameters, recipe, launch)
-    activations = activation_bytes(recipe, launch, length=length, target_length=target_length)
-    return parameters, MemoryEstimate(weights, gradients, optimizer, activations, buffers)
+    activations, elsewhere = (
+        activation_bytes(recipe, launch, length=length, target_length=target_length, on_gpu=on_gpu) for on_gpu in (True, False)
+    )
+    return parameters, MemoryEstimate(weights, gradients, optimizer, activations, buffers, elsewhere)
 
 
 def _states(
@@ -201,74 +168,3 @@ def _largest_layer(model: "PreTrainedModel | PeftModel") -> int:
 
     repeated = [layer for modules in model.modules() if isinstance(modules, torch.nn.ModuleList) for layer in modules]
     return max(sum(p.numel() for p in module.parameters()) for module in [*repeated, model.get_input_embeddings()])
-
-
-def activation_bytes(recipe: TrainRecipe, launch: Launch, *, length: int, target_length: int = 0) -> float:
-    """What autograd keeps of one batch's forward pass; where activations are recomputed, each layer's input and all of one layer."""
-    config = config_of(recipe.base)
-    depth = getattr(config, "num_hidden_layers", None) or config.num_layers
-    one, two = (saved_bytes(meta_model(recipe, layers=layers), recipe, length=length, target_length=target_length) for layers in (1, 2))
-    layer, rest = two - one, 2 * one - two
-    if not (recipe.gradient_checkpointing or "recomputes" in launch.traits):
-        return rest + depth * layer
-    inputs = _sequences(recipe) * (length + target_length) * config.hidden_size * BYTES[recipe.dtype]
-    return rest + depth * inputs + layer
-
-
-def _sequences(recipe: TrainRecipe) -> int:
-    """How many a batch has: DPO reads both paths of a pair at once."""
-    return recipe.per_device_train_batch_size * (2 if isinstance(recipe.learned, PairTask) else 1)
-
-
-def saved_bytes(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe, *, length: int, target_length: int = 0) -> int:
-    """Bytes of the tensors, parameters aside, that autograd saves in a forward pass of one batch. Runs on any device, meta included."""
-    import torch
-
-    known = {_storage(parameter) for parameter in model.parameters()} | {_storage(buffer) for buffer in model.buffers()}
-    saved: dict[int, int] = {}
-    alive: list[Any] = []  # the address of a freed storage may be reused
-
-    def keep(tensor: Any) -> Any:
-        if _storage(tensor) not in known and tensor.is_floating_point():
-            saved[_storage(tensor)] = tensor.untyped_storage().nbytes()
-            alive.append(tensor)
-        return tensor
-
-    device = next(model.parameters()).device
-    batch = _sequences(recipe)
-    ids, target_ids = (torch.zeros((batch, count), dtype=torch.long, device=device) for count in (length, target_length))
-    body = cast("PreTrainedModel", cast("PeftModel", model).get_base_model() if hasattr(model, "get_base_model") else model)
-    inputs = {"decoder_input_ids": target_ids} if recipe.family == "seq2seq" else {}
-    with _attention_that_keeps_no_matrix(body), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        # The causal head is computed on the few supervised positions and in tiles (train/trainers/sparse_lm_head.py), in chunks by TRL's
-        # DPO.
-        (body.get_decoder() if recipe.family == "causal" else body)(input_ids=ids, **inputs)
-    logits = 4 * batch * target_length * model.config.vocab_size if recipe.family == "seq2seq" else 0
-    return sum(saved.values()) + logits
-
-
-def _storage(tensor: Any) -> int:
-    return tensor.untyped_storage()._cdata
-
-
-@contextmanager
-def _attention_that_keeps_no_matrix(model: "PreTrainedModel") -> Iterator[None]:
-    """On the meta device PyTorch decomposes attention and would count its (length, length) matrix; the kernels of sdpa keep none."""
-    from transformers import AttentionInterface
-
-    before = model.config._attn_implementation or "eager"
-    AttentionInterface.register("planned", _planned_attention)
-    model.set_attn_implementation("planned")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
-
-
-def _planned_attention(module: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> tuple[Any, None]:
-    """The output's shape (batch, length, heads, dim), made from all three inputs, which are what a fused kernel keeps beside it."""
-    import torch
-
-    groups = query.shape[1] // key.shape[1]
-    mixed = query * key.repeat_interleave(groups, 1)[:, :, :1] * value.repeat_interleave(groups, 1)[:, :, :1]
-    return torch.sigmoid(mixed).transpose(1, 2), None

@@ -5,7 +5,7 @@ Reads the data and the tokenizer, and builds the model without storage; download
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from refinery.contract.segments import IGNORED_LABEL
@@ -129,14 +129,13 @@ def memory_lines(
     memory: MemoryEstimate, recipe: TrainRecipe, launch: Launch, length: int, *, beside: Sequence[tuple[str, float]] = ()
 ) -> list[str]:
     """Bytes on each GPU by what they are for. `beside` names what else is held while a batch of rows of `length` tokens trains."""
-    groups = [(field.name, getattr(memory, field.name)) for field in fields(memory)]
     total = memory.total + sum(size for _, size in beside)
     unit, size_of_unit = ("GiB", 2**30) if total > 2**30 else ("MiB", 2**20)
     recomputed = ", recomputed" if recipe.gradient_checkpointing or "recomputes" in launch.traits else ""
     return [
         f"memory       {unit} on each GPU, {recipe.dtype}, batches of {recipe.per_device_train_batch_size} x {length:,} tokens"
         f"{recomputed}; add about 1 GiB for CUDA and fragments",
-        *(f"  {name:<11}{size / size_of_unit:10.2f}" for name, size in (*groups, *beside, ("total", total))),
+        *(f"  {name:<11}{size / size_of_unit:10.2f}" for name, size in (*memory.on_gpu().items(), *beside, ("total", total))),
     ]
 
 

@@ -13,12 +13,14 @@ from refinery.contract.segments import encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.build import ModelConfig
+from refinery.llms.engine.kv_budget import numbers_of_a_token
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.llms.weights.shapes import config_of
 from refinery.passages.sources import iter_passages
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.launch.launch import Launch
-from train.planning.memory import BYTES, estimate, host_memory
+from train.planning.memory import estimate, host_memory
+from train.planning.meta_model import BYTES
 from train.planning.plan import host_line, launch_line, memory_lines, parameters_line
 from train.planning.rollout_steps import RolloutSteps, rollout_steps
 from train.recipe import TrainRecipe
@@ -159,11 +161,7 @@ def _evidence_text(tokens: _Tokens) -> str:
 
 def _kv_bytes(recipe: TrainRecipe) -> float:
     """Keys, values and last hidden states of the tokens that the engine may hold."""
-    config = config_of(recipe.base)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    a_token = 2 * config.num_hidden_layers * heads * width + config.hidden_size
-    return rollouts_of(recipe).kv_tokens * a_token * BYTES[recipe.dtype]
+    return rollouts_of(recipe).kv_tokens * numbers_of_a_token(config_of(recipe.base)) * BYTES[recipe.dtype]
 
 
 def _beside(recipe: TrainRecipe, base: int, *, cache: float) -> list[tuple[str, float]]:

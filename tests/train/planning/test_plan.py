@@ -11,7 +11,9 @@ from train.__main__ import main
 from train.families.causal import build_trainer
 from train.families.model import build_model
 from train.launch.launch import Launch, launch_of, read_accelerate_config
-from train.planning.memory import count_parameters, estimate, meta_model, saved_bytes
+from train.planning.activations import saved_bytes
+from train.planning.memory import count_parameters, estimate
+from train.planning.meta_model import meta_model
 from train.planning.plan import plan_work
 from train.recipe import TrainRecipe
 from train.rows.data import encode_rows, training_records
