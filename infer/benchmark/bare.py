@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _SEQUENCES = 8
 _ROWS = 256
-_TOKENS_AT_ONCE = 1024  # as the engine reads on a processor
 
 
 def bare_seconds(model: "PreTrainedModel", *, tokens: int, scored: int, length: int) -> float:
@@ -117,8 +116,10 @@ class _Rows:
         return replace(self, buffers=answers, rows=len(answers[0])), replace(self, buffers=others, rows=len(others[0]))
 
     def read(self, tokens: int, *, score_all: bool) -> None:
-        """Read so many tokens in every row, a few rows at a time."""
-        at_once = max(1, _TOKENS_AT_ONCE // tokens)
+        """Read so many tokens in every row, as many rows at a time as the engine would."""
+        from refinery.llms.engine.kv import tokens_of_a_pass
+
+        at_once = max(1, tokens_of_a_pass(self.model.device) // tokens)
         for start in range(0, self.rows, at_once):
             part = [buffer[start : start + at_once] for buffer in self.buffers]
             ids = _ids(self.model, len(part[0]), tokens)

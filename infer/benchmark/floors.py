@@ -1,4 +1,5 @@
-"""How many times as long the engine takes as its two floors (bare.py), for trees of RQ-RAG that it has decoded."""
+"""How many times as long the engine takes as its two floors (bare.py), and how far its log-probabilities are from theirs, for trees of
+RQ-RAG that it has decoded."""
 
 from collections.abc import Iterable
 from statistics import fmean
@@ -9,9 +10,12 @@ from infer.decoders import rq_rag
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
 
 Text = tuple[int, ...]
+_TEXTS_COMPARED = 64
+_QUESTIONS_AT_ONCE = 8  # of plain decoding, whose copies of prefixes would not fit otherwise
 
 
 class RecordingLLM(HuggingFaceLLM):
@@ -20,12 +24,15 @@ class RecordingLLM(HuggingFaceLLM):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.written: dict[int, list[tuple[Text, Text]]] = {}
+        self.logprobs: dict[Text, list[float]] = {}  # of the last tokens of a whole text
 
     async def submit(self, context: Any, adapter: Any, **wanted: Any) -> Any:
         """As the engine's."""
         found = await super().submit(context, adapter, **wanted)
         if limit := wanted.get("max_new_tokens"):
-            self.written.setdefault(limit, []).append((tuple(context.token_ids), tuple(found.token_ids)))
+            before, new = tuple(context.token_ids), tuple(found.token_ids)
+            self.written.setdefault(limit, []).append((before, new))
+            self.logprobs[before + new] = found.logprobs
         return found
 
 
@@ -36,13 +43,38 @@ def times_floors(model: "PreTrainedModel", llm: RecordingLLM, seconds: float, op
     tokens, written = distinct_tokens(texts), llm.counters.decode_tokens
     official, longest = options.fidelity == "official", max(map(len, texts))
     bare = bare_seconds(model, tokens=tokens, scored=tokens if official else written, length=longest)
-    decoding = decoding_seconds(model, _size(queries, answers, options, questions), score_all=official)
+    at_once = min(questions, _QUESTIONS_AT_ONCE)
+    decoding = decoding_seconds(model, _size(queries, answers, options, at_once), score_all=official) * questions / at_once
     return {
         "times_bare_forward": round(seconds / bare, 2),
         "times_plain_decoding": round(seconds / decoding, 2),
         "distinct_tokens": tokens,
         "tokens_written": written,
     }
+
+
+def off_a_full_pass(model: "PreTrainedModel", llm: RecordingLLM) -> dict[str, float]:
+    """Mean difference of log-probabilities from those of a forward pass over a whole text, in the model's dtype: of the engine's, and of
+    those that the model itself computes after a cached prefix, which in 16 bits differ as well.
+    """
+    import torch
+
+    ours: list[float] = []
+    plain: list[float] = []
+    for text, logprobs in list(llm.logprobs.items())[:: -(-len(llm.logprobs) // _TEXTS_COMPARED)]:
+        ids, start = torch.tensor([text], device=model.device), len(text) - len(logprobs) - 1
+        with torch.no_grad():
+            whole = _logprobs(model(input_ids=ids, use_cache=False, logits_to_keep=len(logprobs) + 1).logits[:, :-1], ids)
+            cache = model(input_ids=ids[:, :start], use_cache=True, logits_to_keep=1).past_key_values
+            after = _logprobs(model(input_ids=ids[:, start:-1], past_key_values=cache).logits, ids)
+        ours += (torch.tensor(logprobs, device=model.device) - whole).abs().tolist()
+        plain += (after - whole).abs().tolist()
+    return {"off_a_full_pass": fmean(ours), "plain_cache_off_a_full_pass": fmean(plain)}
+
+
+def _logprobs(logits: "torch.Tensor", ids: "torch.Tensor") -> "torch.Tensor":
+    """Those of the last tokens of `ids` (1, tokens), whose logits (1, some, vocab) are given."""
+    return logits[0].float().log_softmax(-1).gather(1, ids[0, -logits.shape[1] :, None])[:, 0]
 
 
 def _size(queries: list[tuple[Text, Text]], answers: list[tuple[Text, Text]], options: rq_rag.Options, questions: int) -> TreeSize:

@@ -25,6 +25,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.llms.base import LLM
 from refinery.llms.fake import FakeLLM
+from refinery.llms.weights.device import use_attention_of_any_shape
 from refinery.retrievers.fake import FakeRetriever
 from refinery.runtime.progress import Progress
 
@@ -81,7 +82,8 @@ def measure_rq_rag(
     dtype: str = "float32",
 ) -> dict[str, Any]:
     """RQ-RAG at depth 2: `number` questions at once, against `compared` of them one path at a time, and against the floors (bare.py)."""
-    from infer.benchmark.floors import RecordingLLM, times_floors
+    from infer.benchmark.floors import RecordingLLM, off_a_full_pass, times_floors
+    from refinery.llms.engine.kv_budget import default_kv_tokens
 
     world = World.build(shape, device=device, dtype=dtype)
     questions = draw_questions(number, shape)
@@ -91,7 +93,7 @@ def measure_rq_rag(
     plain, seconds_each = world.one_by_one(
         questions[:compared], lambda question: world.reference_paths(question, limits, max_new_tokens=30)
     )
-    engine = RecordingLLM(world.model, world.tokenizer)
+    engine = RecordingLLM(world.model, world.tokenizer, kv_tokens=default_kv_tokens(world.model, "causal"))
     predictions, seconds = world.together(questions, engine, rq_rag.decode, options, max_new_tokens=30)
     engine.release()
     return {
@@ -99,6 +101,7 @@ def measure_rq_rag(
         "prefill_over_floor": round(engine.counters.prefill_tokens * compared / number / sum(map(_floor, plain)), 4),
         "speedup": round(seconds_each * number / seconds, 2),
         **times_floors(world.model, engine, seconds, options, questions=number),
+        **off_a_full_pass(world.model, engine),
         "questions": number,
         "seconds_per_question": round(seconds / number, 3),
         "reference_seconds_per_question": round(seconds_each, 3),
@@ -153,7 +156,8 @@ class World:
 
     @classmethod
     def build(cls, shape: Shape, *, device: str = "cpu", dtype: str = "float32") -> "World":
-        """A random Llama of a shape."""
+        """A random Llama of a shape, with the kernels that inference uses."""
+        use_attention_of_any_shape()
         tokenizer = build_tokenizer(shape.vocabulary)
         return cls(shape, build_model(shape, tokenizer, device=device, dtype=dtype), tokenizer)
 

@@ -10,7 +10,7 @@ from refinery.errors import CheckpointError
 from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
 from refinery.llms.vllm.keys import VllmKeys, refuse_keys
-from refinery.llms.weights.device import inference_dtype, own_device, warn_of_slow_bfloat16
+from refinery.llms.weights.device import inference_dtype, own_device, use_attention_of_any_shape, warn_of_slow_bfloat16
 from refinery.llms.weights.families import FamilyName, checkpoint_family
 from refinery.runtime.background_loop import run_anywhere
 
@@ -37,8 +37,11 @@ class ModelConfig(VllmKeys):
         default="auto",
         description="'auto' is the accelerator (cuda, mps, xpu) if there is one, a separate one for each process, else the CPU",
     )
-    kv_tokens: int = Field(
-        default=65_536, description="most tokens in the KV cache; a lower limit is slower but never changes results", ge=1
+    kv_tokens: int | None = Field(
+        default=None,
+        description="most tokens in the KV cache; a lower limit is slower but never changes results. "
+        "By default 65,536, and on a GPU as many as half of its free memory holds",
+        ge=1,
     )
     seed: int = Field(default=633, description="for sampling; RQ-RAG's inference uses 633")
     engine: Literal["transformers", "vllm"] = Field(
@@ -74,6 +77,7 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
 
         given = {"dtype": config.dtype, "chat_template": config.chat_template, "seed": config.seed}
         return vllm_llm(config.base, config.adapters, config, **given)
+    from refinery.llms.engine.kv_budget import default_kv_tokens
     from refinery.llms.weights.checkpoint import load_checkpoint, load_with_adapters, read_adapter_config
     from refinery.llms.weights.embeddings import check_bundle
 
@@ -91,9 +95,10 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
     else:
         model, tokenizer = load_checkpoint(config.base, dtype=dtype, chat_template=config.chat_template)
     model.to(device)  # pyright: ignore[reportArgumentType]  # transformers wraps it in a way that hides `self`
+    kv_tokens = config.kv_tokens or default_kv_tokens(model, family)
     if family == "classifier":
-        return llm_over(model, tokenizer, family, kv_tokens=config.kv_tokens)
-    return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=config.kv_tokens, seed=config.seed)
+        return llm_over(model, tokenizer, family, kv_tokens=kv_tokens)
+    return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=kv_tokens, seed=config.seed)
 
 
 def model_family(config: ModelConfig) -> FamilyName:
@@ -103,6 +108,7 @@ def model_family(config: ModelConfig) -> FamilyName:
 
 def llm_over(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, family: FamilyName, **settings: Any) -> LLM:
     """The engine for a loaded model of a family. `settings` are passed to the engine."""
+    use_attention_of_any_shape()
     if family == "seq2seq":
         from refinery.llms.engine.seq2seq import Seq2SeqLLM
 

@@ -144,9 +144,7 @@ class _DecodeBatch:
     def _take(self, logits: torch.Tensor) -> torch.Tensor:
         """Take one token for every branch that has not ended; returns what is fed next (rows, width). `logits` (rows, width, vocab)."""
         highest, tokens = logits.max(-1)
-        for r, b, branch in self.branches:
-            if branch.temperature > 0 and not branch.ended:
-                tokens[r, b] = self._sampled(logits[r, b], branch)
+        self._sample(logits, tokens)
         # As torch.logsumexp would have it, with one pass over the vocabulary less.
         normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
         logprobs = logits.gather(-1, tokens[..., None])[..., 0] - normalizers
@@ -158,13 +156,21 @@ class _DecodeBatch:
                 branch.write(written[-1], taken_logprobs[r][b])
         return tokens
 
-    def _sampled(self, logits: torch.Tensor, branch: Branch) -> torch.Tensor:
-        """A token drawn at the branch's temperature. `logits` (vocab,)."""
-        weights = torch.softmax(logits / branch.temperature, dim=-1)
-        if branch.usage.random is None:
-            return torch.multinomial(weights, 1, generator=self.model.generator)[0]
-        shares = weights.double().cumsum(-1)
-        return torch.searchsorted(shares, branch.usage.random.random() * shares[-1], right=True).clamp(max=len(shares) - 1)
+    def _sample(self, logits: torch.Tensor, tokens: torch.Tensor) -> None:
+        """Draw the tokens (rows, width) of the branches that have a temperature. `logits` (rows, width, vocab)."""
+        drawn = [(r, b, branch) for r, b, branch in self.branches if branch.temperature > 0 and not branch.ended]
+        numbered = [(r, b, branch.temperature, random.random()) for r, b, branch in drawn if (random := branch.usage.random) is not None]
+        if numbered:
+            rows, slots, *columns = zip(*numbered, strict=True)
+            temperatures, numbers = (torch.tensor(column, dtype=torch.float64, device=logits.device)[:, None] for column in columns)
+            weights = torch.softmax(logits[rows, slots] / temperatures.float(), dim=-1)
+            shares = weights.double().cumsum(-1)  # (branches, vocab)
+            found = torch.searchsorted(shares, numbers * shares[:, -1:], right=True)
+            tokens[rows, slots] = found[:, 0].clamp(max=logits.shape[-1] - 1)
+        for r, b, branch in drawn:
+            if branch.usage.random is None:
+                weights = torch.softmax(logits[r, b] / branch.temperature, dim=-1)
+                tokens[r, b] = torch.multinomial(weights, 1, generator=self.model.generator)[0]
 
     def _keep(self, cache: PreallocatedCache) -> None:
         """What the branches have fed (all but their last tokens) is computed already and becomes part of their prefixes."""

@@ -58,6 +58,11 @@ class PrefillRun:
         return self.nodes[-1].end - self.prefix.end
 
 
+def tokens_of_a_pass(device: torch.device) -> int:
+    """Tokens of one forward pass over prefixes at most."""
+    return _ON_PROCESSOR if device.type == "cpu" else _ON_ACCELERATOR
+
+
 class KvModel:
     """A causal model with batched computation over the nodes of `tree`, which holds at most `kv_tokens` tokens of keys and values.
 
@@ -89,7 +94,7 @@ class KvModel:
     @property
     def forward_tokens(self) -> int:
         """Tokens of one forward pass over prefixes at most."""
-        return _ON_PROCESSOR if self.device.type == "cpu" else _ON_ACCELERATOR
+        return tokens_of_a_pass(self.device)
 
     def release(self) -> None:
         """Restore the model to its original state, so that its training can continue."""

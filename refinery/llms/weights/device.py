@@ -34,6 +34,16 @@ def computes_bfloat16(capabilities: Mapping[str, object] | None = None) -> bool:
     return any(told.values()) or not told
 
 
+def use_attention_of_any_shape() -> None:
+    """Keep PyTorch, in this process, from attention kernels of cuDNN, which it takes for masked attention on recent GPUs.
+
+    One is compiled for each new shape (about 60 ms on an H200, where a pass takes 27), and in our batches shapes hardly repeat.
+    """
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def inference_dtype(dtype: str, device: str) -> str:
     """A recipe's `dtype` on a device: `auto` is what the weights are stored in, but float32 where that is computed in software."""
     return "float32" if dtype == "auto" and device == "cpu" and not computes_bfloat16() else dtype

@@ -8,6 +8,7 @@ import torch
 from helpers.engine_prompts import PROMPTS, continuation_logprobs, full_logprobs, generate_all, plain
 
 from refinery.contract.segments import Segment
+from refinery.llms.base import Usage
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 
 
@@ -28,6 +29,25 @@ def test_a_sampled_token_keeps_its_raw_logprob(llm, tiny_model):
     generation = generate_all(llm, PROMPTS[:1], temperature=1.5)[0]
     prefix = llm.context(PROMPTS[0]).token_ids
     assert generation.logprobs == pytest.approx(continuation_logprobs(tiny_model, prefix, generation.token_ids), abs=1e-4)
+
+
+def test_a_question_with_numbers_of_its_own_is_sampled_alike_in_any_batch(llm):
+    async def sample(numbers):
+        contexts = [llm.context(PROMPTS[i], usage=Usage(random=random.Random(i))) for i in numbers]
+        found = await asyncio.gather(*(context.generate(max_new_tokens=12, temperature=1.0) for context in contexts))
+        return [generation.token_ids for generation in found]
+
+    together = asyncio.run(sample(range(len(PROMPTS))))
+    assert together == [asyncio.run(sample([i]))[0] for i in range(len(PROMPTS))]
+    assert together[0] != generate_all(llm, PROMPTS[:1])[0].token_ids
+
+
+def test_tokens_are_drawn_as_often_as_they_are_likely(llm, tiny_model):
+    likely = full_logprobs(tiny_model, llm.context(PROMPTS[1]).token_ids)[-1].div(0.2).softmax(-1)
+    drawn = [generation.token_ids[0] for generation in generate_all(llm, PROMPTS[1:2] * 2000, max_new_tokens=1, temperature=0.2)]
+    shares = torch.bincount(torch.tensor(drawn), minlength=len(likely)) / 2000
+    top = likely.topk(20).indices
+    assert shares[top].sum().item() == pytest.approx(likely[top].sum().item(), abs=0.03)
 
 
 def test_a_generation_extends_its_context_by_exactly_what_it_wrote(llm):

@@ -1,0 +1,37 @@
+"""How many tokens of keys and values the engine holds where a recipe does not say: on a GPU as many as half of its free memory holds."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from refinery.llms.weights.families import FamilyName
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+ELSEWHERE = 65_536
+_SHARE = 0.5  # what a pass computes beside keys and values, and growing them, take from the rest
+_MOST = 2**20  # more would speed nothing up, and each is counted on the host as well
+
+
+def default_kv_tokens(model: "PreTrainedModel | PeftModel", family: FamilyName) -> int:
+    """The default of `kv_tokens` for a model that is on its device."""
+    device = next(model.parameters()).device
+    if family != "causal" or device.type != "cuda":
+        return ELSEWHERE
+    free, _ = torch.cuda.mem_get_info(device)
+    return tokens_in(free, model.config, model.dtype)
+
+
+def tokens_in(free: int, config: "PreTrainedConfig", dtype: torch.dtype) -> int:
+    """How many tokens half of `free` bytes hold; at least enough for a few sequences, which may then run out of memory."""
+    return max(4096, min(_MOST, int(_SHARE * free) // (numbers_of_a_token(config) * dtype.itemsize)))
+
+
+def numbers_of_a_token(config: "PreTrainedConfig") -> int:
+    """How many numbers the engine holds of a token: keys and values of every layer, and the last hidden state."""
+    text = config.get_text_config(decoder=True)
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return 2 * text.num_hidden_layers * heads * dim + text.hidden_size
