@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# The checks of README.md on a GPU of 80 GB, one after the other. What each prints is in OUTPUT/CHECK.log.
+#   benchmarks/gpu.sh OUTPUT [CHECK ...]
+# PYTHON is the interpreter (.venv/bin/python), GPUS how many processes a launch has (1).
+set -u
+cd "$(dirname "$0")/.."
+OUTPUT=$(realpath -m "$1"); shift
+PYTHON=${PYTHON:-.venv/bin/python}
+GPUS=${GPUS:-1}
+export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+mkdir -p "$OUTPUT"
+
+# Joined rows by PyTorch's FlashAttention, against one call per row.
+tests() { "$PYTHON" -m pytest -q -p no:cacheprovider tests/train/rows/test_document_attention.py; }
+
+# Model FLOP utilization of LoRA in bfloat16 at the shape of Llama-2-7B.
+mfu() { "$PYTHON" -c 'from train.benchmark.mfu import measure_mfu; print(measure_mfu())'; }
+
+# RQ-RAG on 64 questions at the shape of Llama-3-8B, against the reference.
+rq_rag() {
+  "$PYTHON" -c '
+import json
+from infer.benchmark.run import LLAMA_3_8B, measure_rq_rag
+print(json.dumps(measure_rq_rag(LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16"), indent=1))'
+}
+
+# Trajectories of real questions, from their annotations.
+labels() { [ -f runs/real/labels/refinement/metrics.json ] || "$PYTHON" -m distill recipes/real/distill/refinement.yaml; }
+
+# A Llama whose head is not its embedding, with random weights and the demo's tokenizer: 0.6 B parameters.
+untied() {
+  [ -d "$OUTPUT/untied" ] || "$PYTHON" -c '
+import sys, torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+tokenizer = AutoTokenizer.from_pretrained("refinery/demo/checkpoint")
+config = LlamaConfig(vocab_size=len(tokenizer), hidden_size=2048, intermediate_size=5632, num_hidden_layers=12, num_attention_heads=16,
+                     num_key_value_heads=8, max_position_embeddings=4096, tie_word_embeddings=False)
+torch.manual_seed(0)
+LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[1]); tokenizer.save_pretrained(sys.argv[1])' "$OUTPUT/untied"
+}
+
+# train FILE NAME KEY=VALUE ...: a few steps of the study's generator under accelerate_configs/FILE.yaml, after its plan.
+train() {
+  local file=$1 name=$2; shift 2
+  local keys=(output_dir="$OUTPUT/$name" max_steps=8 logging_steps=1 eval_steps=null metric_for_best_model=null validation=[] "$@")
+  "$PYTHON" -m train recipes/real/train/rq_rag.yaml "${keys[@]}" --dry-run --config_file "$file" --num_processes "$GPUS" | grep -A 8 '^memory'
+  "$PYTHON" -m accelerate.commands.launch --config_file "accelerate_configs/$file.yaml" --num_processes "$GPUS" --main_process_port 0 \
+    -m train recipes/real/train/rq_rag.yaml "${keys[@]}" || return 1
+  grep -o '"gpu_memory_gib": [0-9.]*' "$OUTPUT/$name/metrics.json"
+  grep -o '"loss": [0-9.]*' "$OUTPUT/$name/history.jsonl" | tr '\n' ' '
+}
+
+# Every way of splitting a model, on one GPU: the same losses, and a checkpoint that loads.
+launches() {
+  labels; untied
+  for file in single ddp zero2 zero3 fsdp2; do
+    train $file "full_$file" base="$OUTPUT/untied" > "$OUTPUT/full_$file.log" 2>&1 &
+  done
+  wait
+  for file in single ddp zero2 zero3 fsdp2; do echo "== $file"; tail -n 12 "$OUTPUT/full_$file.log"; done
+  "$PYTHON" -c '
+import json, sys
+from refinery.llms.weights.checkpoint import load_checkpoint
+def losses(folder): return [row["loss"] for row in map(json.loads, open(f"{folder}/history.jsonl")) if "loss" in row]
+first = losses(f"{sys.argv[1]}/full_single")
+for name in ("single", "ddp", "zero2", "zero3", "fsdp2"):
+    found = losses(f"{sys.argv[1]}/full_{name}"); load_checkpoint(f"{sys.argv[1]}/full_{name}")
+    print(name, "greatest difference of a loss from single:", max(abs(a - b) for a, b in zip(first, found, strict=True)), found[:2], "loads")' "$OUTPUT"
+}
+
+# Adapters with control-token rows, joined rows, QLoRA, and padded batches.
+adapters() {
+  labels; untied
+  train single lora base="$OUTPUT/untied" strategy=lora lora_rank=64 > "$OUTPUT/lora.log" 2>&1 &
+  train single packed base="$OUTPUT/untied" strategy=lora lora_rank=64 packing=true max_length=4096 > "$OUTPUT/packed.log" 2>&1 &
+  train single qlora base="$OUTPUT/untied" strategy=qlora lora_rank=64 gradient_checkpointing=true > "$OUTPUT/qlora.log" 2>&1 &
+  train single padded base="$OUTPUT/untied" strategy=full per_device_train_batch_size=4 gradient_accumulation_steps=1 > "$OUTPUT/padded.log" 2>&1 &
+  wait
+  for name in lora packed qlora padded; do echo "== $name"; tail -n 15 "$OUTPUT/$name.log"; done
+}
+
+[ $# -gt 0 ] || set -- tests mfu rq_rag launches adapters
+for check in "$@"; do
+  began=$SECONDS
+  "$check" > "$OUTPUT/$check.log" 2>&1
+  echo "$check: exit code $?, $((SECONDS - began)) s"
+done
