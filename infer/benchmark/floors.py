@@ -1,7 +1,8 @@
 """How many times as long the engine takes as its two floors (bare.py), and how far its log-probabilities are from theirs, for trees of
 RQ-RAG that it has decoded."""
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -53,23 +54,23 @@ def times_floors(model: "PreTrainedModel", llm: RecordingLLM, seconds: float, op
     }
 
 
-def off_a_full_pass(model: "PreTrainedModel", llm: RecordingLLM) -> dict[str, float]:
-    """Mean difference of log-probabilities from those of a forward pass over a whole text, in the model's dtype: of the engine's, and of
-    those that the model itself computes after a cached prefix, which in 16 bits differ as well.
+def off_float32(model: "PreTrainedModel", logprobs: Mapping[Text, Sequence[float]]) -> dict[str, float]:
+    """Mean difference of the engine's log-probabilities of the last tokens of texts from those of a float32 pass over the whole text; and
+    that of such a pass in the model's dtype, which in 16 bits is off as well.
     """
     import torch
 
+    exact = model if model.dtype == torch.float32 else copy.deepcopy(model).float()
     ours: list[float] = []
     plain: list[float] = []
-    for text, logprobs in list(llm.logprobs.items())[:: -(-len(llm.logprobs) // _TEXTS_COMPARED)]:
-        ids, start = torch.tensor([text], device=model.device), len(text) - len(logprobs) - 1
+    for text, found in list(logprobs.items())[:: -(-len(logprobs) // _TEXTS_COMPARED)]:
+        ids = torch.tensor([text], device=model.device)
         with torch.no_grad():
-            whole = _logprobs(model(input_ids=ids, use_cache=False, logits_to_keep=len(logprobs) + 1).logits[:, :-1], ids)
-            cache = model(input_ids=ids[:, :start], use_cache=True, logits_to_keep=1).past_key_values
-            after = _logprobs(model(input_ids=ids[:, start:-1], past_key_values=cache).logits, ids)
-        ours += (torch.tensor(logprobs, device=model.device) - whole).abs().tolist()
-        plain += (after - whole).abs().tolist()
-    return {"off_a_full_pass": fmean(ours), "plain_cache_off_a_full_pass": fmean(plain)}
+            passes = [one(input_ids=ids, use_cache=False, logits_to_keep=len(found) + 1).logits[:, :-1] for one in (exact, model)]
+        truth, whole = (_logprobs(logits, ids) for logits in passes)
+        ours += (torch.tensor(found, device=model.device) - truth).abs().tolist()
+        plain += (whole - truth).abs().tolist()
+    return {"off_float32": fmean(ours), "full_pass_off_float32": fmean(plain)}
 
 
 def _logprobs(logits: "torch.Tensor", ids: "torch.Tensor") -> "torch.Tensor":

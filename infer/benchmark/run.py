@@ -82,7 +82,7 @@ def measure_rq_rag(
     dtype: str = "float32",
 ) -> dict[str, Any]:
     """RQ-RAG at depth 2: `number` questions at once, against `compared` of them one path at a time, and against the floors (bare.py)."""
-    from infer.benchmark.floors import RecordingLLM, off_a_full_pass, times_floors
+    from infer.benchmark.floors import RecordingLLM, off_float32, times_floors
     from refinery.llms.engine.kv_budget import default_kv_tokens
 
     world = World.build(shape, device=device, dtype=dtype)
@@ -101,7 +101,7 @@ def measure_rq_rag(
         "prefill_over_floor": round(engine.counters.prefill_tokens * compared / number / sum(map(_floor, plain)), 4),
         "speedup": round(seconds_each * number / seconds, 2),
         **times_floors(world.model, engine, seconds, options, questions=number),
-        **off_a_full_pass(world.model, engine),
+        **off_float32(world.model, engine.logprobs),
         "questions": number,
         "seconds_per_question": round(seconds / number, 3),
         "reference_seconds_per_question": round(seconds_each, 3),

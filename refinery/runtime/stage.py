@@ -2,6 +2,8 @@
 
 import errno
 import logging
+import os
+import select
 import signal
 import sys
 from argparse import ArgumentTypeError
@@ -109,9 +111,17 @@ def _at_least_one(text: str) -> int:
 
 
 def guarded(action: Callable[[], None], *, traceback: bool) -> int:
-    """Run `action`. An error that the user can fix becomes one line and exit code 2, a requested stop one line and exit code 143."""
+    """Run `action`. An error that the user can fix becomes one line and exit code 2, a requested stop one line and exit code 143.
+
+    Where nobody reads what is printed any more, it ends without a word and with exit code 141, as other programs do.
+    """
     try:
         action()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        return 141  # 128 + SIGPIPE, a name that Windows does not have
     except Stopped as stopped:
         if is_main_process():
             print(printable(str(stopped)), file=sys.stderr)
@@ -133,6 +143,18 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
         print("stopped. The work so far is saved; --resume continues from it.", file=sys.stderr)
         return 130
     return 0
+
+
+def _nobody_reads() -> bool:
+    """Whether the reader of the output has gone, as `| head` does once it has read enough; then nothing more is written there."""
+    if not hasattr(select, "poll"):  # Windows
+        return False
+    output, poll = sys.stdout.fileno(), select.poll()
+    poll.register(output, 0)  # asks for nothing but errors
+    gone = any(event & select.POLLERR for _, event in poll.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)  # what is left in the buffer would fail when Python ends
+    return gone
 
 
 class _LevelFormatter(PrintableFormatter):

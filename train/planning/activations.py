@@ -76,10 +76,9 @@ def _keep_as_on_a_gpu(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe)
     """
     import torch
 
-    module: Any
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Dropout) and module.p:
-            module.forward = partial(_gpu_dropout, rate=module.p)
+            vars(module)["forward"] = partial(_gpu_dropout, rate=module.p)
         elif BYTES[recipe.dtype] < 4 and ".lora_" in name and isinstance(module, torch.nn.Linear):
             module.to(getattr(torch, recipe.dtype))
             module.register_forward_pre_hook(lambda _, inputs: (inputs[0].clone(),))
