@@ -2,14 +2,14 @@
 
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from helpers.documents import GUIDES, PROJECT
 
-from refinery.cli import build_parser
+from refinery.cli import build_parser, main
 from refinery.contract.records import Passage, Question, RelevanceLabel, Trajectory, write_records
 from refinery.demo.world.data import write_demo_data
 from refinery.indexing import build_index
@@ -69,32 +69,40 @@ def _write_project(folder: Path, passage: Passage, trajectories: list[Trajectory
             write_records(file, rows)
 
 
-def run(command: list[str], checkout: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=checkout, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(PROJECT), "HF_HUB_OFFLINE": "1"}
-    )
+@pytest.fixture
+def run(checkout: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """Runs a command in the checkout; returns its exit code, and what it printed as output and as errors."""
+    monkeypatch.chdir(checkout)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def go(main: Callable[[list[str]], int], arguments: list[str]) -> tuple[int, str, str]:
+        code = main(arguments)
+        return code, *capfd.readouterr()
+
+    return go
 
 
 @pytest.mark.parametrize("command", STAGES, ids=" ".join)
-def test_a_stage_command_runs_dry(command, checkout):
+def test_a_stage_command_runs_dry(command, run):
     arguments = [argument for argument in command[1:] if argument != "--dry-run"]
-    done = run([sys.executable, "-m", "refinery.cli", *arguments, "--dry-run"], checkout)
-    assert done.returncode == 0, done.stderr
-    assert "---" in done.stdout
+    code, printed, errors = run(main, [*arguments, "--dry-run"])
+    assert code == 0, errors
+    assert "---" in printed
 
 
 @pytest.mark.parametrize("command", MERGES, ids=" ".join)
-def test_a_merge_command_asks_for_its_runs(command, checkout):
-    done = run([sys.executable, "-m", "refinery.cli", *command[1:]], checkout)
-    assert "runs/shard_0: has no run.json" in done.stderr
+def test_a_merge_command_asks_for_its_runs(command, run):
+    _, _, errors = run(main, command[1:])
+    assert "runs/shard_0: has no run.json" in errors
 
 
 @pytest.mark.parametrize("command", LAUNCHED, ids=" ".join)
-def test_a_launched_command_names_files_that_exist_and_runs_dry(command, checkout):
+def test_a_launched_command_names_files_that_exist_and_runs_dry(command, checkout, run):
     config, module = command[command.index("--config_file") + 1], command.index("-m")
     assert (checkout / config).is_file()
-    done = run([sys.executable, *command[module:], "--dry-run"], checkout)
-    assert done.returncode == 0, done.stderr
+    launched = import_module(f"{command[module + 1]}.__main__").main
+    code, _, errors = run(launched, [*command[module + 2 :], "--dry-run"])
+    assert code == 0, errors
 
 
 @pytest.mark.parametrize("command", OTHERS, ids=" ".join)
