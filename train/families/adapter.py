@@ -17,6 +17,7 @@ from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
 
 if TYPE_CHECKING:
+    import torch
     from peft import LoraConfig, PeftModel
     from transformers import PreTrainedModel
 
@@ -52,6 +53,7 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
     config.target_modules = sorted(config.target_modules or ())
     # After a resize PEFT would write both whole embeddings into every checkpoint; the trained rows are all that differs from the base.
     cast(Any, adapted).save_pretrained = partial(adapted.save_pretrained, save_embedding_layers=False)
+    _leave_casts_to_autocast(adapted)
     if recipe.family == "seq2seq":
         share_embedding(model)
     # TRL's fused head reads `lm_head.bias`, which PEFT's wrapper for trained token rows lacks (trl 1.16, peft 0.21).
@@ -74,6 +76,28 @@ def _wrapped(model: "PreTrainedModel", config: "LoraConfig", recipe: TrainRecipe
         raise recipe.fault(
             "target_modules", f"{recipe.base} has no layers {recipe.target_modules!r}. Name its own, or use all-linear."
         ) from None
+
+
+def _leave_casts_to_autocast(adapted: "PeftModel") -> None:
+    """Give adapters in float32 their input as it is under autocast, as PEFT's own layers on 4-bit weights do.
+
+    PEFT would copy it to float32 for each of them, only for autocast to copy it back and keep it.
+    """
+    from peft.tuners.lora import LoraLayer
+
+    for module in adapted.modules():
+        if isinstance(module, LoraLayer):
+            vars(module)["_cast_input_dtype"] = _cast_without_autocast
+
+
+def _cast_without_autocast(states: Any, dtype: "torch.dtype") -> Any:
+    import torch
+
+    if states is None:
+        return None
+    device = states.device.type
+    is_left = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return states if is_left else states.to(dtype)
 
 
 def _tell_gathered(token_adapter: Any) -> None:

@@ -71,8 +71,8 @@ def saved_bytes(
 
 
 def _keep_as_on_a_gpu(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> None:
-    """Let a model keep what it would on a GPU: of dropout, which elements stay, a byte each; and of what an adapter under autocast is given
-    in float32, a copy in the recipe's dtype for each of its layers.
+    """Let a model keep what it would on a GPU: of dropout, which elements stay, a byte each; and what an adapter is given, in the recipe's
+    dtype, as under autocast.
     """
     import torch
 
@@ -81,7 +81,6 @@ def _keep_as_on_a_gpu(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe)
             vars(module)["forward"] = partial(_gpu_dropout, rate=module.p)
         elif BYTES[recipe.dtype] < 4 and ".lora_" in name and isinstance(module, torch.nn.Linear):
             module.to(getattr(torch, recipe.dtype))
-            module.register_forward_pre_hook(lambda _, inputs: (inputs[0].clone(),))
 
 
 def _gpu_dropout(states: Any, *, rate: float) -> Any:

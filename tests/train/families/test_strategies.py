@@ -1,11 +1,13 @@
 """Each strategy: what is trained, in which precision, and that what is saved is that model."""
 
 import asyncio
+from functools import partial
 
 import pytest
 import torch
 from helpers.strategy_runs import assert_close, logits, trained
 from helpers.tiny_llama import saved_llama
+from peft.tuners.lora import LoraLayer
 
 from refinery.contract.segments import encode_text
 from refinery.errors import CheckpointError
@@ -52,6 +54,25 @@ def test_a_layer_that_the_cpu_kernel_cannot_evaluate_is_refused(recipe, tiny_tok
     odd = saved_llama(tmp_path / "odd", tiny_tokenizer, intermediate_size=80, num_hidden_layers=1)
     with pytest.raises(CheckpointError, match=r"layer model.layers.0.mlp.gate_proj has 80 outputs.* Use strategy: lora, or a GPU"):
         build_model(recipe(strategy="qlora", base=str(odd)))
+
+
+def test_an_adapter_under_autocast_computes_what_peft_would_with_its_casts(recipe):
+    model, tokenizer = build_model(recipe(strategy="lora", dtype="bfloat16", lora_dropout=0.0))
+    ids = torch.tensor([tokenizer("Who directed Dune?")["input_ids"]])
+    computed = []
+    for cast in (None, LoraLayer._cast_input_dtype):
+        for module in model.modules():
+            if isinstance(module, LoraLayer):
+                torch.nn.init.normal_(module.lora_B["default"].weight, generator=torch.Generator().manual_seed(0))
+                vars(module).update({} if cast is None else {"_cast_input_dtype": partial(cast, module)})
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        computed.append((loss, [parameter.grad for parameter in model.parameters() if parameter.grad is not None]))
+    (ours, gradients), (theirs, expected) = computed
+    assert ours == theirs
+    assert all(torch.equal(one, other) for one, other in zip(gradients, expected, strict=True))
 
 
 def test_dora_trains_magnitudes_and_merges_exactly(recipe):
