@@ -148,7 +148,7 @@ class _DecodeBatch:
         # As torch.logsumexp would have it, with one pass over the vocabulary less.
         normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
         logprobs = logits.gather(-1, tokens[..., None])[..., 0] - normalizers
-        # The only time that the device is waited for. float32, all that Apple's GPUs have, holds both exactly: no vocabulary has 2^24 tokens.
+        # The only time that the device is waited for. float32, all that Apple has on GPUs, holds both: no vocabulary has 2^24 tokens.
         taken, taken_logprobs = torch.stack([tokens.float(), logprobs]).tolist()
         for (r, b, branch), written in zip(self.branches, self.written, strict=True):
             if not branch.ended:
