@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The checks of README.md on a GPU of 80 GB, one after the other. What each prints is in OUTPUT/CHECK.log.
 #   benchmarks/gpu.sh OUTPUT [CHECK ...]
-# PYTHON is the interpreter (.venv/bin/python), GPUS how many processes a launch has (1).
+# PYTHON is the interpreter (.venv/bin/python), GPUS how many processes a launch has (1; single.yaml's has one always).
 set -u
 cd "$(dirname "$0")/.."
 OUTPUT=$(realpath -m "$1"); shift
@@ -41,31 +41,36 @@ LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[1]); tokeni
 
 # train FILE NAME KEY=VALUE ...: a few steps of the study's generator under accelerate_configs/FILE.yaml, after its plan.
 train() {
-  local file=$1 name=$2; shift 2
+  local file=$1 name=$2 processes=$GPUS; shift 2
+  [ "$file" = single ] && processes=1
   local keys=(output_dir="$OUTPUT/$name" max_steps=8 logging_steps=1 eval_steps=null metric_for_best_model=null validation=[] "$@")
-  "$PYTHON" -m train recipes/real/train/rq_rag.yaml "${keys[@]}" --dry-run --config_file "$file" --num_processes "$GPUS" | grep -A 8 '^memory'
-  "$PYTHON" -m accelerate.commands.launch --config_file "accelerate_configs/$file.yaml" --num_processes "$GPUS" --main_process_port 0 \
+  "$PYTHON" -m train recipes/real/train/rq_rag.yaml "${keys[@]}" --dry-run --config_file "$file" --num_processes "$processes" | grep -A 8 '^memory'
+  "$PYTHON" -m accelerate.commands.launch --config_file "accelerate_configs/$file.yaml" --num_processes "$processes" --main_process_port 0 \
     -m train recipes/real/train/rq_rag.yaml "${keys[@]}" || return 1
   grep -o '"gpu_memory_gib": [0-9.]*' "$OUTPUT/$name/metrics.json"
   grep -o '"loss": [0-9.]*' "$OUTPUT/$name/history.jsonl" | tr '\n' ' '
 }
 
-# Every way of splitting a model, on one GPU: the same losses, and a checkpoint that loads.
+# Every way of splitting a model: the same losses as the first, which with several processes is ddp.yaml, and a checkpoint that loads.
 launches() {
+  local files="ddp zero2 zero3 fsdp2"
+  [ "$GPUS" = 1 ] && files="single $files"
   labels; untied
-  for file in single ddp zero2 zero3 fsdp2; do
+  for file in $files; do
     train $file "full_$file" base="$OUTPUT/untied" > "$OUTPUT/full_$file.log" 2>&1 &
   done
   wait
-  for file in single ddp zero2 zero3 fsdp2; do echo "== $file"; tail -n 12 "$OUTPUT/full_$file.log"; done
+  for file in $files; do echo "== $file"; tail -n 12 "$OUTPUT/full_$file.log"; done
   "$PYTHON" -c '
 import json, sys
 from refinery.llms.weights.checkpoint import load_checkpoint
 def losses(folder): return [row["loss"] for row in map(json.loads, open(f"{folder}/history.jsonl")) if "loss" in row]
-first = losses(f"{sys.argv[1]}/full_single")
-for name in ("single", "ddp", "zero2", "zero3", "fsdp2"):
-    found = losses(f"{sys.argv[1]}/full_{name}"); load_checkpoint(f"{sys.argv[1]}/full_{name}")
-    print(name, "greatest difference of a loss from single:", max(abs(a - b) for a, b in zip(first, found, strict=True)), found[:2], "loads")' "$OUTPUT"
+output, *files = sys.argv[1:]
+first = losses(f"{output}/full_{files[0]}")
+for name in files:
+    found = losses(f"{output}/full_{name}"); load_checkpoint(f"{output}/full_{name}")
+    print(name, f"greatest difference of a loss from {files[0]}:", max(abs(a - b) for a, b in zip(first, found, strict=True)), found[:2], "loads")
+' "$OUTPUT" $files
 }
 
 # Adapters with control-token rows, joined rows, QLoRA, and padded batches.

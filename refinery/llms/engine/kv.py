@@ -91,11 +91,6 @@ class KvModel:
         self._attention = self.base.config._attn_implementation or "eager"
         use_engine_attention(self.base)
 
-    @property
-    def forward_tokens(self) -> int:
-        """Tokens of one forward pass over prefixes at most."""
-        return tokens_of_a_pass(self.device)
-
     def release(self) -> None:
         """Restore the model to its original state, so that its training can continue."""
         self._hook.remove()
@@ -113,7 +108,7 @@ class KvModel:
                 self._compute_runs(batch)
 
     def _prefill_batches(self, runs: list[PrefillRun]) -> Iterator[list[PrefillRun]]:
-        limit, room = self.forward_tokens, self.tree.batch_room
+        limit, room = tokens_of_a_pass(self.device), self.tree.batch_room
 
         def fits(batch: list[PrefillRun]) -> bool:
             width, prefix = max(run.width for run in batch), max(run.prefix.end for run in batch)

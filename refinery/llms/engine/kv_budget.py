@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedConfig, PreTrainedModel
 
-ELSEWHERE = 65_536
+_ELSEWHERE = 65_536
 _SHARE = 0.5  # what a pass computes beside keys and values, and growing them, take from the rest
 _MOST = 2**20  # more would speed nothing up, and each is counted on the host as well
 
@@ -19,7 +19,7 @@ def default_kv_tokens(model: "PreTrainedModel | PeftModel", family: FamilyName) 
     """The default of `kv_tokens` for a model that is on its device."""
     device = next(model.parameters()).device
     if family != "causal" or device.type != "cuda":
-        return ELSEWHERE
+        return _ELSEWHERE
     free, _ = torch.cuda.mem_get_info(device)
     return tokens_in(free, model.config, model.dtype)
 
