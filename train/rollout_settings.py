@@ -87,6 +87,15 @@ class GrpoSettings(Recipe):
         ge=0,
     )
     search_cost: float = Field(default=0.0, description="subtracted from the reward for each search", ge=0)
+    search_budget: float | None = Field(
+        default=None,
+        description="searches of a rollout, on average, that training should come to: search_cost is then where it begins, and each step's"
+        " rollouts raise or lower it (a Lagrange multiplier, as in Tessler et al. 2019)",
+        gt=0,
+    )
+    search_cost_rate: float = Field(
+        default=0.0025, description="how much a step changes search_cost for one search too many or too few", gt=0
+    )
     scale_rewards: Literal["group", "batch", "none"] = Field(
         default="group", description="what an advantage is divided by: the rewards' standard deviation in its group or batch, or nothing"
     )

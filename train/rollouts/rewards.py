@@ -1,6 +1,7 @@
 """The parts of a rollout's reward, and what is shown of the rollouts of a step, so that a reward that is gamed is seen."""
 
 from collections.abc import Callable, Sequence
+from math import isnan
 from typing import Any
 
 from refinery.metrics.registry import score_all
@@ -10,8 +11,8 @@ from train.rollouts.rollout import Rollout
 RewardFunction = Callable[..., list[float | None]]
 
 
-def reward_functions(settings: GrpoSettings) -> tuple[list[RewardFunction], list[float]]:
-    """The parts, in the form of TRL's reward functions, and their weights. A rollout that failed has no reward."""
+def reward_functions(settings: GrpoSettings) -> list[RewardFunction]:
+    """The parts, in the form of TRL's reward functions. A rollout that failed has no reward."""
 
     def answer(rollout: Sequence[Rollout], log_metric: Callable[[str, float], None], **_: Any) -> list[float | None]:
         scores, figures = answer_scores(rollout, settings.metric), shown(rollout)
@@ -29,7 +30,22 @@ def reward_functions(settings: GrpoSettings) -> tuple[list[RewardFunction], list
     def searches(rollout: Sequence[Rollout], **_: Any) -> list[float | None]:
         return _of_sound(rollout, [float(one.searches) for one in rollout])
 
-    return [answer, form, searches], [1.0, settings.format_weight, -settings.search_cost]
+    return [answer, form, searches]
+
+
+def reward_weights(settings: GrpoSettings, search_cost: float) -> list[float]:
+    """Of the parts, in their order."""
+    return [1.0, settings.format_weight, -search_cost]
+
+
+def next_search_cost(settings: GrpoSettings, cost: float, searches: float) -> float:
+    """The cost of a search after a step whose rollouts made so many each: dual ascent on the budget, if there is one.
+
+    It never pays for searches. A step in which every rollout failed has no number of searches (NaN), and changes nothing.
+    """
+    if settings.search_budget is None or isnan(searches):
+        return cost
+    return max(cost + settings.search_cost_rate * (searches - settings.search_budget), 0.0)
 
 
 def answer_scores(rollouts: Sequence[Rollout], metric: str) -> list[float]:

@@ -106,6 +106,8 @@ def _check_selection(recipe: TrainSettings) -> None:
         return
     if recipe.task == DECOMPOSITION:
         raise settings.fault("learn", "selection is of RQ-RAG's tree, and RA-ISF has none. Use task: refinement.")
+    if settings.search_budget is not None:
+        raise settings.fault("search_budget", "is for paths that the model ends itself; a tree always has the same searches. Leave it out.")
     options = tree_options(recipe)
     if (options.selection, options.fidelity) != ("ensemble", "fixed"):
         given = f"{options.selection} with fidelity {options.fidelity}"

@@ -26,7 +26,7 @@ from refinery.llms.weights.embeddings import embedding_rows
 from train.recipe import TrainRecipe
 from train.rollouts.evaluation import decoded_scores
 from train.rollouts.kept import KeptGenerations
-from train.rollouts.rewards import reward_functions
+from train.rollouts.rewards import next_search_cost, reward_functions, reward_weights
 from train.rollouts.rollout import as_row
 from train.rollouts.sampler import RolloutSampler
 from train.rollouts.trained_role import DECOMPOSITION
@@ -48,13 +48,11 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         self._recipe, self._held_out = recipe, held_out
         self._questions = {question.id: question for question in questions}
         self._sampler = RolloutSampler(recipe)
-        functions, weights = reward_functions(recipe.grpo)
         self._config = arguments["args"]
-        self._config.reward_weights = weights
         reference = _reference(model, recipe)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
-            super().__init__(model=model, reward_funcs=[*functions], rollout_func=self._rollouts, **arguments)
+            super().__init__(model=model, reward_funcs=[*reward_functions(recipe.grpo)], rollout_func=self._rollouts, **arguments)
         if recipe.learned.control_tokens:
             self.eos_token_ids.append(control_token_id(END.text, cast(Tokenizer, self._tokenizer)))  # a path that ends so is not truncated
         body = cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
@@ -65,6 +63,7 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         self._generation = -1  # whose inputs are buffered
         counts = torch.zeros(len(_SAMPLED), dtype=torch.float64, device=self.accelerator.device)
         self._sampled, self._computed = counts, counts[:2].clone()  # of `_SAMPLED`, and tokens of rows and those computed for them
+        self._search_cost = recipe.grpo.search_cost  # of the next rollouts
         self._counted = counts[:2].clone()  # since the last log: entropy, and tokens that it is of
 
     def _computing(self, model: PreTrainedModel) -> SeparateRows | SharedPrefixes:
@@ -102,19 +101,22 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         kept = self._kept.read(generation)
         if kept is None:
             before, sampled = {name: len(values) for name, values in metrics.items()}, self._sampled.clone()
+            self.reward_weights = torch.tensor(reward_weights(self._recipe.grpo, self._search_cost))
             inputs = self._generate_and_score_completions(questions)
             if self._recipe.grpo.learn == "selection":
                 inputs["advantages"] = selection_advantages(inputs["advantages"], self._trees, self._recipe.grpo)
+            metrics["search_cost"].append(self._search_cost)
+            self._search_cost = next_search_cost(self._recipe.grpo, self._search_cost, metrics["rewards/searches/mean"][-1])
             added = {name: values[before.get(name, 0) :] for name, values in metrics.items()}
             seen = self.state.num_input_tokens_seen
-            kept = {"inputs": inputs, "metrics": added, "sampled": self._sampled - sampled, "seen": seen}
+            kept = {"inputs": inputs, "metrics": added, "sampled": self._sampled - sampled, "seen": seen, "next_cost": self._search_cost}
             self._kept.write(generation, kept)
             self._kept.drop_before(self._first_uncovered())
         elif begins:
             for name, values in kept["metrics"].items():
                 metrics[name] += values
             self._sampled += kept["sampled"].to(self._sampled.device)
-            self.state.num_input_tokens_seen = kept["seen"]
+            self.state.num_input_tokens_seen, self._search_cost = kept["seen"], kept["next_cost"]
         return {name: value.to(self.accelerator.device) for name, value in kept["inputs"].items()}
 
     def _first_uncovered(self) -> int:

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 # Of transformers' Trainer, of TRL's, and of those in train/trainers; each trainer has some of them.
 _OF_LIBRARIES = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_metrics", "_total_train_tokens")
-_NAMES = (*_OF_LIBRARIES, "_logged", "_summed", "_counted", "_sampled", "_computed")
+_NAMES = (*_OF_LIBRARIES, "_logged", "_summed", "_counted", "_sampled", "_computed", "_search_cost")
 
 
 class KeepsSums(MixedIntoTrainer):

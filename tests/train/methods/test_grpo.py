@@ -78,9 +78,12 @@ class Stop(KeyboardInterrupt):
     """Ends a run as a kill does: nothing is saved."""
 
 
+BUDGET = {"search_budget": 0.5, "search_cost_rate": 0.05}
+
+
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_run_that_ends_at_any_step_goes_on_with_the_same_steps_and_samples_nothing_twice(recipe, monkeypatch, passes):
-    grpo, sampled, sample = {"num_iterations": passes}, [], RolloutSampler.sample
+    grpo, sampled, sample = BUDGET | {"num_iterations": passes}, [], RolloutSampler.sample
     stop_at: list[str] = []
 
     def counted(self, *arguments, key: str, **options):
@@ -102,6 +105,7 @@ def test_a_run_that_ends_at_any_step_goes_on_with_the_same_steps_and_samples_not
     assert sampled == once
     assert_equal_weights(straight, stopped)
     assert history(straight) == history(stopped)
+    assert len({row["search_cost"] for row in history(straight) if "search_cost" in row}) == 4 // passes
 
 
 def test_rollouts_are_kept_until_a_checkpoint_covers_them(recipe):

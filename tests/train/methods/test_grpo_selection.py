@@ -98,6 +98,7 @@ def tree(grpo: dict, **options) -> dict:
         (tree(LEARNED | {"temperature": 0.7}), "grpo.temperature: is of sampled paths"),
         (tree(LEARNED | {"loss_type": "grpo"}), "grpo divides each path by its length"),
         (tree(LEARNED | {"scale_rewards": "batch"}), "batch is not that of one selection"),
+        (tree(LEARNED | {"search_budget": 2.0}), "grpo.search_budget: is for paths that the model ends itself"),
         ({"task": "decomposition", "grpo": LEARNED, "rollouts": RA_ISF}, "grpo.learn: selection is of RQ-RAG's tree"),
     ],
 )

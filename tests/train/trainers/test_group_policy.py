@@ -217,6 +217,17 @@ def test_a_failed_rollout_has_no_advantage_and_the_others_are_compared_without_i
     assert trainer._metrics["train"]["failed_rollouts"] == [1 / 8]
 
 
+def test_each_steps_searches_change_what_the_next_ones_cost(tiny_bases, tmp_path):
+    trainer = trainer_of(tiny_bases["tied"], tmp_path, grpo={"search_budget": 1.0, "search_cost_rate": 0.4, "scale_rewards": "none"})
+    gains = []
+    for trainer._step in range(3):
+        gains.append(trainer._prepare_inputs(asked())["advantages"])
+    costs = [0.1, 0.2, 0.3]  # the rollouts make 1.25 searches
+    assert trainer._metrics["train"]["search_cost"] == pytest.approx(costs)
+    for found, cost in zip(gains, costs, strict=True):
+        torch.testing.assert_close(found, advantages(form=0.5, cost=cost, scaled_by="none"))
+
+
 def test_the_texts_of_a_rollout_do_not_see_each_other(tiny_bases, tmp_path):
     def of_texts(*answers: list[int]) -> list[Rollout]:
         texts = []
