@@ -30,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in (names := [*stages(), *commands()]):
         return guarded(lambda: _refuse(arguments[0], names), traceback=False)
     parsed, unknown = build_parser().parse_known_args(arguments)
+    if "overrides" in parsed:  # argparse takes none after an option
+        parsed.overrides += [word for word in unknown if not word.startswith("-")]
+        unknown = [word for word in unknown if word.startswith("-")]
     parsed.parser.refuse_unknown(unknown)
     configure_logging()
     observe.configure()
