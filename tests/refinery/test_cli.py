@@ -158,12 +158,6 @@ def test_the_help_shows_commands_in_groups(refinery):
             "error: recipes/demo/distill/relevance.yaml: options.judg: unknown key. Did you mean 'judge'?",
         ),
         (["demo", "--sed", "1"], 2, "unrecognized arguments: --sed"),
-        (["iterate", "recipes/demo/iterate.yaml", "--dry-run", "patiense=1"], 2, "patiense: unknown key. Did you mean 'patience'?"),
-        (
-            ["iterate", "recipes/demo/iterate.yaml", "rounds=1", "--dry", "patience=1"],
-            2,
-            "unrecognized arguments: --dry. Did you mean '--dry-run'?",
-        ),
         (["train"], 2, "the following arguments are required: RECIPE"),
         (["train", "absent.yaml"], 2, "error: absent.yaml: cannot be read (No such file or directory)."),
         (["distill", "absent.yaml", "--dry-run"], 2, "error: absent.yaml: cannot be read"),
