@@ -16,7 +16,7 @@ from refinery.contract.records import Passage, Question, read_records
 from refinery.passages.corpus import Corpus
 from refinery.runtime.shipped import DEMO_CHECKPOINT
 
-FEW, MANY = 24, 200
+FEW, MANY = 12, 200
 LISTING = (200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
 
 
