@@ -63,8 +63,8 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         self._generation = -1  # whose inputs are buffered
         counts = torch.zeros(len(_SAMPLED), dtype=torch.float64, device=self.accelerator.device)
         self._sampled, self._computed = counts, counts[:2].clone()  # of `_SAMPLED`, and tokens of rows and those computed for them
-        self._search_cost = recipe.grpo.search_cost  # of the next rollouts
         self._counted = counts[:2].clone()  # since the last log: entropy, and tokens that it is of
+        self._search_cost = recipe.grpo.search_cost  # of the next rollouts
 
     def _computing(self, model: PreTrainedModel) -> SeparateRows | SharedPrefixes:
         """How this model computes rows. Those of several texts are only kept apart by the mask of shared prefixes."""
