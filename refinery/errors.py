@@ -63,5 +63,9 @@ class TrainingError(RefineryError, RuntimeError):
     """Training that cannot continue: a non-finite loss, or a checkpoint that does not load as it was saved."""
 
 
+class UnreachedError(RefineryError, ValueError):
+    """What was asked for is not to be had with these models and rows, though nothing is wrong with the command. Exit code 3."""
+
+
 class Stopped(RefineryError):
     """A run that was told to stop. It has saved its state and can be continued with `--resume`."""

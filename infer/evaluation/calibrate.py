@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from refinery.contract.records import JudgeLabel, Question
-from refinery.errors import PluginError
+from refinery.errors import PluginError, UnreachedError
 from refinery.metrics.classification import accuracy, label_f1
 from refinery.tasks.base import Judge, load_task
 
@@ -31,7 +33,7 @@ def calibrate(recipe: PipelineRecipe, role: str, labels: Path, *, precision: flo
     """The threshold with the best F1 of the positive label; with `precision`, the lowest threshold that reaches this precision.
 
     The judge is the one that the recipe names: an adapter, a sub-model of any family, a server, or the bare model. Raises RecordError for
-    an invalid file, and PluginError for a role for which no decoder has a threshold.
+    an invalid file, PluginError for a role for which no decoder has a threshold, and UnreachedError where no threshold reaches `precision`.
     """
     judge = load_task(role)
     if not isinstance(judge, Judge) or judge.threshold_option is None:
@@ -60,11 +62,34 @@ async def _probs(pipeline: Pipeline, judge: Judge[Any], rows: Sequence[JudgeLabe
 
 
 def _best(option: str, probs: Sequence[float], positive: Sequence[bool], precision: float | None) -> Calibrated:
-    found = [_scored(option, threshold, probs, positive) for threshold in sorted({round(share, 4) for share in probs} | {0.0, 1.0})]
+    found = [_scored(option, threshold, probs, positive) for threshold in _thresholds(probs)]
     if precision is None:
         return max(found, key=lambda one: one.f1)
-    good = [one for one in found if one.precision >= precision]
-    return good[0] if good else max(found, key=lambda one: one.precision)
+    if good := [one for one in found if one.precision >= precision]:
+        return good[0]
+    best = max(found, key=lambda one: one.precision)
+    raise UnreachedError(
+        f"no threshold reaches a precision of {precision:g} on {best.rows} labels; the best is {best.precision:.3f}, of"
+        f" options.{option}={shown(best.threshold)} with recall {best.recall:.3f}. Ask for less, or train the judge further."
+    )
+
+
+def _thresholds(probs: Sequence[float]) -> list[float]:
+    """One threshold for each way to part the rows, ascending: 0, one between each two neighboring probabilities, and 1."""
+    ordered = sorted({0.0, *probs, 1.0})
+    return [0.0, *(_between(low, high) for low, high in pairwise(ordered))]
+
+
+def _between(low: float, high: float) -> float:
+    """The number with the fewest digits in the middle half: above `low` and at most `high`, however close both are to 0 or to 1."""
+    middle, margin = (low + high) / 2, (high - low) / 4
+    rounded = (float(f"{middle:.{digits}g}") for digits in range(1, 18))
+    return next((value for value in rounded if low < value <= high and abs(value - middle) <= margin), high)
+
+
+def shown(threshold: float) -> str:
+    """All digits that a threshold needs, without an exponent, which YAML would read as text."""
+    return f"{Decimal(repr(threshold)).normalize():f}"
 
 
 def _scored(option: str, threshold: float, probs: Sequence[float], positive: Sequence[bool]) -> Calibrated:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from refinery.errors import RefineryError, Stopped
+from refinery.errors import RefineryError, Stopped, UnreachedError
 from refinery.runtime import observe
 from refinery.runtime.arguments import Parser
 from refinery.runtime.library_messages import quiet_libraries
@@ -111,7 +111,8 @@ def _at_least_one(text: str) -> int:
 
 
 def guarded(action: Callable[[], None], *, traceback: bool) -> int:
-    """Run `action`. An error that the user can fix becomes one line and exit code 2, a requested stop one line and exit code 143.
+    """Run `action`. An error that the user can fix becomes one line and exit code 2 (3: what was asked for is not to be had).
+    A requested stop is one line and exit code 143.
 
     Where nobody reads what is printed any more, it ends without a word and with exit code 141, as other programs do.
     """
@@ -130,7 +131,7 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
         if traceback:
             raise
         print(f"error: {printable(str(error))}", file=sys.stderr)
-        return 2
+        return 3 if isinstance(error, UnreachedError) else 2
     except OSError as error:
         if traceback or error.errno not in _OF_PLACES:
             raise

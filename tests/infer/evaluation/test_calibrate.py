@@ -8,9 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infer.evaluation.calibrate import _best
+from infer.evaluation.calibrate import _best, shown
 from refinery.cli import main
 from refinery.contract.records import KnowledgeLabel, Passage, RelevanceLabel, write_records
+from refinery.errors import UnreachedError
 
 SCORED = st.lists(st.tuples(st.sampled_from([0.05, 0.2, 0.4, 0.6, 0.61, 0.9]), st.booleans()), min_size=1, max_size=12)
 
@@ -29,12 +30,26 @@ def test_no_other_threshold_has_a_better_f1(rows):
 
 
 @given(SCORED, st.sampled_from([0.5, 0.8, 1.0]))
-def test_a_precision_that_can_be_had_is_kept(rows, precision):
-    found = _best("know_threshold", [share for share, _ in rows], [right for _, right in rows], precision)
-    highest = max(share for share, _ in rows)
-    can_be_had = [right for share, right in rows if share == highest]
-    if sum(can_be_had) / len(can_be_had) >= precision:
-        assert found.precision >= precision
+def test_a_precision_is_kept_or_refused(rows, precision):
+    probs, positive = [share for share, _ in rows], [right for _, right in rows]
+    reached = [sum(yes := [right for share, right in rows if share >= at]) / len(yes) for at in probs]
+    if max(reached) >= precision:
+        assert _best("know_threshold", probs, positive, precision).precision >= precision
+    else:
+        with pytest.raises(UnreachedError, match=rf"no threshold reaches a precision of {precision:g} .* the best is {max(reached):.3f}"):
+            _best("know_threshold", probs, positive, precision)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=2, unique=True))
+def test_labels_that_a_threshold_separates_are_separated_however_close_they_are(probs):
+    found = _best("know_threshold", sorted(probs), [False, True], None)
+    assert (found.f1, min(probs) < found.threshold <= max(probs)) == (1.0, True)
+    assert yaml.safe_load(shown(found.threshold)) == found.threshold
+
+
+def test_a_threshold_has_no_more_digits_than_it_needs():
+    assert shown(_best("know_threshold", [0.00002, 0.00003], [False, True], None).threshold) == "0.000025"
+    assert shown(_best("know_threshold", [0.31, 0.68], [False, True], None).threshold) == "0.5"
 
 
 @pytest.mark.parametrize("role", ["self_knowledge", "relevance"])
