@@ -135,7 +135,8 @@ class _Tally:
         scores = {metric: counted_measure(counts) for metric, counts in self._scores.items()}
         several = {metric: counts for metric, counts in self._differences.items() if counts.total() > 1}
         differences = {metric: counted_paired(counts) for metric, counts in several.items() if metric not in self._alone}
-        return Line(system, group, self.questions, self.shared, scores, differences)
+        fewer = {metric: counts.total() for metric, counts in self._scores.items() if counts.total() < self.questions}
+        return Line(system, group, self.questions, self.shared, scores, differences, fewer)
 
 
 def _tallies(run: StoredRun, systems: Sequence[System], metrics: Sequence[str], baseline: System | None) -> dict[tuple[str, str], _Tally]:

@@ -29,7 +29,8 @@ class System:
 class Line:
     """One system on one group of questions: scores in percent, and differences from the baseline, if any, in percentage points.
 
-    `shared` counts the questions that the baseline answered too; differences are computed over these.
+    `shared` counts the questions that the baseline answered too; differences are computed over these. `scored` counts, by metric, the
+    questions that it applies to, where these are not all: questions of several datasets have metrics of their own.
     """
 
     system: System
@@ -38,6 +39,7 @@ class Line:
     shared: int
     scores: dict[str, Measure]
     differences: dict[str, Difference]
+    scored: dict[str, int]
 
 
 def comparison_text(lines: Sequence[Line], table_format: TableFormat) -> str:
@@ -92,7 +94,7 @@ def _cells(lines: Sequence[Line], shared: dict[str, str]) -> tuple[list[str], li
         row = [line.system.label, str(line.questions)]
         for metric in metrics:
             found = line.scores.get(metric)
-            row += [_interval_cell(found, is_best=found is not None and found.mean == best[metric])]
+            row += [_interval_cell(found, is_best=found is not None and found.mean == best[metric]) + _applies_to(line.scored.get(metric))]
             row += [_difference_cell(line, metric)] if compared else []
         rows.append([*row, *(_cost(line)[name] for name in costs)])
     return [*header, *costs], rows
@@ -109,6 +111,11 @@ def _interval_cell(found: Measure | None, *, is_best: bool) -> str:
         return "-"
     interval = "(1 question)" if found.low is None or found.high is None else f"[{found.low:.1f}, {found.high:.1f}]"
     return f"{found.mean:.1f}{'*' if is_best else ''} {interval}"
+
+
+def _applies_to(questions: int | None) -> str:
+    """What a cell adds where its metric applies to only so many of the group's questions."""
+    return "" if questions is None else f" on {questions:,}"
 
 
 def _difference_cell(line: Line, metric: str) -> str:

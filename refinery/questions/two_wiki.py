@@ -1,10 +1,12 @@
 """2WikiMultihopQA as released (`train.json`, `dev.json`): HotpotQA's schema, with evidence triples that give a decomposition.
 
 Other names of an answer are in the release's `id_aliases.json` (JSON Lines), which is read when it is in the questions' folder.
+Without it, `em.2wiki` counts only the answer itself, unlike the official script; a warning says so.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from refinery.contract.records import Question, SubQuestion
 from refinery.questions.base import DatasetRow, Reader, as_rows, distinct, iter_dataset, json_rows, parse_row, read_dataset
 from refinery.questions.hotpotqa import HotpotRow, supporting_by_title
 from refinery.questions.hotpotqa import to_question as hotpot_question
+
+_log = logging.getLogger(__name__)
 
 # A bridge question's triple is about the object of the triple this many places before it, even where the two are spelled differently.
 _BRIDGE = {"compositional": 1, "inference": 1, "bridge_comparison": 2}
@@ -49,15 +53,22 @@ def read(path: Path) -> list[Question]:
 
 def of_rows(path: Path, rows: Iterable[tuple[str, Any]]) -> Iterator[Question]:
     """The questions of (where, values) pairs in either layout of HotpotQA's columns, without aliases."""
+    _say_without_aliases(path)
     return iter_dataset(path, TwoWikiRow, lambda row: [_to_question(row, aliases={})], rows=rows)
 
 
 def _aliases_beside(path: Path) -> dict[str, list[str]]:
     file = path.parent / "id_aliases.json"
     if not file.exists():
+        _say_without_aliases(path)
         return {}
     entities = (parse_row(values, _Aliases, where=where) for where, values in json_rows(file))
     return {entity.Q_id: [*entity.aliases, *entity.demonyms] for entity in entities}
+
+
+@cache  # once, however often a run reads its questions
+def _say_without_aliases(path: Path) -> None:
+    _log.warning("%s: without the release's id_aliases.json beside the questions, answers have no aliases, and em.2wiki is plain EM", path)
 
 
 def _to_question(row: TwoWikiRow, *, aliases: dict[str, list[str]]) -> Question:

@@ -28,7 +28,7 @@ def results_table(results: dict[str, Any], *, title: str) -> Table:
         table.add_column(column, justify="right")
     for system, scores in results.items():
         cost = scores["cost_per_question"]
-        cells = ["\n".join(_mean(scores[group]["metrics"], metric) for metric in metrics) for group in groups]
+        cells = ["\n".join(_mean(scores[group], metric) for metric in metrics) for group in groups]
         table.add_row(
             _text(system),
             *cells,
@@ -52,7 +52,10 @@ def _caption(results: dict[str, Any]) -> str:
 
 
 def _mean(scores: dict[str, Any], metric: str) -> str:
-    return f"{scores[metric]['mean']:.1f}" if metric in scores else "-"
+    """The mean, and the number of questions that it is over where the metric does not apply to all of the group."""
+    if (found := scores["metrics"].get(metric)) is None:
+        return "-"
+    return f"{found['mean']:.1f}" + (f" on {found['questions']:,}" if found["questions"] < scores["questions"] else "")
 
 
 def print_trace(prediction: Prediction, console: Console) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from infer.modules.kinds.base import Case, ModuleKind
+from infer.modules.kinds.base import Case, ModuleKind, unparsed
 from infer.modules.kinds.gold import QUESTIONS, SUB_QUESTIONS, answers_of, known_parts
 from infer.modules.kinds.judge import judged_answers
 from infer.session import Session
@@ -51,7 +51,7 @@ def _graded(question: Question, outputs: Sequence[ModuleOutput]) -> Graded:
     }
     if verdicts := [output.judged[0] for output in outputs if output.judged]:
         counts["judged right"] = (sum(map(bool, verdicts)), len(said))
-    return Graded(counts | {"unparsed": (sum(output.unread for output in outputs), len(said))}, right)
+    return Graded(counts | {"unparsed": unparsed(outputs)}, right)
 
 
 ANSWERS = ModuleKind(

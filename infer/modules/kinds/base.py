@@ -52,3 +52,8 @@ class ModuleKind:
     grade: Callable[[Question, Sequence[TraceStep]], Mapping[str, Graded]]
     observe: Callable[[Case, ModuleOutput, Question, Session], Awaitable[ModuleOutput]] = _as_it_is
     judged_alone: bool = False
+
+
+def unparsed(outputs: Sequence[ModuleOutput]) -> tuple[float, float]:
+    """In how many cases a reply could not be read, and of how many; a case counts once, however many of its replies are unreadable."""
+    return sum(output.unread > 0 for output in outputs), len(outputs)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from infer.modules.kinds.base import Case, ModuleKind
+from infer.modules.kinds.base import Case, ModuleKind, unparsed
 from infer.modules.kinds.gold import SUB_QUESTIONS, found_ids, gold_steps
 from infer.modules.kinds.judge import judged_consistent
 from infer.session import Session
@@ -66,7 +66,7 @@ def _aligned(question: Question, output: ModuleOutput) -> Graded:
     hits = sum(score for _, score in best_match(output.texts, annotated).values())
     counts = overlap(hits, len(output.texts), len(annotated))
     counts |= {"same count": (len(output.texts) == len(annotated), 1)}
-    return Graded(counts | {"unparsed": (output.unread, 1)}, hits)
+    return Graded(counts | {"unparsed": unparsed([output])}, hits)
 
 
 def _annotated(question: Question) -> bool:

@@ -7,7 +7,7 @@ passage is positive if it contains the answer of a sub-question (DPR's has_answe
 import random
 from collections.abc import Mapping, Sequence
 
-from infer.modules.kinds.base import Case, ModuleKind
+from infer.modules.kinds.base import Case, ModuleKind, unparsed
 from infer.modules.kinds.gold import answers_within, gold_steps, searched
 from infer.modules.kinds.judge import judged_useful
 from infer.session import Session
@@ -53,7 +53,7 @@ def _graded(output: ModuleOutput, positive: set[str], kept: Sequence[int]) -> Gr
     counts = overlap(hits, len(cited), len(positive))
     if output.judged:
         counts["judged useful"] = (sum(bool(output.judged[number]) for number in kept), len(kept))
-    return Graded(counts | {"unparsed": (output.unread, 1)}, hits)
+    return Graded(counts | {"unparsed": unparsed([output])}, hits)
 
 
 EXTRACTION = ModuleKind(

@@ -6,7 +6,7 @@ positive if it contains the answer of an annotated sub-question, or without sub-
 
 from collections.abc import Mapping, Sequence
 
-from infer.modules.kinds.base import Case, ModuleKind
+from infer.modules.kinds.base import Case, ModuleKind, unparsed
 from infer.modules.kinds.gold import QUESTIONS, answers_within
 from infer.session import Session
 from refinery.contract.records import Question
@@ -29,7 +29,7 @@ def _grade(question: Question, steps: Sequence[TraceStep]) -> Mapping[str, Grade
         "positive per negative": (right, len(output.cited) - right),
         "found": (any(positive), 1),
     }
-    return {QUESTIONS: Graded(counts | {"unparsed": (output.unread, 1)}, right)}
+    return {QUESTIONS: Graded(counts | {"unparsed": unparsed([output])}, right)}
 
 
 FIRST_SEARCH = ModuleKind("first_search", "answers", lambda question: bool(question.answers), _cases, _grade)

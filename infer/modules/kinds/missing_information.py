@@ -5,7 +5,7 @@ They are told the annotated answers of the first sub-questions: of none, of one,
 
 from collections.abc import Mapping, Sequence
 
-from infer.modules.kinds.base import Case, ModuleKind
+from infer.modules.kinds.base import Case, ModuleKind, unparsed
 from infer.modules.kinds.gold import leaks, told
 from infer.modules.kinds.judge import judged_aligned, judged_answers
 from infer.modules.kinds.queries import add_found, graded_searches
@@ -56,7 +56,7 @@ def _of_all(question: Question, outputs: Sequence[ModuleOutput]) -> Graded:
     if any(output.judged for output in outputs):
         verdicts = [output.labels == [True] and any(output.judged) for output in outputs]
         counts["judged right"] = (sum(verdicts), len(said))
-    return Graded(counts | {"unparsed": (sum(output.unread for output in outputs), len(said))}, right)
+    return Graded(counts | {"unparsed": unparsed(outputs)}, right)
 
 
 def _of_part(question: Question, outputs: Sequence[ModuleOutput]) -> Graded:
@@ -66,7 +66,7 @@ def _of_part(question: Question, outputs: Sequence[ModuleOutput]) -> Graded:
     counts: dict[str, tuple[float, float]] = {"unanswerable": (len(without), len(outputs)), "leaked": (sum(leaked), len(leaked))}
     if verdicts := [output.judged[0] for output in without if output.judged]:
         counts["judged match"] = (sum(map(bool, verdicts)), len(without))
-    return Graded(counts | {"unparsed": (sum(output.unread for output in outputs), len(outputs))}, len(without))
+    return Graded(counts | {"unparsed": unparsed(outputs)}, len(without))
 
 
 MISSING_INFORMATION = ModuleKind(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from infer.modules.kinds.base import Case, ModuleKind
+from infer.modules.kinds.base import Case, ModuleKind, unparsed
 from infer.modules.kinds.gold import found_ids, gold_steps, leaks, open_steps, supporting_of, told
 from infer.session import Session
 from refinery.contract.records import Question
@@ -71,7 +71,7 @@ def _grade(question: Question, steps: Sequence[TraceStep]) -> Mapping[str, Grade
     ]
     lines = graded_searches(question, outputs)
     if WRITTEN in lines:
-        extra = {"leaked": (sum(leaked), len(leaked)), "unparsed": (sum(output.unread for output in outputs), len(outputs))}
+        extra = {"leaked": (sum(leaked), len(leaked)), "unparsed": unparsed(outputs)}
         lines[WRITTEN] = Graded(dict(lines[WRITTEN].counts) | extra, lines[WRITTEN].correct)
     return lines
 

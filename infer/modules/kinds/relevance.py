@@ -11,7 +11,7 @@ from infer.modules.kinds.gold import QUESTIONS, SUB_QUESTIONS, known_parts, sear
 from infer.modules.kinds.judge import ROLE, judged_relevant, judged_the_same
 from infer.session import Session
 from refinery.contract.records import Question
-from refinery.contract.trace import TraceStep
+from refinery.contract.trace import ModuleOutput, TraceStep
 from refinery.metrics.graded import Graded, graded_labels
 
 
@@ -45,8 +45,14 @@ def _graded(question: Question, steps: Sequence[TraceStep]) -> Graded:
         pairs += zip(step.output.labels, gold, strict=True)
         scored += zip(step.output.probabilities, gold, strict=False)
     found = graded_labels(pairs, scored=scored)
-    unparsed = sum(output.unread for output in outputs), sum(len(output.labels) for output in outputs)
-    return Graded(dict(found.counts) | {"unparsed": unparsed} | judged_the_same(outputs), found.correct, scored)
+    unread = sum(map(_unread, outputs)), sum(len(output.labels) for output in outputs)
+    return Graded(dict(found.counts) | {"unparsed": unread} | judged_the_same(outputs), found.correct, scored)
+
+
+def _unread(output: ModuleOutput) -> int:
+    """How many passages have a label that no reply gave: where one reply judges all of them, all."""
+    of_all = len(output.labels) if output.unread else 0
+    return min(output.unread, of_all) if output.probabilities else of_all
 
 
 RELEVANCE = ModuleKind(

@@ -7,7 +7,7 @@ it knows the answer itself (Sec. 5.5), which may be something else.
 from collections.abc import Mapping, Sequence
 
 from infer.modules.kinds.answers import asked_with_answers, by_line
-from infer.modules.kinds.base import ModuleKind
+from infer.modules.kinds.base import ModuleKind, unparsed
 from infer.modules.kinds.gold import answers_of
 from infer.modules.kinds.judge import judged_known, judged_the_same
 from refinery.contract.records import Question
@@ -25,8 +25,7 @@ def _graded(question: Question, steps: Sequence[TraceStep]) -> Graded:
     known = [bool(exact_match(output.texts[0].strip().partition("\n")[0], answers_of(question, output.step))) for output in outputs]
     scored = [(share, gold) for output, gold in zip(outputs, known, strict=True) for share in output.probabilities]
     found = graded_labels([(output.labels[0], gold) for output, gold in zip(outputs, known, strict=True)], scored=scored)
-    unread = sum(output.unread for output in outputs)
-    return Graded(dict(found.counts) | {"unparsed": (unread, len(outputs))} | judged_the_same(outputs), found.correct, scored)
+    return Graded(dict(found.counts) | {"unparsed": unparsed(outputs)} | judged_the_same(outputs), found.correct, scored)
 
 
 SELF_KNOWLEDGE = ModuleKind("self_knowledge", "answers", lambda question: bool(question.answers), asked_with_answers, _grade, judged_known)

@@ -160,6 +160,14 @@ def test_a_difference_over_fewer_questions_says_so(runs, stored_run, capsys):
     assert " on 30 |" in capsys.readouterr().out
 
 
+def test_a_metric_of_some_datasets_says_on_how_many_questions_it_is(stored_run, capsys):
+    choice = Question(id="c", text="Which?", answers=["A"], choices=["Oslo", "Lyon"], dataset="arc")
+    print_comparison([stored_run("good", [*QUESTIONS, choice], [*GOOD, "A"])], metrics=["em.squad", "accuracy.choice"])
+    row = next(line for line in capsys.readouterr().out.splitlines() if "good" in line)
+    assert "100.0 (1 question) on 1" in row
+    assert row.count(" on ") == 1
+
+
 def test_a_run_of_an_older_version_is_refused(runs):
     metrics = json.loads((runs[0] / "metrics.json").read_text())
     del metrics["questions_hash"]

@@ -85,6 +85,21 @@ def test_a_student_is_asked_with_its_own_prompt(evaluated, measure):
 
 
 @pytest.mark.parametrize(
+    ("decoder", "module", "options", "line"),
+    [
+        ("ra_isf", "self_knowledge", {}, WHOLE),
+        ("ra_isf", "relevance", {}, SUB),
+        ("ra_isf", "relevance", {"relevance": "listwise"}, SUB),
+        ("ra_isf", "answer", {}, WHOLE),
+        ("migres", "leaf", {"entailment": "llm"}, "cited passages"),
+    ],
+)
+def test_a_model_that_refuses_all_leaves_every_case_unparsed_and_none_twice(decoder, module, options, line, evaluated, measure):
+    lines = evaluated(decoder, module, lambda prompt: "I'm sorry, but I can't help with that.", limit=4, options=options)
+    assert measure(lines[line], "unparsed") == [1.0]
+
+
+@pytest.mark.parametrize(
     ("decoder", "module", "files", "said"),
     [
         ("migres", "mian", None, "decoder 'migres' has no module 'mian'. Did you mean 'main'? Modules: leaf, main, queries"),

@@ -58,6 +58,15 @@ def test_the_answers_other_names_are_read_from_the_aliases_beside(tmp_path):
     assert read_row(tmp_path, ROW | {"answer_id": None}).answers == ["Lyon"]
 
 
+def test_questions_without_aliases_say_once_that_their_em_is_plain(tmp_path, caplog):
+    for _ in range(2):
+        read_row(tmp_path, ROW)
+    said = [record.message for record in caplog.records]
+    assert len(said) == 1
+    assert "id_aliases.json" in said[0]
+    assert said[0].endswith("em.2wiki is plain EM")
+
+
 def test_a_malformed_alias_is_named_by_its_line(tmp_path):
     (tmp_path / "id_aliases.json").write_text('{"Q_id": "Q1", "aliases": []}')
     with pytest.raises(RecordError, match="id_aliases.json:1: field 'demonyms': Field required"):

@@ -28,6 +28,15 @@ def test_choices_are_told_by_their_accuracy():
 
 
 def test_metrics_keep_their_names_in_a_narrow_terminal():
-    question = Question(id="a", text="Who?", dataset="hotpotqa", answers=["Lyon"], decomposition=[SubQuestion(text="Who?")] * 2)
+    question = Question(id="a", text="Who?", dataset="lab", answers=["Lyon"], decomposition=[SubQuestion(text="Who?")] * 2)
     table = printed(question, question.model_copy(update={"id": "b", "decomposition": [SubQuestion(text="Who?")]}), width=80)
     assert all(name in table for name in ("single_hop", "multi_hop", "em.squad", "seconds"))
+
+
+def test_a_metric_that_applies_to_some_questions_says_to_how_many():
+    table = printed(
+        Question(id="a", text="Which?", dataset="arc", answers=["B"], choices=["Oslo", "Lyon"]),
+        Question(id="b", text="Who?", dataset="hotpotqa", answers=["Lyon"]),
+    )
+    assert "accuracy.choice" in table
+    assert table.count("0.0 on 1") == 2  # accuracy.choice and accuracy.choice.rq_rag; the others apply to both
