@@ -9,11 +9,8 @@ from distill.recipe import DistillRecipe
 from distill.steps.held_out import HELD_OUT, TRAIN, Shares
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.prices import EXAMPLE_TOKENS, probable_dollars, probable_seconds
-from refinery.llms.weights.shapes import parameters_of
 from refinery.questions.base import split_of
-from refinery.runtime.forecast import Expected, Forecast, Range, RowsOf, gpu_seconds_of, seconds_of, total
-
-_CLOSED_BOOK_TOKENS = 30.0, 300.0  # of the prompt that a target on this machine answers
+from refinery.runtime.forecast import Expected, Forecast, Range, RowsOf, total
 
 
 def forecast(recipe: DistillRecipe, expected: Expected) -> Forecast:
@@ -24,7 +21,7 @@ def forecast(recipe: DistillRecipe, expected: Expected) -> Forecast:
     if rows is None:
         return Forecast(dollars=None, seconds=None)
     writes = {recipe.output_dir / name: count for name, count in _written(recipe, recipe.task_options(), rows, rows_of).items()}
-    costs, operations = cost_by_role(recipe, rows), _operations(recipe, rows, expected)
+    costs = cost_by_role(recipe, rows)
     known = [dollars for _, dollars in costs.values() if dollars is not None]
     waiting = total([probable_seconds(recipe.endpoints[role], calls) for role, (calls, _) in costs.items()])
     return Forecast(
@@ -32,19 +29,9 @@ def forecast(recipe: DistillRecipe, expected: Expected) -> Forecast:
         writes,
         total([calls for calls, _ in costs.values()]) if costs else None,
         total(known) if len(known) == len(costs) else None,
-        None if operations is None else total([waiting, seconds_of(operations)]) if recipe.target else waiting,
-        gpu_seconds=None if operations is None else gpu_seconds_of(operations),
+        None if recipe.target else waiting,  # a target on this machine takes a time that is not known
+        gpu_seconds=None if recipe.target else (0, 0),
     )
-
-
-def _operations(recipe: DistillRecipe, rows: int, expected: Expected) -> Range | None:
-    """What a target on this machine computes to answer closed-book: twice its parameters for each token. None if its size is unknown."""
-    if recipe.target is None:
-        return 0.0, 0.0
-    parameters = parameters_of(expected.base_of(recipe.target.base))
-    each = 2.0 * (parameters or 0) * rows * _num_answers(recipe)
-    shortest, longest = _CLOSED_BOOK_TOKENS
-    return None if parameters is None else (each * shortest, each * (longest + recipe.max_new_tokens))
 
 
 def _num_answers(recipe: DistillRecipe) -> int:

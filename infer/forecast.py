@@ -12,9 +12,8 @@ from refinery.llms.build import ModelConfig
 from refinery.llms.served.chat_labels import LABEL_TOKENS
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.prices import known_price, probable_seconds
-from refinery.llms.weights.shapes import parameters_of
 from refinery.passages.sources import iter_passages
-from refinery.runtime.forecast import Expected, Forecast, Range, gpu_seconds_of, seconds_of, total
+from refinery.runtime.forecast import Expected, Forecast, Range, total
 
 # How many characters questions and passages have that do not exist yet: fewest, most.
 _UNSEEN = Texts(question=(20.0, 300.0), passage=(100.0, 700.0))  # passages are cut at 100 words by default
@@ -33,7 +32,7 @@ def forecast(recipe: InferRecipe, expected: Expected) -> Forecast:
     if rows is None or calls is None:
         local = len(recipe.served) <= len(recipe.sub_models)
         return Forecast(rows, writes, dollars=None if recipe.served else (0, 0), seconds=None, gpu_seconds=None if local else (0, 0))
-    dollars, operations = dollars_of(recipe, calls, _UNSEEN), _operations(recipe, calls, rows, expected)
+    dollars, is_local = dollars_of(recipe, calls, _UNSEEN), _asks_local_model(recipe, calls)
     asked = [(model, _times(one.count, rows)) for one in calls if isinstance(model := _model(recipe, one), ServedModelConfig)]
     waiting = total([probable_seconds(model, count) for model, count in asked])
     return Forecast(
@@ -41,22 +40,13 @@ def forecast(recipe: InferRecipe, expected: Expected) -> Forecast:
         writes,
         total([count for _, count in asked]) if asked else None,
         None if dollars is None else _times(dollars, rows),
-        None if operations is None else total([waiting, seconds_of(operations)]) if any(operations) else waiting,
-        gpu_seconds=None if operations is None else gpu_seconds_of(operations),
+        None if is_local else waiting,
+        gpu_seconds=None if is_local else (0, 0),
     )
 
 
-def _operations(recipe: InferRecipe, calls: Iterable[Calls], rows: int, expected: Expected) -> Range | None:
-    """What the models on this machine compute: twice their parameters for each token. None if the size of one is unknown."""
-    found = [(0.0, 0.0)]
-    for one in calls:
-        if isinstance(model := _model(recipe, one), ServedModelConfig) or not one.count[1]:
-            continue
-        if (parameters := parameters_of(expected.base_of(model.base))) is None:
-            return None
-        plan = planned([one], _UNSEEN).times(2.0 * parameters * rows)
-        found += [plan.read, plan.written]
-    return total(found)
+def _asks_local_model(recipe: InferRecipe, calls: Iterable[Calls]) -> bool:
+    return any(one.count[1] and not isinstance(_model(recipe, one), ServedModelConfig) for one in calls)
 
 
 def _model(recipe: InferRecipe, calls: Calls) -> ModelConfig | ServedModelConfig:

@@ -37,7 +37,7 @@ def forecast(words: Sequence[str], expected: Expected) -> Forecast:
     add_arguments(parser)
     model: str = parser.parse_args(list(words)).model
     if (parameters := parameters_of(model)) is None:
-        return Forecast(seconds=None, disk_bytes=None, base=model)
+        return Forecast(seconds=None, disk_bytes=None)
     low, high = (float(parameters * size) for size in _BYTES)
     seconds = low / _BYTES_A_SECOND[1], high / _BYTES_A_SECOND[0]
-    return Forecast(seconds=seconds, disk_bytes=(low * _COPIES, high * _COPIES), base=model)
+    return Forecast(seconds=seconds, disk_bytes=(low * _COPIES, high * _COPIES))

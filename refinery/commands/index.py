@@ -21,8 +21,7 @@ BM25_RECIPE = shipped("recipes/retrieval/bm25.yaml")
 # Of BM25: bytes on disk per byte of the source while it is built, and passages indexed per second, on one core and on many.
 _DISK, _PASSAGES_A_SECOND = (1.7, 3.5), (2e3, 6e4)
 _UNPACKED = 2.8  # times the bytes of a packed source (DPR's is 4.7 GB, and 13 GB unpacked)
-# Of dense vectors in 32 bits: the dimensions and the operations per passage of an encoder such as bge-base, on a GPU.
-_DIMENSIONS, _OPERATIONS, _SPEED = (384, 1024), (1e10, 8e10), (2e13, 3e14)
+_DIMENSIONS = (384, 1024)  # of dense vectors, in 32 bits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,9 +88,8 @@ def forecast(words: Sequence[str], expected: Expected) -> Forecast:
         return Forecast(rows, seconds=None, disk_bytes=None)
     size = size * _UNPACKED if arguments.passages.suffix == ".gz" else size
     if arguments.retriever and "dense" in arguments.retriever.name:
-        seconds = rows * _OPERATIONS[0] / _SPEED[1], rows * _OPERATIONS[1] / _SPEED[0]
         low, high = (size * 1.1 + rows * 4 * dimensions for dimensions in _DIMENSIONS)
-        return Forecast(rows, seconds=seconds, gpu_seconds=seconds, disk_bytes=(low, high))
+        return Forecast(rows, seconds=None, gpu_seconds=None, disk_bytes=(low, high))
     seconds = rows / _PASSAGES_A_SECOND[1], rows / _PASSAGES_A_SECOND[0]
     return Forecast(rows, seconds=seconds, disk_bytes=(size * _DISK[0], size * _DISK[1]))
 

@@ -21,6 +21,10 @@ from refinery.runtime.stages import stages
 CommandOf = Callable[[str], ModuleType | None]
 
 _HOUR, _MINUTE, _GB = 3600.0, 60.0, 1e9
+_UNKNOWN_TIME = (
+    "Unknown times: once a step's inputs exist, `refinery infer RECIPE --dry-run --pilot 20` (and `refinery distill`) measures, and "
+    "`refinery train RECIPE --dry-run` counts steps and tokens."
+)
 _COLUMNS = ("rows", "calls", "dollars", "time", "GPU hours", "disk")
 
 
@@ -60,9 +64,13 @@ def print_plan(planned: Sequence[Planned]) -> None:
         table.add_column(name, justify="right", no_wrap=name != "memory")
     for steps in _by_entry(planned):
         table.add_row(*_titles(steps), *_cells([step.forecast for step in steps if step.forecast]))
-    if todo := [step.forecast for step in planned if step.forecast]:
+    todo = [step.forecast for step in planned if step.forecast]
+    if todo:
         table.add_row("together", "", *("", *_cells(todo)[1:]))
-    Console(width=190).print(table)
+    console = Console(width=190)
+    console.print(table)
+    if any(forecast.seconds is None for forecast in todo):
+        console.print(_UNKNOWN_TIME, highlight=False)
 
 
 @dataclass(slots=True)
@@ -71,12 +79,11 @@ class _Files:
 
     rows: dict[Path, int] = field(default_factory=dict[Path, int])
     sizes: dict[Path, float] = field(default_factory=dict[Path, float])
-    bases: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def expected(self) -> Expected:
         """What a step that begins now will find."""
-        return Expected(self.rows_of, self.bytes_of, lambda model: self.bases.get(model, model))
+        return Expected(self.rows_of, self.bytes_of)
 
     def add(self, job: Job, forecast: Forecast | None) -> None:
         """Remember what a step that is to be done will write."""
@@ -84,8 +91,6 @@ class _Files:
             self.rows.update(forecast.writes)
             if job.output and forecast.disk_bytes and any(forecast.disk_bytes):
                 self.sizes[job.output] = forecast.disk_bytes[1]
-            if job.output and forecast.base:
-                self.bases[str(job.output)] = self.bases.get(forecast.base, forecast.base)
 
     def rows_of(self, path: Path) -> int | None:
         if path in self.rows:

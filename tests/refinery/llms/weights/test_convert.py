@@ -43,7 +43,6 @@ def test_both_copies_of_the_weights_are_planned():
     assert plan.disk_bytes is not None
     low, high = (size / 1e6 for size in plan.disk_bytes)
     assert (420 < low < 450, high) == (True, 2 * low)  # 109 million parameters
-    assert plan.base == "facebook/contriever-msmarco"
 
 
 def test_bin_weights_are_refused_with_the_command_that_converts_them(pickled):
