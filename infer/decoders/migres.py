@@ -71,6 +71,12 @@ class Options(Recipe):
     )
     uses_per_passage: int = Field(default=2, description="how often a passage may be read; the value is from the authors' code", ge=1)
     yes_no: bool = Field(default=False, description="StrategyQA: the answer is yes or no (caption of Table 17)")
+    last_answer: Literal["own_knowledge", "information"] = Field(
+        default="own_knowledge",
+        description="what the Main Module answers from in iteration T. own_knowledge: from the model's own where the information is"
+        " insufficient (the authors' code; Sec. 3.2 and Table 17 do not have it); information: from the information alone, as before, and"
+        " `unknown` where it is insufficient",
+    )
     max_reply_tokens: int = Field(default=500, description="maximum tokens of each reply; the paper does not give a limit", ge=1)
     compression: Literal["sentences", "summ", "snippet", "none"] = Field(
         default="sentences",
@@ -148,8 +154,9 @@ class Modules:
     iteration: int = 0
 
     async def main(self, *, last: bool = False) -> MainReply | None:
-        """Main Module: the answer from the information alone, or what is missing; in the last iteration always an answer."""
-        known = {"information": self.memory.information, "last": last, "yes_no": self.options.yes_no}
+        """Main Module: the answer from the information alone, or what is missing; in the last iteration as `last_answer` says."""
+        forced = last and self.options.last_answer == "own_knowledge"
+        known = {"information": self.memory.information, "last": forced, "yes_no": self.options.yes_no}
         return await self.ask("main", MainReply, self.question, **known)
 
     async def query_generator(self, missing: str) -> list[str]:

@@ -66,6 +66,12 @@ def test_only_the_last_main_call_may_use_own_knowledge():
     assert ["own knowledge" in prompt for prompt in prompts(llm, "main")] == [False, False, True]
 
 
+def test_the_last_main_call_may_be_asked_as_the_others_are():
+    prediction, llm, _ = solve(Model(**NEVER, queries=numbered_queries()), max_iterations=3, last_answer="information")
+    assert len({prompt.partition("Question:")[0] for prompt in prompts(llm, "main")}) == 1
+    assert prediction.answer == "unknown"
+
+
 def test_the_main_module_reads_information_and_no_passage():
     _, llm, _ = solve()
     assert [line("Information", prompt) for prompt in prompts(llm, "main")] == [DIRECTED, f"{DIRECTED}; {LYON}"]
