@@ -11,6 +11,7 @@ from distill.steps.gold import searchable_steps
 from distill.steps.needed_searches import needed_searches
 from distill.steps.refinement_row import FewQueries, Queries, Row, SearchDecision, Text
 from distill.steps.right_answers import check_right
+from distill.steps.title_searches import searches_of_whole
 from distill.steps.trajectory_checks import check_support, check_support_is_known
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.choices import choice_letters, choice_question
@@ -129,11 +130,11 @@ async def multi_hop(row: Row) -> list[Step]:
 
 
 async def annotated_multi_hop(row: Row) -> list[Step]:
-    """The annotated sub-questions, with earlier answers filled in; a question without sub-questions is searched unchanged."""
+    """The annotated sub-questions, with earlier answers filled in; without any, the question and then the titles that it misses."""
     closing = row.original()
     check_support_is_known(row.question)
     queries = [step.text for step in searchable_steps(row.question, row.context.options.relations)]
-    steps = await (row.searches("decompose", queries) if queries else row.searches("rewrite", [row.question.text]))
+    steps = await (row.searches("decompose", queries) if queries else searches_of_whole(row))
     check_support(row.question, steps)
     return [*steps, closing]
 

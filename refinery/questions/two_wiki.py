@@ -1,7 +1,7 @@
 """2WikiMultihopQA as released (`train.json`, `dev.json`): HotpotQA's schema, with evidence triples that give a decomposition.
 
 Other names of an answer are in the release's `id_aliases.json` (JSON Lines), which is read when it is in the questions' folder.
-Without it, `em.2wiki` counts only the answer itself, unlike the official script; a warning says so.
+Without it, `em.2wiki` counts only the answer itself, unlike the official script; a line says so.
 """
 
 import logging
@@ -68,7 +68,7 @@ def _aliases_beside(path: Path) -> dict[str, list[str]]:
 
 @cache  # once, however often a run reads its questions
 def _say_without_aliases(path: Path) -> None:
-    _log.warning("%s: without the release's id_aliases.json beside the questions, answers have no aliases, and em.2wiki is plain EM", path)
+    _log.info("%s: without the release's id_aliases.json beside the questions, answers have no aliases, and em.2wiki is plain EM", path)
 
 
 def _to_question(row: TwoWikiRow, *, aliases: dict[str, list[str]]) -> Question:

@@ -1,7 +1,7 @@
 """RQ-RAG's trajectories from a dataset's own annotations, and the options that say so."""
 
 import pytest
-from helpers.film_questions import AMBIGUOUS, CHAIN, HOPS, QUESTION, READINGS, changed, told
+from helpers.film_questions import AMBIGUOUS, CHAIN, DUNE, HOPS, OSLO, QUESTION, READINGS, TORVEL, changed, told
 
 from distill.recipe import DistillRecipe
 from refinery.contract.records import Disambiguation, SubQuestion
@@ -32,6 +32,24 @@ def test_a_trajectory_searches_each_sub_question_with_earlier_answers_filled_in(
 
 def test_a_question_without_a_decomposition_is_searched_as_it_is(annotated):
     assert told(annotated(changed(decomposition=None, supporting=["dune"]))) == [("rewrite", QUESTION.text), ("answer", "Lyon")]
+
+
+def test_a_passage_that_the_whole_question_misses_is_searched_by_the_title_that_the_first_one_names(annotated):
+    trajectory = annotated(changed(decomposition=None))
+    assert told(trajectory) == [("rewrite", QUESTION.text), ("decompose", "Maria Torvel"), ("answer", "Lyon")]
+    assert [[p.id for p in step.passages] for step in trajectory.steps] == [["dune"], ["torvel"], []]
+
+
+def test_a_comparison_is_two_searches_for_what_it_names(annotated):
+    film = DUNE.model_copy(update={"id": "film", "title": "Dune (1984 film)"})
+    compared = changed(decomposition=None, text="Is Oslo older than Dune?", passages=[film, OSLO], supporting=["film", "oslo"])
+    assert told(annotated(compared)) == [("decompose", "Dune"), ("decompose", "Oslo"), ("answer", "Lyon")]
+
+
+def test_a_title_that_neither_question_nor_passage_names_is_not_searched_for(annotated_rejection):
+    hidden = TORVEL.model_copy(update={"title": "M. Torvel"})
+    rejected = annotated_rejection(changed(decomposition=None, passages=[OSLO, DUNE, hidden]))
+    assert str(rejected) == "missed_support: no search found torvel"
 
 
 def test_operations_and_steps_that_need_an_unknown_answer_are_not_searched(annotated):
@@ -95,7 +113,7 @@ def test_options_that_contradict_are_one_line(options, message):
         DistillRecipe(task="refinement", options=options, questions=["x"], output_dir="unused").task_options()
 
 
-@pytest.mark.parametrize(("dataset", "labelled"), [("hotpotqa", 61), ("two_wiki", 177), ("musique", 95), ("strategyqa", 90)])
+@pytest.mark.parametrize(("dataset", "labelled"), [("hotpotqa", 102), ("two_wiki", 177), ("musique", 95), ("strategyqa", 90)])
 def test_real_rows_become_trajectories_or_are_counted(label_release, dataset, labelled):
     questions, rows, reasons = label_release("refinement", dataset, {"passages_per_query": 3}, kind="multi_hop", by="annotations")
     assert len(rows) == labelled

@@ -59,8 +59,9 @@ def test_the_answers_other_names_are_read_from_the_aliases_beside(tmp_path):
 
 
 def test_questions_without_aliases_say_once_that_their_em_is_plain(tmp_path, caplog):
-    for _ in range(2):
-        read_row(tmp_path, ROW)
+    with caplog.at_level("INFO", logger="refinery"):
+        for _ in range(2):
+            read_row(tmp_path, ROW)
     said = [record.message for record in caplog.records]
     assert len(said) == 1
     assert "id_aliases.json" in said[0]
