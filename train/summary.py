@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.reporting.summary import summary
+from train.rollouts.gain import gain_line
 
 # What the other lines say, or only `metrics.json`.
 _NOT_SCORES = (
@@ -27,6 +28,7 @@ def run_summary(metrics: dict[str, Any], folder: Path) -> str:
         [
             ("rows", f"{metrics['rows']:,}, {metrics['tokens_trained']:,} of their {metrics['tokens']:,} tokens trained"),
             ("loss", f"{metrics['train_loss']:.3f} after {metrics['steps']:,} steps{_best(metrics)}"),
+            ("reward", gain_line(metrics["reward"]) if "reward" in metrics else ""),
             ("held out", ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) + held_out),
             ("files", f"{metrics['trainable_parameters']:,} trained parameters in {folder}"),
             ("next", f"refinery view {folder} --output {folder}.html; to use it, name {folder} in an infer recipe"),

@@ -30,3 +30,11 @@ def test_training_ends_in_five_lines():
 def test_without_held_out_rows_there_is_no_line_about_them():
     metrics = {name: METRICS[name] for name in ("rows", "tokens", "tokens_trained", "steps", "train_loss", "trainable_parameters")}
     assert [line.split()[0] for line in run_summary(metrics, Path("run")).splitlines()] == ["rows", "loss", "files", "next"]
+
+
+def test_a_run_of_grpo_says_whether_its_rewards_rose():
+    reward = {"first": 0.31, "last": 0.42, "error": 0.02, "equal_groups": 0.25}
+    line = run_summary(METRICS | {"reward": reward}, Path("run")).splitlines()[2]
+    assert line.startswith("reward    0.310 in the first third of the steps, 0.420 in the last; in 25% of the groups")
+    assert "learned nothing" not in line
+    assert "learned nothing" in run_summary(METRICS | {"reward": reward | {"last": 0.34}}, Path("run"))

@@ -25,6 +25,7 @@ from refinery.contract.trace import Prediction
 from refinery.llms.weights.embeddings import embedding_rows
 from train.recipe import TrainRecipe
 from train.rollouts.evaluation import decoded_scores
+from train.rollouts.gain import reward_gain
 from train.rollouts.kept import KeptGenerations
 from train.rollouts.rewards import next_search_cost, reward_functions, reward_weights
 from train.rollouts.rollout import as_row
@@ -228,12 +229,14 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         self.args.eval_on_start = self._recipe.eval_steps is not None and resume_from_checkpoint is None
         return super().train(resume_from_checkpoint, *arguments, **options)
 
-    def totals(self) -> dict[str, int]:
-        """Collective: what was sampled and computed in all steps, by the names in metrics.json."""
+    def totals(self) -> dict[str, Any]:
+        """Collective: what was sampled, computed and gained in all steps, by the names in metrics.json."""
         counts = torch.cat([self._sampled, self._computed])
         names = (*_SAMPLED, "tokens_of_rows", "tokens_computed")
         summed = cast(torch.Tensor, self.accelerator.reduce(counts, reduction="sum"))
-        return {name: int(count) for name, count in zip(names, summed.tolist(), strict=True)}
+        rewarded = "reward" if self._recipe.grpo.search_budget is None else "rewards/answer/mean"
+        gain = reward_gain(self.state.log_history, of=rewarded)
+        return {name: int(count) for name, count in zip(names, summed.tolist(), strict=True)} | ({"reward": gain} if gain else {})
 
 
 def _reference(model: Any, recipe: TrainRecipe) -> PreTrainedModel | None:
