@@ -148,7 +148,7 @@ class TrainSettings(BadRowKeys):
         default=[],
         description="trackers that losses and scores are also sent to while training, each by its own package and its own login",
     )
-    limit: int | None = Field(default=None, description="train on the first rows only", ge=1)
+    limit: int | None = Field(default=None, description="train on so many rows: the first of each file, in proportion to its rows", ge=1)
     seed: int = 42
 
     def loss_weight(self, kind: SegmentKind) -> float:

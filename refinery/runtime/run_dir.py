@@ -108,9 +108,9 @@ def _earlier_run(
         return None
     if not resume:
         raise RunDirError(f"{output_dir}: already contains a run. Pass --resume to continue it, or output_dir=... to start another.")
-    record = read_run(output_dir)
-    resolved = _without(recipe.model_dump(mode="json"), may_change)
-    earlier = _without(_completed(record["recipe"], type(recipe)), may_change)
+    record, ignored = read_run(output_dir), {*may_change, "output_dir"}  # a run is the same wherever its folder is
+    resolved = _without(recipe.model_dump(mode="json"), ignored)
+    earlier = _without(_completed(record["recipe"], type(recipe)), ignored)
     changed = sorted(key for key in resolved if resolved[key] != earlier.get(key))
     if changed and not same_recipe:
         return None

@@ -16,6 +16,7 @@ from refinery.errors import RecordError
 from refinery.tasks.base import TrajectoryTask, Writer
 from train.families.model import build_model, save_model
 from train.launch.launch import Launch, launch_from_env
+from train.launch.together import map_over_processes
 from train.method import Family, Method
 from train.planning.rollout_steps import rollout_steps
 from train.recipe import TrainRecipe
@@ -38,14 +39,16 @@ def encode_rows(records: Sequence[Question], recipe: TrainRecipe, tokenizer: Tok
     Raises RecordError for questions that cannot be rewarded or are also evaluated, and when none is left.
     """
     check_questions(records, recipe)
-    rows: list[EncodedRow] = []
-    for record in records:
-        row = encode(row_segments(record, recipe, tokenizer), tokenizer)
-        rows.append(EncodedRow(row.input_ids, [IGNORED_LABEL] * len(row.input_ids), row.kinds, record.id))
+    rows = map_over_processes(lambda record: _encoded(record, recipe, tokenizer), records)
     fitting = [row for row in rows if len(row.input_ids) <= recipe.max_length // 2]
     if not fitting:
         raise RecordError(f"{recipe.data[0]}: every question takes more than half of max_length {recipe.max_length}. Raise it.")
     return fitting, {"rows_dropped_overlong": len(rows) - len(fitting)}
+
+
+def _encoded(record: Question, recipe: TrainRecipe, tokenizer: Tokenizer) -> EncodedRow:
+    row = encode(row_segments(record, recipe, tokenizer), tokenizer)
+    return EncodedRow(row.input_ids, [IGNORED_LABEL] * len(row.input_ids), row.kinds, record.id)
 
 
 def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:

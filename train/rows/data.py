@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,31 +27,46 @@ from train.rows.length_filter import fit_rows
 _log = logging.getLogger(__name__)
 
 
-def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[Any]:
-    """Every record of the files, which are the task's or the method's own. Raises RecordError naming file and line."""
+def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[list[Any]]:
+    """Every record of each file, which are the task's or the method's own. Raises RecordError naming file and line."""
     read = method_of(recipe).read_file or recipe.learned.read
-    return [record for path in paths for record in read(path)]
+    return [list(read(path)) for path in paths]
 
 
 def training_records(recipe: TrainRecipe) -> list[Any]:
     """The training records in the order they are given to the trainer, mixed and balanced by label where the recipe says so."""
-    records = _mixed(recipe)[: recipe.limit]
+    records = _first_of_each(_mixed(recipe), recipe.limit, recipe.data, key="limit")
     return _balanced(records, random.Random(recipe.seed)) if recipe.label_balance else records
 
 
-def _mixed(recipe: TrainRecipe) -> list[Any]:
+def _mixed(recipe: TrainRecipe) -> list[list[Any]]:
     """Each file's rows as often as its weight says: whole times, and a random sample for the rest of the weight."""
+    files = read_rows(recipe.data, recipe)
     if not recipe.data_weights:
-        return read_rows(recipe.data, recipe)
-    rng, mixed = random.Random(recipe.seed), list[Any]()
-    for path, weight in zip(recipe.data, recipe.data_weights, strict=True):
-        rows = read_rows([path], recipe)
-        times, rest = int(weight), weight - int(weight)
-        chosen = set(rng.sample(range(len(rows)), round(rest * len(rows))))
-        mixed += [*rows * times, *(row for number, row in enumerate(rows) if number in chosen)]
-    if not mixed:
+        return files
+    rng = random.Random(recipe.seed)
+    mixed = [_weighted(rows, weight, rng) for rows, weight in zip(files, recipe.data_weights, strict=True)]
+    if not any(mixed):
         raise recipe.fault("data_weights", "leave no row to train on. Raise them.")
     return mixed
+
+
+def _weighted(rows: list[Any], weight: float, rng: random.Random) -> list[Any]:
+    times, rest = int(weight), weight - int(weight)
+    chosen = set(rng.sample(range(len(rows)), round(rest * len(rows))))
+    return [*rows * times, *(row for number, row in enumerate(rows) if number in chosen)]
+
+
+def _first_of_each(files: Sequence[list[Any]], most: int | None, paths: Sequence[Path], *, key: str) -> list[Any]:
+    """At most so many rows: the first of each file, in proportion to the rows of all. A file of which none is left is named."""
+    total = sum(map(len, files))
+    if most is None or most >= total:
+        return [row for rows in files for row in rows]
+    ends = [most * end // total for end in accumulate(map(len, files))]
+    counts = [end - start for start, end in pairwise([0, *ends])]
+    if left_out := [str(path) for path, rows, count in zip(paths, files, counts, strict=True) if rows and not count]:
+        _log.warning("%s: %d takes no row of %s", key, most, ", ".join(left_out))
+    return [row for rows, count in zip(files, counts, strict=True) for row in rows[:count]]
 
 
 def check_labels(records: Sequence[Any], recipe: TrainRecipe) -> None:
@@ -101,7 +117,9 @@ def _warn_of_empty(empty: Sequence[Path], recipe: TrainRecipe, *, is_evaluated: 
 
 def held_out_records(recipe: TrainRecipe) -> list[Any]:
     """The validation records that are answered while training; none where nothing is evaluated before the end."""
-    return read_rows(recipe.validation, recipe)[: recipe.eval_rows] if recipe.eval_steps else []
+    if not recipe.eval_steps:
+        return []
+    return _first_of_each(read_rows(recipe.validation, recipe), recipe.eval_rows, recipe.validation, key="eval_rows")
 
 
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:

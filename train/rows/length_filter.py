@@ -4,11 +4,12 @@ them. Every such row is counted."""
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from refinery.contract.records import Passage
 from refinery.errors import RecordError, UnwritableError
+from train.launch.together import map_over_processes
 from train.recipe import TrainRecipe
 from train.rows.pairs import PreferenceRow
 
@@ -30,31 +31,43 @@ def fit_rows(records: Sequence[Any], recipe: TrainRecipe, encode_record: Callabl
     whose target the tokenizer cannot write goes too. Raises RecordError for the first long row under `overlong: raise`, where more than
     `max_unwritable_share` of the rows cannot be written, and when no row is left.
     """
-    rows: list[RowT] = []
-    counts: dict[str, Any] = {"rows_dropped_overlong": 0}
-    unwritable: list[tuple[str, UnwritableError]] = []
+    fitted = map_over_processes(lambda record: _fitted(record, recipe, encode_record), records)
+    if too_long := next((one.refused for one in fitted if one.refused), None):
+        raise RecordError(too_long)
+    rows = [one.row for one in fitted if one.row is not None]
+    unwritable = [(record.question_id, one.error) for record, one in zip(records, fitted, strict=True) if one.error is not None]
+    counts: dict[str, Any] = {"rows_dropped_overlong": sum(one.row is None and one.error is None for one in fitted)}
     if recipe.overlong == "shorten_evidence":
-        counts |= {"rows_shortened": 0}
-    for record in records:
-        try:
-            row = encode_record(record)
-        except UnwritableError as error:
-            unwritable.append((record.question_id, error))
-            continue
-        if num_tokens(row) > recipe.max_length:
-            if recipe.overlong == "raise":
-                raise RecordError(_too_long(record, row, recipe))
-            shortened = _shortened(record, recipe, encode_record) if recipe.overlong == "shorten_evidence" else None
-            counts["rows_shortened" if shortened else "rows_dropped_overlong"] += 1
-            row = shortened
-        if row is not None:
-            rows.append(replace(row, question_id=record.question_id))
+        counts |= {"rows_shortened": sum(one.was_shortened for one in fitted)}
     if unwritable:
         _check_share(unwritable, len(records), recipe)
         counts |= {"rows_dropped_unwritable": len(unwritable), "unwritable_questions": list(dict(unwritable))}
     if not rows:
         raise RecordError(f"{recipe.data[0]}: every row is longer than max_length {recipe.max_length}. Raise it.")
     return rows, counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted(Generic[RowT]):
+    """What became of a record: its row, or why it has none. `refused` is the message of a row that is too long and must not be left out."""
+
+    row: RowT | None = None
+    was_shortened: bool = False
+    error: UnwritableError | None = None
+    refused: str | None = None
+
+
+def _fitted(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], RowT]) -> _Fitted[RowT]:
+    try:
+        row = encode_record(record)
+    except UnwritableError as error:
+        return _Fitted(error=error)
+    if num_tokens(row) <= recipe.max_length:
+        return _Fitted(replace(row, question_id=record.question_id))
+    if recipe.overlong == "raise":
+        return _Fitted(refused=_too_long(record, row, recipe))
+    shortened = _shortened(record, recipe, encode_record) if recipe.overlong == "shorten_evidence" else None
+    return _Fitted(shortened and replace(shortened, question_id=record.question_id), was_shortened=shortened is not None)
 
 
 def _check_share(unwritable: Sequence[tuple[str, UnwritableError]], num_rows: int, recipe: TrainRecipe) -> None:

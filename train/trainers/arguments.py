@@ -26,6 +26,8 @@ def trainer_arguments(recipe: TrainRecipe) -> dict[str, Any]:
         "train_sampling_strategy": recipe.train_sampling_strategy,
         "bf16": recipe.dtype == "bfloat16",
         "gradient_checkpointing": recipe.gradient_checkpointing,
+        # All that an adapter trains takes part in every step; transformers would look for unused weights after each one.
+        "ddp_find_unused_parameters": None if recipe.strategy == "full" else False,
         "use_cpu": not on_gpu,
         "dataloader_pin_memory": on_gpu,
         "logging_steps": recipe.logging_steps,

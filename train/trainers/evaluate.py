@@ -41,7 +41,7 @@ Scored = tuple[dict[str, float | None], list[HeldOutAnswer]]
 def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
     """The scores of the finished checkpoint on all validation rows that fit, and their number; `held_out.jsonl` keeps its answers."""
     llm = build_llm(ModelConfig(base=str(recipe.output_dir)))
-    records = read_rows(recipe.validation, recipe)
+    records = [record for rows in read_rows(recipe.validation, recipe) for record in rows]
     fitting = _fitting(records, recipe, llm.tokenizer)
     left_out = {"validation_rows_left_out": len(records) - len(fitting)} if len(fitting) < len(records) else {}
     scores, answers = answer_and_score(llm, fitting, recipe)

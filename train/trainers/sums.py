@@ -46,7 +46,9 @@ class RestoreSums(TrainerCallback):
         self._trainer, self._checkpoint = trainer, checkpoint
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Restore those of this process."""
+        """Restore those of this process, and find the best checkpoint so far where the run is now: it may have been moved."""
+        if state.best_model_checkpoint:
+            state.best_model_checkpoint = str(Path(args.output_dir) / Path(state.best_model_checkpoint).name)
         file = _file(self._checkpoint, args.process_index)
         if not file.exists():
             _log.warning("%s: is not there; losses and token counts will be of the steps from here on.", file)

@@ -53,6 +53,12 @@ def test_resuming_with_another_recipe_is_refused(tmp_path):
         open_run(ExampleRecipe(learning_rate=2.0), tmp_path, stage="train", resume=True)
 
 
+def test_a_moved_run_is_the_same_run(tmp_path):
+    open_run(ExampleRecipe(output_dir=tmp_path / "here"), tmp_path / "here", stage="train", resume=False).write_metrics({"loss": 1.0})
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert check_run(ExampleRecipe(output_dir=tmp_path / "there"), tmp_path / "there", resume=True) == {"loss": 1.0}
+
+
 def test_a_key_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
     open_run(ExampleRecipe(), tmp_path, stage="train", resume=False).write_metrics({})
     record = read_run(tmp_path)
