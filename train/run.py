@@ -1,15 +1,17 @@
 """The steps that every model family shares: rows, model, trainer, checkpoint, metrics."""
 
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refinery.contract.segments import EncodedRow
 from refinery.contract.tokenizer import Tokenizer
+from refinery.errors import RefineryError, TrainingError
 from refinery.hub.push import open_repository, push
 from refinery.llms.served.moved import addresses
 from refinery.llms.weights.device import own_device, use_attention_of_any_shape, warn_of_slow_bfloat16
@@ -30,6 +32,13 @@ from train.support import check_support
 from train.trainers.evaluate import evaluate
 from train.trainers.loraplus import use_loraplus
 
+if TYPE_CHECKING:
+    from train.launch.callbacks import PushCheckpoints
+
+
+# What safetensors, tokenizers and torch.save say where they cannot write.
+_UNWRITTEN = re.compile(r"\(os error \d+\)|PytorchStreamWriter failed|unexpected pos \d+ vs \d+")
+
 
 def load_family(recipe: TrainRecipe) -> Family:
     """What trains the recipe: its method's own, or for fine-tuning that of its model family."""
@@ -47,8 +56,22 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
         finished = check_run(recipe, recipe.output_dir, resume=resume, may_change=_may_change(recipe), fingerprints=known)
         if finished is not None:
             return finished
-    with locked_run(recipe.output_dir) if main_process else nullcontext(), skipping_bad_rows(recipe):
+    with locked_run(recipe.output_dir) if main_process else nullcontext(), skipping_bad_rows(recipe), _writing(recipe.output_dir):
         return _train(recipe, launch, main_process=main_process, resume=resume)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Within this context, what the libraries that write weights say of a full disk is one line."""
+    try:
+        yield
+    except (RefineryError, OSError):
+        raise
+    except Exception as error:
+        if not _UNWRITTEN.search(str(error)):
+            raise
+        why = str(error).strip().split("\n")[0]
+        raise TrainingError(f"{folder}: a checkpoint cannot be written ({why}). Make room there, and go on with --resume.") from error
 
 
 def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: bool) -> dict[str, Any]:
@@ -71,12 +94,13 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         use_loraplus(trainer, recipe)
     check_started(trainer)
     save = partial(_save, family, trainer, tokenizer, recipe)
-    result = train(trainer, rows, recipe, save=save, resume=resume)
+    result, pushes = train(trainer, rows, recipe, save=save, resume=resume)
     train_loss = _mean_over_processes(trainer.accelerator, result.metrics["train_loss"])
     save(recipe.output_dir)
     totals = getattr(trainer, "totals", dict)()
     if not main_process:
         return {}
+    pushes.finish()
     _write_history(output, trainer.state.log_history)
     metrics = {
         "rows": len(rows),
@@ -121,11 +145,13 @@ def _may_change(recipe: TrainRecipe) -> frozenset[str]:
     return addresses(recipe.rollouts.served.values()) | reached
 
 
-def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Callable[[Path], Any], resume: bool) -> Any:
-    """Train under watch, from the newest whole checkpoint where `resume` is on and there is one. Returns the trainer's result.
+def train(
+    trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Callable[[Path], Any], resume: bool
+) -> tuple[Any, "PushCheckpoints"]:
+    """Train under watch, from the newest whole checkpoint where `resume` is on and there is one.
 
-    `save` writes the model in training to a folder. Raises Stopped after a SIGTERM, and TrainingError for a save that is broken or a
-    non-finite loss.
+    Returns the trainer's result, and the pushes that may still be under way in the first process. `save` writes the model in training
+    to a folder. Raises Stopped after a SIGTERM, and TrainingError for a save that is broken or a non-finite loss.
     """
     from transformers import PrinterCallback, ProgressCallback
 
@@ -136,7 +162,8 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     signals = SaveOnSignal(trainer.accelerator)
     checkpoint = _agreed_checkpoint(trainer, recipe) if resume else None
     restored = (RestoreSums(trainer, checkpoint),) if checkpoint else ()
-    for callback in (*restored, BeginRun(recipe), CheckFirstSave(recipe, save), PushCheckpoints(recipe, save), signals):
+    pushes = PushCheckpoints(recipe, save)
+    for callback in (*restored, BeginRun(recipe), CheckFirstSave(recipe, save), pushes, signals):
         trainer.add_callback(callback)
     if recipe.early_stopping_patience and recipe.eval_steps:
         trainer.add_callback(StopEarly(recipe.early_stopping_patience, recipe.eval_steps))
@@ -147,7 +174,7 @@ def train(trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Ca
     with shown, signals.listening():
         result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     signals.raise_if_stopped(recipe, trainer.state)
-    return result
+    return result, pushes
 
 
 def _agreed_checkpoint(trainer: Any, recipe: TrainRecipe) -> Path | None:

@@ -7,10 +7,11 @@ ids. Ids are never hard-coded: they come from the tokenizer, and the manifest sa
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
+from refinery.runtime.fingerprint import file_fingerprint
 
 RqRagRole = Literal["answer", "rewrite", "decompose", "disambiguate", "evidence_start", "evidence_end", "respond", "end"]
 RetrievalRole = Literal["no_retrieval", "retrieval", "continue", "irrelevant", "relevant", "evidence_start", "evidence_end"]
@@ -92,13 +93,41 @@ def write_manifest(
     ]
     size = {} if base_rows is None else {"base_rows": base_rows}
     manifest = {"vocabulary_size": len(tokenizer), **size, "chat_template": chat_template, "control_tokens": rows}
+    _write(folder, manifest)
+
+
+def _write(folder: str | Path, manifest: dict[str, Any]) -> None:
     (Path(folder) / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The manifest saved with a checkpoint. Empty for a checkpoint from elsewhere."""
+    """The manifest saved with a checkpoint. Empty for a checkpoint from elsewhere. Raises CheckpointError for a damaged one."""
     path = Path(folder) / MANIFEST_FILE
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not valid JSON ({error}). Copy or download the checkpoint again.") from None
+    if not isinstance(manifest, dict):
+        raise CheckpointError(f"{path}: is not a manifest of control tokens. Copy or download the checkpoint again.")
+    return cast("dict[str, Any]", manifest)
+
+
+def seal_weights(folder: str | Path) -> None:
+    """Add fingerprints of the weights to a checkpoint's manifest, by file, so that damage is found when it is loaded."""
+    weights = {file.name: file_fingerprint(file) for file in sorted(Path(folder).glob("*.safetensors"))}
+    _write(folder, read_manifest(folder) | {"weights": weights})
+
+
+def check_weights(path: str, folder: str | Path) -> None:
+    """Raise CheckpointError for a file of weights that is not as it was saved: damage that safetensors cannot see."""
+    for name, known in read_manifest(folder).get("weights", {}).items():
+        if (file := Path(folder) / name).exists() and file_fingerprint(file) != known:
+            raise CheckpointError(
+                f"{path}: {name} is not as it was saved. Copy or download the checkpoint again, "
+                f"or remove 'weights' from its {MANIFEST_FILE} if you changed it yourself."
+            )
 
 
 def check_manifest(folder: str | Path, tokenizer: Tokenizer, *, needed: tuple[ControlToken, ...] = ()) -> None:

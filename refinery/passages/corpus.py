@@ -12,6 +12,7 @@ from typing import Any, overload
 from refinery.contract.records import Passage, Record
 from refinery.errors import RecordError
 from refinery.runtime.fingerprint import id_number, running_fingerprint
+from refinery.runtime.line_files import written_to
 from refinery.runtime.progress import Progress
 
 _LINES, _OFFSETS = "passages.jsonl", "passages.offsets.npy"
@@ -87,7 +88,7 @@ def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop:
 
     offsets, ids = array("Q", [0]), array("Q")
     digest, dropped = running_fingerprint(), 0
-    with (folder / _LINES).open("wb") as file, Progress("read passages", total=total) as progress:
+    with written_to(folder), (folder / _LINES).open("wb") as file, Progress("read passages", total=total) as progress:
         for passage in passages:
             progress.advance()
             if drop(passage):

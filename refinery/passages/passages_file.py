@@ -20,6 +20,7 @@ from refinery.passages.lines import opened
 from refinery.passages.settings import DEFAULT_SETTINGS, SplitSettings
 from refinery.passages.split import split_document
 from refinery.runtime.fingerprint import file_fingerprint, running_fingerprint
+from refinery.runtime.line_files import written_to
 from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import write_json
 
@@ -79,7 +80,7 @@ def write_passages(
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(output.name + ".partial")
     try:
-        with _lines_of(output, None if rewrite else stored) as earlier, partial.open("wb") as file:
+        with written_to(output), _lines_of(output, None if rewrite else stored) as earlier, partial.open("wb") as file:
             written = _cut(files, file, settings, stored, earlier)
         if written.unreadable and not skip_unreadable:
             raise _cannot_read(folder, written.unreadable)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Literal
 
 from refinery.errors import CheckpointError, LLMError, RecipeError, RunDirError
@@ -11,6 +12,7 @@ from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.passages.sources import estimate_count
 from refinery.project.project import read_project
 from refinery.questions.base import find_reader
+from refinery.runtime.line_files import written_to
 from refinery.runtime.project_values import PROJECT_FILE
 from refinery.runtime.recipe import build_recipe
 from refinery.runtime.shipped import found
@@ -51,14 +53,17 @@ def new_project(new: NewProject) -> list[Path]:
     if new.folder.exists() and any(new.folder.iterdir()):
         raise RunDirError(f"{new.folder}: is not empty. Name a new folder for the project.")
     values = _values(new)
-    written = []
-    for name, text in _rendered(values):
-        path = new.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        written.append(path)
+    files = {new.folder / name: text for name, text in _rendered(values)}
+    try:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with written_to(path):
+                path.write_text(text, encoding="utf-8")
+    except OSError:  # half a project would be in the way of the next one
+        rmtree(new.folder, ignore_errors=True)
+        raise
     read_project(new.folder)
-    return written
+    return list(files)
 
 
 def _values(new: NewProject) -> dict[str, Any]:

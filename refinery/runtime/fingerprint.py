@@ -5,16 +5,29 @@ Many are in files that later runs read (stores, indexes, `run.json`, cards), so 
 
 import hashlib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+
+_LARGE = 64 * 2**20  # bytes of a file that is not read twice in a process while it stays as it is
 
 
 def file_fingerprint(*paths: Path) -> str:
     """16 hex digits of the bytes of files, in this order."""
     digest = running_fingerprint()
     for path in paths:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "blake2b").digest())
+        seen = path.stat()
+        digest.update(_known_digest(path, seen.st_size, seen.st_mtime_ns) if seen.st_size >= _LARGE else _digest(path))
     return digest.hexdigest()
+
+
+@cache
+def _known_digest(path: Path, size: int, changed: int) -> bytes:
+    return _digest(path)
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()
 
 
 def text_fingerprint(texts: Iterable[str]) -> str:

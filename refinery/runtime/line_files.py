@@ -14,6 +14,16 @@ _BLOCK = 1 << 16
 _WRITTEN_AT_ONCE = 4096
 
 
+@contextmanager
+def written_to(path: Path) -> Generator[None]:
+    """Within this context, an error of the disk names the file that is written: that of a full disk names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 class LineWriter:
     """Writes lines under a temporary name. Leaving the block gives the file its name, or removes it after an error."""
 
@@ -26,7 +36,11 @@ class LineWriter:
 
     def write(self, line: str) -> None:
         """Write a line, given without its end."""
-        self._file.write(line + "\n")
+        try:
+            self._file.write(line + "\n")
+        except OSError as error:  # of a full disk, which names no file
+            error.filename = str(self.path)
+            raise
         self.count += 1
 
     def flush(self) -> None:
@@ -34,7 +48,14 @@ class LineWriter:
         self._file.flush()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._file.close()
+        try:
+            with written_to(self.path):
+                self._file.close()
+        except OSError:
+            self.partial.unlink(missing_ok=True)
+            if kind is None:
+                raise
+            return
         if kind is None:
             self.partial.replace(self.path)
         else:

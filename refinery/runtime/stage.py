@@ -23,7 +23,8 @@ from refinery.runtime.recipe import Recipe, load_recipe
 from refinery.text import PrintableFormatter, printable
 
 # What the user can fix about a file or folder that a command reads or writes.
-_OF_PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OF_PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, *_FULL)
 
 
 def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False, pilots: bool = False) -> Parser:
@@ -135,10 +136,8 @@ def guarded(action: Callable[[], None], *, traceback: bool) -> int:
     except OSError as error:
         if traceback or error.errno not in _OF_PLACES:
             raise
-        print(
-            f"error: {printable(str(error.filename))}: {error.strerror}. Choose another place, or make room or change permissions there.",
-            file=sys.stderr,
-        )
+        where = f"{printable(str(error.filename))}: " if error.filename else ""
+        print(f"error: {where}{error.strerror}. Choose another place, or make room or change permissions there.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped. The work so far is saved; --resume continues from it.", file=sys.stderr)

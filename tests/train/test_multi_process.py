@@ -189,6 +189,27 @@ def alone(recipe_file, base: str, strategy: str, batch: int = 8, **changes) -> P
     return recipe.output_dir
 
 
+SHARE_WORK = """
+from pathlib import Path
+import pytest
+import torch.distributed as dist
+from refinery.runtime.process_group import in_first_process, map_over_processes
+worked = []
+found = map_over_processes(lambda item: worked.append(item) or item * item, range(1_001))
+assert found == [item * item for item in range(1_001)]
+def fail():
+    raise ValueError(f"of {{dist.get_rank()}}")
+with pytest.raises(ValueError, match="of 0"):
+    in_first_process(fail)
+Path({folder!r}, f"worked_{{dist.get_rank()}}").write_text(str(len(worked)))
+"""
+
+
+def test_processes_share_what_each_would_do_and_an_error_of_the_first(tmp_path):
+    in_two_processes(SHARE_WORK.format(folder=str(tmp_path)), tmp_path, {})
+    assert [int((tmp_path / f"worked_{rank}").read_text()) for rank in range(2)] == [501, 500]
+
+
 @DEEPSPEED
 @pytest.mark.parametrize(
     ("split", "base", "strategy"),

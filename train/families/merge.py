@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from refinery.contract.control_tokens import MANIFEST_FILE, read_manifest
+from refinery.contract.control_tokens import MANIFEST_FILE, read_manifest, seal_weights
 from refinery.errors import CheckpointError, RunDirError
 from refinery.llms.weights.checkpoint import load_checkpoint, read_adapter_config
 
@@ -40,6 +40,7 @@ def merge(run: Path, output: Path, *, dtype: str = "auto", resume: bool = False)
     manifest = read_manifest(run)
     manifest.pop("base_rows", None)
     (partial / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    seal_weights(partial)
     return partial.rename(output)
 
 

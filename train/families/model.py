@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.chat_template import template_fingerprint
-from refinery.contract.control_tokens import write_manifest
+from refinery.contract.control_tokens import seal_weights, write_manifest
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_base
@@ -92,6 +92,7 @@ def save_model(
     tokenizer.save_pretrained(folder)
     base_rows = None if recipe.strategy == "full" else cast(int, model.base_rows)
     write_manifest(folder, control_tokens_of(recipe), tokenizer, base_rows=base_rows, chat_template=template_fingerprint(tokenizer))
+    seal_weights(folder)
 
 
 def _untied(model: "PreTrainedModel | PeftModel") -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 import logging
 import math
+import queue
 import random
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ import torch
 from transformers import TrainerCallback
 
 from refinery.contract.segments import EncodedRow
-from refinery.errors import HubError, RefineryError, Stopped, TrainingError
+from refinery.errors import RefineryError, Stopped, TrainingError
 from refinery.hub.push import push_checkpoint
 from refinery.hub.reproduce import outputs_of, read_examples
 from refinery.llms.weights.checkpoint import load_base, load_with_adapters, read_adapter_config
+from refinery.runtime.process_group import in_first_process
 from refinery.runtime.run_dir import RunDir
 from train.launch.launch import without_zero3_init
 from train.recipe import TrainRecipe
@@ -131,18 +133,17 @@ class CheckFirstSave(TrainerCallback):
         folder = self._recipe.output_dir / "checkpoints" / "first_save"
         with _random_state_kept():
             trained = self._save(folder)
-            if state.is_world_process_zero:
-                with without_zero3_init():
-                    self._try(folder, trained)
-                shutil.rmtree(folder)
+            in_first_process(lambda: self._try(folder, trained))
 
     def _try(self, folder: Path, trained: dict[str, Any]) -> None:
         try:
-            loaded, tokenizer = _load(folder)
-            _compare(trained, dict(loaded.named_parameters()))
-            outputs_of(loaded, tokenizer, read_examples(self._recipe.output_dir)[:1])
+            with without_zero3_init():
+                loaded, tokenizer = _load(folder)
+                _compare(trained, dict(loaded.named_parameters()))
+                outputs_of(loaded, tokenizer, read_examples(self._recipe.output_dir)[:1])
         except (RefineryError, OSError, ValueError, RuntimeError) as error:
             raise TrainingError(f"{folder}: what was saved after step 1 cannot be used: {error}") from error
+        shutil.rmtree(folder)
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
@@ -160,24 +161,55 @@ def _compare(trained: dict[str, Any], saved: dict[str, Any]) -> None:
 
 
 class PushCheckpoints(TrainerCallback):
-    """Push each checkpoint to a separate revision, `step-000000200`. A failed push is logged, and training continues."""
+    """Push each checkpoint to a separate revision, `step-000000200`, while training goes on. A failed push is logged.
+
+    One checkpoint is pushed at a time. Of those that are saved meanwhile, only the newest waits, because a hub that is slower than
+    training would never catch up.
+    """
 
     def __init__(self, recipe: TrainRecipe, save: Save) -> None:
         self._recipe, self._save = recipe, save
+        self._folder = recipe.output_dir / "checkpoints" / "to_push"
+        self._waiting: queue.Queue[int | None] = queue.Queue()  # steps; None after the last one
+        self._thread: threading.Thread | None = None
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Push from the first process, while the others wait at their next step."""
-        hub = self._recipe.hub
-        if hub is None:
+        """Save the checkpoint in a folder of its own, and leave the rest to the thread of the first process."""
+        if self._recipe.hub is None:
             return
-        folder, revision = self._recipe.output_dir / "checkpoints" / "to_push", f"step-{state.global_step:09d}"
-        self._save(folder)
+        self._save(self._folder / str(state.global_step))
         if not state.is_world_process_zero:
             return
+        self._drop_waiting()
+        self._waiting.put(state.global_step)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._push_all, daemon=True)  # a run that ends in an error does not wait for it
+            self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until every checkpoint is pushed. To be called when no other process waits for this one any more."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+            shutil.rmtree(self._folder)
+
+    def _drop_waiting(self) -> None:
+        with suppress(queue.Empty):
+            step = self._waiting.get_nowait()
+            shutil.rmtree(self._folder / str(step))
+            _log.warning("the checkpoint of step %s stays here only, because an earlier one is still being pushed", step)
+
+    def _push_all(self) -> None:
+        while (step := self._waiting.get()) is not None:
+            self._push(step)
+
+    def _push(self, step: int) -> None:
+        assert self._recipe.hub is not None
+        folder = self._folder / str(step)
         try:
-            push_checkpoint(folder, self._recipe.output_dir, hub.to, revision=revision)
-        except HubError as error:
-            _log.warning("the checkpoint of step %d stays here only: %s", state.global_step, error)
+            push_checkpoint(folder, self._recipe.output_dir, self._recipe.hub.to, revision=f"step-{step:09d}")
+        except Exception as error:  # a thread that ends would leave all later checkpoints unpushed
+            _log.warning("the checkpoint of step %d stays here only: %s", step, error)
         shutil.rmtree(folder)
 
 

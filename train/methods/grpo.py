@@ -13,10 +13,10 @@ from refinery.contract.records import Question
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, encode
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
+from refinery.runtime.process_group import map_over_processes
 from refinery.tasks.base import TrajectoryTask, Writer
 from train.families.model import build_model, save_model
 from train.launch.launch import Launch, launch_from_env
-from train.launch.together import map_over_processes
 from train.method import Family, Method
 from train.planning.rollout_steps import rollout_steps
 from train.recipe import TrainRecipe

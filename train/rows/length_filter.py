@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from refinery.contract.records import Passage
 from refinery.errors import RecordError, UnwritableError
-from train.launch.together import map_over_processes
+from refinery.runtime.process_group import map_over_processes
 from train.recipe import TrainRecipe
 from train.rows.pairs import PreferenceRow
 

@@ -18,6 +18,7 @@ import torch
 from pydantic import Field
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from refinery.contract.control_tokens import seal_weights
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, encode
 from refinery.contract.tokenizer import Tokenizer
 from refinery.demo.base_model.copying import order_rows, write_copying_heads
@@ -89,6 +90,7 @@ def main() -> None:
     if rank == 0:
         separate_unseen_rows(model, seen)
         model.save_pretrained(recipe.output_dir)
+        seal_weights(recipe.output_dir)
 
 
 def _begin(recipe: PretrainRecipe) -> tuple[LlamaForCausalLM, Tokenizer]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.chat_template import AUTO, template_fingerprint, use_template
-from refinery.contract.control_tokens import check_manifest, read_manifest
+from refinery.contract.control_tokens import check_manifest, check_weights, read_manifest
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError, conversion_remedy
 from refinery.llms.weights.decoder_support import check_decoder
@@ -117,6 +117,7 @@ def load_with_adapters(
     for name, path in adapters.items():
         folder = small_files(path)
         check_adapter_fits(path, folder, configs[path], base=base, rows=rows)
+        check_weights(path, folder)
         if (Path(folder) / "tokenizer_config.json").exists():
             tokenizer = load_tokenizer(path, chat_template)
             extend_vocabulary(model, len(tokenizer))
@@ -152,7 +153,9 @@ def load_tokenizer(path: str, chat_template: str = AUTO) -> Tokenizer:
     folder = small_files(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        if not isinstance(error, OSError | ValueError) and type(error) is not Exception:  # the tokenizers library raises plain ones
+            raise
         if not any(any(Path(folder).glob(pattern)) for pattern in _OF_TOKENIZERS):
             raise CheckpointError(f"{path}: has no tokenizer. Copy tokenizer.json and tokenizer_config.json into this folder.") from None
         raise CheckpointError(f"{path}: its tokenizer cannot be loaded ({_first_line(error)}).") from None
@@ -180,7 +183,10 @@ def read_adapter_config(path: str) -> dict[str, Any] | None:
 
 
 def _check_weights(path: str) -> None:
-    if Path(path).is_dir() and not any(Path(path).glob("*.safetensors")):
+    if not Path(path).is_dir():
+        return
+    check_weights(path, path)
+    if not any(Path(path).glob("*.safetensors")):
         if any(Path(path).glob("*.bin")):
             raise CheckpointError(f"{path}: has no weights as safetensors.{conversion_remedy('safetensors', path)}")
         raise CheckpointError(f"{path}: has no weights as safetensors, the only format that is read. Save the model with save_pretrained.")

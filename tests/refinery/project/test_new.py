@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers.full_disk import full_disk
 from helpers.scripted_server import scripted
 
 from refinery.errors import RefineryError
@@ -117,3 +118,10 @@ def test_what_cannot_work_is_refused_before_anything_is_written(at: Path, change
 def test_a_folder_with_files_is_left_alone(at: Path) -> None:
     with pytest.raises(RefineryError, match="is not empty"):
         new_project(NewProject(at / "docs", at / "docs", model="m"))
+
+
+def test_a_full_disk_leaves_no_half_project(at: Path) -> None:
+    with full_disk(1_000), pytest.raises(OSError, match="File too large: "):
+        _new(at)
+    assert not (at / "project").exists()
+    assert _new(at)

@@ -1,6 +1,7 @@
 """Files of lines and their index."""
 
 import pytest
+from helpers.full_disk import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,3 +48,10 @@ def test_a_file_gets_its_name_only_when_it_is_whole(tmp_path):
     with pytest.raises(KeyError):
         write_lines(tmp_path / "lines", lines())
     assert [path.read_text() for path in tmp_path.iterdir()] == ["earlier\n"]
+
+
+@pytest.mark.parametrize("length", [10, 100_000])  # of which the first only fails when the file is closed
+def test_a_full_disk_is_told_with_the_name_of_the_file_and_leaves_none(tmp_path, length):
+    with full_disk(5), pytest.raises(OSError, match="File too large: .*lines.jsonl"):
+        write_lines(tmp_path / "lines.jsonl", ["x" * length])
+    assert list(tmp_path.iterdir()) == []

@@ -1,16 +1,22 @@
-"""What stops a run in its first minute: a save that is broken, a loss that is no number. And that looking changes nothing."""
+"""What watches a run: a save that is broken or a loss that is no number stops it in its first minute; pushes do not hold it up."""
 
 import json
 import shutil
+import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.full_disk import full_disk
 from safetensors.torch import load_file, save_file
 
+from refinery.cli import main
+from refinery.contract.control_tokens import seal_weights
 from refinery.contract.records import Step, Trajectory, write_records
-from refinery.errors import TrainingError
+from refinery.errors import HubError, TrainingError
 from refinery.runtime.run_dir import write_json
 from train.families.causal import build_model, build_trainer, encode_rows, save_model
+from train.launch import callbacks
 from train.launch.callbacks import CheckFirstSave, watch_loss
 from train.provenance import write_provenance
 from train.recipe import TrainRecipe
@@ -78,6 +84,7 @@ def broken_tensor(folder):
     weights = load_file(folder / "adapter_model.safetensors")
     name = next(name for name in weights if "lora_A" in name)
     save_file(weights | {name: torch.zeros_like(weights[name])}, folder / "adapter_model.safetensors")
+    seal_weights(folder)
 
 
 def broken_tokenizer(folder):
@@ -123,3 +130,55 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_rows(prepared, pac
     assert "Raven" in named
     assert len(named) < len(ROWS) or packing
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def slow_hub(monkeypatch):
+    """Pushes that end when `slow_hub.open` is set; `slow_hub.pushed` are their revisions."""
+    hub = SimpleNamespace(pushed=[], open=threading.Event())
+
+    def push(folder, run, repository, *, revision):
+        assert hub.open.wait(60)
+        assert (folder / "adapter_model.safetensors").exists()
+        hub.pushed.append(revision)
+
+    monkeypatch.setattr(callbacks, "push_checkpoint", push)
+    return hub
+
+
+def test_training_goes_on_while_a_checkpoint_is_pushed(prepared, slow_hub):
+    trainer, rows, recipe, save = prepared(hub={"to": "me/model"}, save_steps=1, max_steps=4)
+    _, pushes = train(trainer, rows, recipe, save=save, resume=False)
+    assert (trainer.state.global_step, slow_hub.pushed) == (4, [])
+    slow_hub.open.set()
+    pushes.finish()
+    assert slow_hub.pushed == ["step-000000001", "step-000000004"]  # of those saved meanwhile, the newest
+    assert not (recipe.output_dir / "checkpoints" / "to_push").exists()
+
+
+def test_a_checkpoint_that_cannot_be_pushed_is_logged_and_the_next_one_is_pushed(prepared, monkeypatch, caplog):
+    revisions = []
+
+    def push(folder, run, repository, *, revision):
+        revisions.append(revision)
+        raise HubError("the hub is away")
+
+    monkeypatch.setattr(callbacks, "push_checkpoint", push)
+    _, _, recipe, save = prepared(hub={"to": "me/model"})
+    pushes, first_process = callbacks.PushCheckpoints(recipe, save), SimpleNamespace(is_world_process_zero=True, global_step=1)
+    pushes.on_save(None, first_process, None)
+    pushes.finish()
+    assert revisions == ["step-000000001"]
+    assert "the checkpoint of step 1 stays here only: the hub is away" in caplog.text
+
+
+def test_a_full_disk_ends_training_in_one_line(prepared, capsys):
+    _, _, recipe, _ = prepared()
+    (recipe.output_dir / "run.json").unlink()
+    path = recipe.output_dir.with_name("recipe.yaml")
+    path.write_text(recipe.model_dump_json(exclude_defaults=True))
+    with full_disk(100_000):
+        assert main(["train", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"error: {recipe.output_dir}: a checkpoint cannot be written" in said
+    assert "Traceback" not in said

@@ -126,6 +126,17 @@ def test_a_trained_decomposition_parses_to_the_sub_questions(control_tokenizer):
     assert parse_sub_questions(trained_text(row, control_tokenizer).removesuffix("</s>")) == SPLIT.sub_questions
 
 
+@pytest.mark.parametrize(("limit", "taken"), [(None, "aaaaaabbb"), (3, "aab"), (6, "aaaabb"), (1, "b"), (20, "aaaaaabbb")])
+def test_a_limit_takes_the_first_rows_of_each_file_in_proportion(tmp_path, caplog, limit, taken):
+    for name, count in (("a", 6), ("b", 3)):
+        write_records(tmp_path / f"{name}.jsonl", [KNOWN.model_copy(update={"question_id": f"{name}{i}"}) for i in range(count)])
+    files = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+    ids = [row.question_id for row in training_records(recipe(task="self_knowledge", data=files, limit=limit))]
+    assert "".join(one[0] for one in ids) == taken
+    assert [one for one in ids if one[0] == "a"] == [f"a{i}" for i in range(taken.count("a"))]
+    assert ("takes no row of" in caplog.text) == (limit == 1)
+
+
 def test_rows_that_are_too_long_are_dropped_and_counted(control_tokenizer):
     long = KNOWN.model_copy(update={"question": "Who? " * 100})
     rows, counts = encode_rows([KNOWN, long, UNKNOWN], recipe(task="self_knowledge", max_length=100), control_tokenizer)

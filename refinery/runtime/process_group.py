@@ -6,9 +6,10 @@ divided is divided, and what only the first process can do is waited for in a gr
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from importlib import import_module
 from typing import Any, TypeVar
 
-from train.launch.launch import launch_from_env
+from refinery.runtime.process import num_processes, process_rank
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,25 +23,26 @@ def map_over_processes(function: Callable[[T], R], items: Sequence[T]) -> list[R
 
     What must not end one process alone, such as the error of one item, has to be part of the result.
     """
-    processes = launch_from_env().processes
+    processes = num_processes()
     if processes == 1:
         return [function(item) for item in items]
     import torch
-    from accelerate import PartialState
-    from accelerate.utils import gather_object
 
-    place, found = PartialState(cpu=not torch.cuda.is_available()).process_index, list[R]()
+    accelerate: Any = import_module("accelerate")  # it has no types
+    accelerate.PartialState(cpu=not torch.cuda.is_available())
+    gather, place, found = accelerate.utils.gather_object, process_rank(), list[R]()
     for start in range(0, len(items), processes * _AT_ONCE):
         part = items[start : start + processes * _AT_ONCE]
-        results = gather_object([[function(item) for item in part[place::processes]]])
+        results: list[list[R]] = gather([[function(item) for item in part[place::processes]]])
         found += [results[number % processes][number // processes] for number in range(len(part))]
     return found
 
 
 def in_first_process(action: Callable[[], Any]) -> None:
-    """Collective: `action` in the first process, while the others wait for it, however long it takes. Its error is raised in all of them."""
-    import torch.distributed as dist
+    """Collective: `action` in the first process, while the others wait for it, however long it takes. All raise its error."""
+    import torch.distributed
 
+    dist: Any = torch.distributed
     if not dist.is_initialized():
         return action()
     group = dist.new_group(backend="gloo", timeout=_PATIENCE)
