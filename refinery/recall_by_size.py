@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RecordError
 from refinery.passages.corpus import searched_text
-from refinery.passages.documents.read import document_files, document_name, read_document
-from refinery.passages.lines import opened
+from refinery.passages.documents.read import document_bytes, document_files, document_name
+from refinery.passages.documents.reader_process import read_document
 from refinery.passages.settings import SplitSettings
 from refinery.passages.split import split_document
 from refinery.retrievers.base import Hit, RetrieverConfig
@@ -74,7 +74,7 @@ def measure_sizes(
     folder: Path, config: RetrieverConfig, sought: Sequence[SoughtQuestion], sizes: Sequence[SplitSettings], cutoffs: Cutoffs
 ) -> Iterator[SizeRecall]:
     """The recall of each way to cut the documents of `folder`. Raises RecordError for documents that cannot be read."""
-    documents = {document_name(path, folder): read_document(opened(path).read_bytes(), path) for path in document_files(folder)}
+    documents = {document_name(path, folder): read_document(document_bytes(path), path) for path in document_files(folder)}
     for settings in sizes:
         passages = [passage for name, document in documents.items() for passage in split_document(document, name, settings)]
         if not passages:

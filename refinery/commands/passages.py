@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overlap", type=int, metavar="N", help="words that a passage repeats of the one before (default: 0)")
     parser.add_argument("--rewrite", action="store_true", help="cut every document again, also with other settings than before")
     parser.add_argument("--skip-unreadable", action="store_true", help="leave out documents that cannot be read, and name them")
+    parser.add_argument("--follow-links", action="store_true", help="read also what links lead to that lies outside of FOLDER or is hidden")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -32,6 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
         checked_settings(words, overlap),
         rewrite=arguments.rewrite,
         skip_unreadable=arguments.skip_unreadable,
+        follow_links=arguments.follow_links,
     )
     kinds = ("added", "changed", "removed", "unchanged", *(["unreadable"] if written.unreadable else []))
     counts = ", ".join(f"{len(getattr(written, kind))} {kind}" for kind in kinds)

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from refinery.contract.records import Record
 from refinery.errors import RecordError, UnreadableDocumentError
-from refinery.passages.documents.read import document_files, document_name, read_document
-from refinery.passages.lines import opened
+from refinery.passages.documents.read import document_bytes, document_files, document_name
+from refinery.passages.documents.reader_process import read_document
 from refinery.passages.settings import DEFAULT_SETTINGS, SplitSettings
 from refinery.passages.split import split_document
 from refinery.runtime.fingerprint import file_fingerprint, running_fingerprint
@@ -25,7 +25,7 @@ from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import write_json
 
 _logger = logging.getLogger(__name__)
-_CUT_VERSION = 1  # raise it when the same document would give other passages
+_CUT_VERSION = 2  # raise it when the same document would give other passages
 _MOST_NAMED = 5
 
 
@@ -66,17 +66,23 @@ class CutFolder:
 
 
 def write_passages(
-    folder: Path, output: Path, settings: SplitSettings, *, rewrite: bool = False, skip_unreadable: bool = False
+    folder: Path,
+    output: Path,
+    settings: SplitSettings,
+    *,
+    rewrite: bool = False,
+    skip_unreadable: bool = False,
+    follow_links: bool = False,
 ) -> CutFolder:
     """Cut the documents of `folder` into passages, or bring `output` up to date with them.
 
-    With `rewrite`, every document is cut again. Raises RecordError for other settings than those that the file was cut with, and for
-    documents that cannot be read, unless `skip_unreadable` leaves them out.
+    With `rewrite`, every document is cut again; with `follow_links`, links out of the folder are read. Raises RecordError for other
+    settings than those that the file was cut with, and for documents that cannot be read, unless `skip_unreadable` leaves them out.
     """
     stored = _stored(output)
     if stored and stored.settings != settings and not rewrite:
         raise RecordError(f"{output}: was cut with {stored.settings}, not {settings}. Choose another --output, or cut it again: --rewrite.")
-    files = {document_name(path, folder): path for path in document_files(folder)}
+    files = {document_name(path, folder): path for path in document_files(folder, follow_links=follow_links)}
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(output.name + ".partial")
     try:
@@ -159,9 +165,9 @@ def _cut(
     with Progress("cut documents", total=len(files)) as progress:
         for name, path in files.items():
             progress.advance()
-            content = opened(path).read_bytes()
-            content_hash = running_fingerprint(content).hexdigest()
             try:
+                content = document_bytes(path)
+                content_hash = running_fingerprint(content).hexdigest()
                 document, lines = (earlier and earlier.read(name, content_hash)) or _cut_document(
                     content, path, name, content_hash, settings
                 )

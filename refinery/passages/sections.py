@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from refinery.passages.documents.base import Block, Document, Heading
 
 _MOST_WORDS_OF_A_HEADING = 30  # a longer one is a paragraph: in Markdown, a rule right below a paragraph makes it a heading
+_LONGEST_TITLE = 500  # letters
 _LONGEST_SLUG = 60
 BETWEEN = " › "  # the document and its headings in a title
 
@@ -27,8 +28,8 @@ def sections(document: Document, name: str) -> Iterator[Section]:
     its heading is in the titles of the sections below it.
     """
     elements = [_heading_or_text(element) for element in document.elements]
-    title = document.title or _only_first_level(elements) or name
-    used: set[str] = set()
+    title = _short(document.title) or _only_first_level(elements) or name
+    used: dict[str, int] = {}
     path: list[Heading] = []
     section = Section(title, "")
     for element in elements:
@@ -45,9 +46,14 @@ def sections(document: Document, name: str) -> Iterator[Section]:
 
 
 def _heading_or_text(element: Heading | Block) -> Heading | Block:
-    if isinstance(element, Heading) and not 0 < len(element.text.split()) <= _MOST_WORDS_OF_A_HEADING:
+    if isinstance(element, Heading) and not (_short(element.text) and len(element.text.split()) <= _MOST_WORDS_OF_A_HEADING):
         return Block(element.text)
     return element
+
+
+def _short(title: str | None) -> str | None:
+    """The title, unless it is too long for one: all passages below it repeat it."""
+    return title if title and len(title) <= _LONGEST_TITLE else None
 
 
 def _only_first_level(elements: Sequence[Heading | Block]) -> str | None:
@@ -59,13 +65,15 @@ def _is_title(heading: Heading, title: str) -> bool:
     return heading.level == 1 and heading.text.casefold() == title.casefold()
 
 
-def _anchor(path: Sequence[Heading], used: set[str]) -> str:
+def _anchor(path: Sequence[Heading], used: dict[str, int]) -> str:
+    """The anchor with the next free number. `used` has the last number of each, so that equal headings are not counted anew each time."""
     anchor = unique = "#" + "/".join(_slug(heading.text) for heading in path)
-    number = 1
+    number = used.get(anchor, 1)
     while unique in used:
         number += 1
         unique = f"{anchor}-{number}"
-    used.add(unique)
+    used[anchor] = number
+    used.setdefault(unique, 1)
     return unique
 
 

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from refinery.contract.records import Passage
 from refinery.errors import RecordError
-from refinery.passages.documents.read import document_files, document_name, read_document
+from refinery.passages.documents.read import document_bytes, document_files, document_name
+from refinery.passages.documents.reader_process import read_document
 from refinery.passages.layouts import Layout, layout_of
 from refinery.passages.lines import byte_lines, format_of, line_text, opened, unpacked_bytes
 from refinery.passages.settings import DEFAULT_SETTINGS, SplitSettings
@@ -96,8 +97,7 @@ def _of_json_lines(path: Path) -> Iterator[Passage]:
 
 
 def _of_document(file: Path, folder: Path, settings: SplitSettings) -> Iterator[Passage]:
-    content = opened(file).read_bytes()
-    return split_document(read_document(content, file), document_name(file, folder), settings)
+    return split_document(read_document(document_bytes(file), file), document_name(file, folder), settings)
 
 
 def _of_dpr(path: Path) -> Iterator[Passage]:

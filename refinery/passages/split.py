@@ -85,11 +85,14 @@ def _cut_lines(block: Block, most_words: int) -> Iterator[str]:
     header = lines[:1] if block.kind == "table" and _count_words(lines[0]) <= most_words // 2 else []
     room = most_words - sum(map(_count_words, header))
     held: list[str] = []
+    num_held = 0
     for line in chain.from_iterable(_cut_line(line, room) for line in lines[len(header) :]):
-        if held and sum(map(_count_words, held)) + _count_words(line) > room:
+        num_words = _count_words(line)
+        if held and num_held + num_words > room:
             yield "\n".join(header + held)
-            held = []
+            held, num_held = [], 0
         held.append(line)
+        num_held += num_words
     yield "\n".join(header + held)
 
 

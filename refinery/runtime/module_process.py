@@ -8,8 +8,8 @@ PROCESS_BYTES = 65 << 20  # memory of such a process before it has read anything
 
 
 def module_command(name: str, *arguments: str) -> list[str]:
-    """The command that runs module `name` under this Python."""
-    return [sys.executable, "-m", name, *arguments]
+    """The command that runs module `name` under this Python, where nothing in the current folder shadows a library."""
+    return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def module_environment() -> dict[str, str]:

@@ -25,7 +25,7 @@ LIGHT_MODULES = [
     "refinery.retrievers.base",
 ]
 STAGE_RECIPES = ["distill.recipe", "train.recipe", "infer.recipe"]
-HEAVY = {"torch", "transformers", "datasets", "trl", "peft", "accelerate", "openai", "bm25s", "numpy", "bs4", "lxml", "pypdf", "docx"}
+HEAVY = {"torch", "transformers", "datasets", "trl", "peft", "accelerate", "openai", "bm25s", "numpy", "bs4", "lxml", "pypdfium2", "docx"}
 HEAVY |= {"opentelemetry", "prometheus_client"}
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from docx.document import Document as WordDocument
     from docx.table import Table
     from docx.table import _Cell as Cell
-    from docx.text.paragraph import Paragraph
 
 _HEADING = re.compile(r"heading ([1-9])", re.IGNORECASE)
 
@@ -22,19 +21,23 @@ def read_docx(content: bytes, path: Path) -> Document:
     """The title is the text in the style 'Title'."""
     import docx
 
-    document = docx.Document(io.BytesIO(content))
-    titles = [one_line(part.text) for part in document.paragraphs if _style(part) == "Title" and part.text.strip()]
-    return Document(titles[0] if titles else None, list(_elements(document)))
+    parts = list(_parts(docx.Document(io.BytesIO(content))))
+    titles = [text for text, style in parts if isinstance(text, str) and style == "Title"]
+    return Document(titles[0] if titles else None, [_element(text, style) if isinstance(text, str) else text for text, style in parts])
 
 
-def _elements(document: "WordDocument") -> Iterator[Heading | Block]:
+def _parts(document: "WordDocument") -> Iterator[tuple[str | Block, str]]:
+    """Each paragraph that has text, with the name of its style, and each table."""
+    from docx.enum.style import WD_STYLE_TYPE
     from docx.table import Table
 
+    default = document.styles.default(WD_STYLE_TYPE.PARAGRAPH)
+    names = {style.style_id: style.name or "" for style in document.styles}  # once: `paragraph.style` searches all styles
     for part in document.iter_inner_content():
         if isinstance(part, Table):
-            yield table(_rows(part))
+            yield table(_rows(part)), ""
         elif text := one_line(part.text):
-            yield _element(text, _style(part))
+            yield text, names.get(part._p.style or "", (default and default.name) or "")
 
 
 def _element(text: str, style: str) -> Heading | Block:
@@ -45,15 +48,22 @@ def _element(text: str, style: str) -> Heading | Block:
     return Block(f"- {text}", "item") if style.startswith("List") else Block(text)
 
 
-def _style(paragraph: "Paragraph") -> str:
-    return (paragraph.style.name if paragraph.style else None) or ""
-
-
 def _rows(found: "Table") -> Iterator[list[str]]:
-    """The text of each cell. A cell that spans columns comes once."""
-    for row in found.rows:
-        cells = {id(cell._tc): cell for cell in row.cells}
-        yield [_cell_text(cell) for cell in cells.values()]
+    """The text of each cell. A cell that spans columns comes once, and one that spans rows in each of them.
+
+    `row.cells` would go up through all rows above for each cell that continues one of them.
+    """
+    from docx.table import _Cell as Cell
+
+    above: dict[int, str] = {}  # by the column in which a cell begins
+    for row in found._tbl.tr_lst:
+        texts, column = [], row.grid_before
+        for cell in row.tc_lst:
+            text = above[column] if cell.vMerge == "continue" and column in above else _cell_text(Cell(cell, found))
+            above[column] = text
+            texts.append(text)
+            column += cell.grid_span
+        yield texts
 
 
 def _cell_text(cell: "Cell") -> str:

@@ -1,6 +1,7 @@
-"""HTML: the text of the page, or of its one main element, without scripts, styles, navigation, and what is hidden."""
+"""HTML: the text of the page, or of its one main element or article, without scripts, styles, navigation, and what is hidden."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,19 +11,18 @@ from refinery.text import one_line
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
-    from bs4.element import NavigableString, Tag
+    from bs4.element import Tag
 
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-_BLOCKS = (
-    *_HEADINGS,
-    *("address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form header").split(),
-    *("hr li main ol p pre section summary table tbody td tfoot th thead tr ul").split(),
+_BLOCKS = frozenset(
+    (
+        *_HEADINGS,
+        *"address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form header".split(),
+        *"hr li main ol p pre section summary table tbody td tfoot th thead tr ul".split(),
+    )
 )
-_NOT_TEXT = (
-    "script, style, noscript, template, nav, svg, math annotation, iframe, object, button, select, textarea, [hidden], [aria-hidden=true], "
-    "[role=navigation], [role=banner], [role=contentinfo], [role=search], body > header, body > footer"
-)
-
+_NOT_TEXT = frozenset("script style noscript template nav svg annotation iframe object button select textarea".split())
+_ROLES_NOT_TEXT = frozenset(["navigation", "banner", "contentinfo", "search"])
 _PERMALINKS = ("¶", "§", "#")  # beside headings, in generated documentation
 
 
@@ -30,47 +30,34 @@ def read_html(content: bytes, path: Path) -> Document:
     """The title is that of the only first-level heading, or of the page. The encoding is the one that the page declares."""
     from bs4 import BeautifulSoup
 
-    soup = BeautifulSoup(content, "lxml")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a feed, or of a file that holds only an address: it is read as a page all the same
+        soup = BeautifulSoup(content, "lxml")
     title = one_line(soup.title.get_text()) if soup.title else ""
     root = _root(soup)
-    _unite_lines(soup, root)
-    first = [one_line(heading.get_text()) for heading in root.find_all("h1")]
+    first = [one_line(_text(tag)) for tag in _tags(root, _named("h1"))]
     return Document((first[0] if len(first) == 1 else title) or None, list(_elements(root)))
 
 
 def _root(soup: "BeautifulSoup") -> "Tag":
-    """The element that holds the page's text."""
-    for tag in soup.select(_NOT_TEXT):
-        if not (tag.name == "header" and tag.find("h1")):
-            tag.extract()
-    for link in soup.find_all("a"):
-        if link.get_text().strip() in _PERMALINKS:
-            link.extract()
-    main = soup.select("main, [role=main]")
-    return main[0] if len(main) == 1 else soup.body or soup
+    """The element that holds the page's text: the only main element, else the only article that is in no other, else the body."""
+    for is_wanted in (_is_main, _is_article):
+        found = list(_tags(soup, is_wanted))
+        if len(found) == 1:
+            return found[0]
+    return soup.body or soup
 
 
-def _unite_lines(soup: "BeautifulSoup", root: "Tag") -> None:
-    """Make each table and each piece of code one string. A table with headings or tables in it only arranges the page, and stays."""
-    for line_break in root.find_all("br"):
-        line_break.replace_with("\n")
-    for code in root.find_all("pre"):
-        code.string = code.get_text().strip("\n")
-    for found in root.find_all("table"):
-        if not found.find(["table", "pre", *_HEADINGS]):
-            rows = [[cell.get_text(" ") for cell in row.find_all(["td", "th"])] for row in found.find_all("tr")]
-            caption = [part.extract() for part in found.find_all("caption")]
-            found.string = table(rows).text
-            for part in caption:
-                found.insert_before(part)
+def _is_main(tag: "Tag") -> bool:
+    return tag.name == "main" or tag.get("role") == "main"
+
+
+def _is_article(tag: "Tag") -> bool:
+    return tag.name == "article" or tag.get("role") == "article" or "articleBody" in str(tag.get("itemprop", "")).split()
 
 
 def _elements(root: "Tag") -> Iterator[Heading | Block]:
-    for _, together in groupby(_strings(root), key=lambda pair: id(pair[0])):
-        pairs = list(together)
-        owner, text = pairs[0][0], "".join(string for _, string in pairs)
-        if not text.strip():
-            continue
+    for owner, text in _texts(root):
         if owner.name in _HEADINGS:
             yield Heading(int(owner.name[1]), one_line(text))
         elif owner.name in ("pre", "table"):
@@ -81,10 +68,88 @@ def _elements(root: "Tag") -> Iterator[Heading | Block]:
             yield Block(one_line(text))
 
 
-def _strings(root: "Tag") -> Iterator[tuple["Tag", "NavigableString"]]:
-    """Each string with the block that holds it. Comments and declarations are strings of other types."""
-    from bs4.element import NavigableString
+def _texts(root: "Tag") -> Iterator[tuple["Tag", str]]:
+    """Each block with its text. A block that holds others comes once for each of its own parts."""
+    for _, together in groupby(_strings(root), key=lambda pair: id(pair[0])):
+        pairs = list(together)
+        if (text := "".join(string for _, string in pairs)).strip():
+            yield pairs[0][0], text
 
-    for node in root.descendants:
-        if type(node) is NavigableString:
-            yield node.find_parent(_BLOCKS) or root, node
+
+def _strings(root: "Tag") -> Iterator[tuple["Tag", str]]:
+    """Each string with the block that holds it. Comments and declarations are strings of other types.
+
+    The tree is walked and not changed: Beautiful Soup takes as long to remove an element as its parent has children.
+    """
+    from bs4.element import NavigableString, Tag
+
+    waiting = [(root, iter(root.contents))]
+    while waiting:
+        owner, nodes = waiting[-1]
+        for node in nodes:
+            if type(node) is NavigableString:
+                yield owner, node
+            elif isinstance(node, Tag) and _is_text(node):
+                if node.name == "br":
+                    yield owner, "\n"
+                elif node.name == "pre":
+                    yield node, _text(node).strip("\n")
+                elif node.name == "table" and not _arranges_the_page(node):
+                    yield from _table(node)
+                else:
+                    waiting.append((node if node.name in _BLOCKS else owner, iter(node.contents)))
+                    break
+        else:
+            waiting.pop()
+
+
+def _text(tag: "Tag") -> str:
+    return "".join(string for _, string in _strings(tag))
+
+
+def _arranges_the_page(found: "Tag") -> bool:
+    """Whether a table has headings, code or tables in it. Then it is no table."""
+    return next(_tags(found, _named("table", "pre", *_HEADINGS)), None) is not None
+
+
+def _table(found: "Tag") -> Iterator[tuple["Tag", str]]:
+    """The captions, and the table as one string."""
+    for caption in _tags(found, _named("caption")):
+        yield caption, _text(caption)
+    rows = ([" ".join(text for _, text in _texts(cell)) for cell in _tags(row, _named("td", "th"))] for row in _tags(found, _named("tr")))
+    yield found, table(rows).text
+
+
+def _named(*names: str) -> "Callable[[Tag], bool]":
+    return lambda tag: tag.name in names
+
+
+def _tags(root: "Tag", is_wanted: "Callable[[Tag], bool]") -> Iterator["Tag"]:
+    """The visible elements that are wanted, and of those that hold one another, the outermost."""
+    from bs4.element import Tag
+
+    waiting = [iter(root.contents)]
+    while waiting:
+        for node in waiting[-1]:
+            if isinstance(node, Tag) and _is_text(node):
+                if is_wanted(node):
+                    yield node
+                else:
+                    waiting.append(iter(node.contents))
+                    break
+        else:
+            waiting.pop()
+
+
+def _is_text(tag: "Tag") -> bool:
+    if tag.name in _NOT_TEXT:
+        return False
+    if _is_outside_of_the_text(tag):
+        return tag.name == "header" and tag.find("h1") is not None
+    return tag.name != "a" or tag.get_text().strip() not in _PERMALINKS
+
+
+def _is_outside_of_the_text(tag: "Tag") -> bool:
+    hidden = "hidden" in tag.attrs or tag.get("aria-hidden") == "true"
+    of_the_site = tag.name in ("header", "footer") and tag.parent is not None and tag.parent.name == "body"
+    return hidden or of_the_site or tag.get("role") in _ROLES_NOT_TEXT

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-_NOT_TEXT = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|</?[A-Za-z][^>]*>", re.DOTALL | re.IGNORECASE)
+# One that is not closed reaches to the end, as in a browser; otherwise, each of many would be searched for its end in the whole rest.
+_NOT_TEXT = re.compile(r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"</?[A-Za-z][^>]*>")
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _NESTING = 100  # of quotations and lists; what lies deeper is left out by the parser
 
@@ -26,10 +28,10 @@ def read_markdown(content: bytes, path: Path) -> Document:
     """The title is that of the front matter, of which nothing else is text. Raises RecordError for text that is not UTF-8."""
     text = decoded(content, path)
     tokens = _parser(front_matter=True).parse(text)
-    values = _mapping(tokens[0].content) if tokens and tokens[0].type == "front_matter" else {}
-    if values is None:  # two horizontal rules with text between them
-        tokens, values = _parser(front_matter=False).parse(text), {}
-    return Document(one_line(str(values.get("title") or "")) or None, _Elements(tokens).found)
+    title = _title(tokens[0].content) if tokens and tokens[0].type == "front_matter" else ""
+    if title is None:  # two horizontal rules with text between them
+        tokens = _parser(front_matter=False).parse(text)
+    return Document(title or None, _Elements(tokens).found)
 
 
 @cache
@@ -42,13 +44,20 @@ def _parser(*, front_matter: bool) -> "MarkdownIt":
     return parser.use(front_matter_plugin) if front_matter else parser
 
 
-def _mapping(front_matter: str) -> dict[Any, Any] | None:
-    """The values of front matter, or None when it is not front matter but text."""
+def _title(front_matter: str) -> str | None:
+    """The title as it is written, empty if there is none, or None for text that is not front matter.
+
+    No values are made, because a few lines of aliases may stand for a billion of them.
+    """
     try:
-        values = yaml.safe_load(front_matter)
+        values = yaml.compose(front_matter, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
-    return {} if values is None else values if isinstance(values, dict) else None
+    if not isinstance(values, yaml.MappingNode):
+        return "" if values is None else None
+    titles = [value for key, value in values.value if isinstance(key, yaml.ScalarNode) and key.value == "title"]
+    texts = [one_line(title.value) for title in titles if isinstance(title, yaml.ScalarNode) and not title.tag.endswith(":null")]
+    return texts[-1] if texts else ""
 
 
 class _Elements:
@@ -82,7 +91,7 @@ class _Elements:
             case "fence" | "code_block":
                 self.found.append(Block(token.content.strip("\n"), "code"))
             case "html_block":
-                self.found += paragraphs(html.unescape(_NOT_TEXT.sub(" ", token.content)))
+                self.found += paragraphs(html.unescape(_without_markup(token.content)))
             case "tr_open":
                 self._rows.append([])
             case "table_close":
@@ -90,6 +99,12 @@ class _Elements:
                 self._rows = []
             case "footnote_block_open":  # the parser moves footnotes to the end
                 self.found.append(Heading(2, "Footnotes"))
+
+
+def _without_markup(block: str) -> str:
+    text = _NOT_TEXT.sub(" ", block)
+    end = text.rfind(">") + 1  # no tag is closed behind it
+    return _TAG.sub(" ", text[:end]) + text[end:]
 
 
 def _plain(token: "Token") -> str:

@@ -3,7 +3,8 @@
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -29,40 +30,57 @@ _READERS: dict[str, Callable[[bytes, Path], Document]] = {
 DOCUMENT_SUFFIXES = tuple(_READERS)
 _HIDDEN = (".", "~$")  # the second is Word's mark of a file that is open
 _MOST_REASON = 120
+_MOST_NAMED = 3
+_MOST_BYTES = 256 << 20
 
 
-def document_files(folder: Path) -> list[Path]:
-    """The documents under `folder`, sorted by path. Hidden files and folders are left out; files of other formats are counted in the log.
+def document_files(folder: Path, *, follow_links: bool = False) -> list[Path]:
+    """The documents under `folder`, sorted by path. Hidden files and folders are left out.
 
-    Raises RecordError when there are none, and for a folder that cannot be read.
+    Left out with a line in the log: files of other formats, pipes and devices, and, unless `follow_links`, links that lead out of the
+    folder or to what is hidden in it. Raises RecordError when there are no documents, and for a folder that cannot be read.
     """
     if not folder.is_dir():
         raise RecordError(f"{folder}: is not a folder. Name a folder of documents ({', '.join(DOCUMENT_SUFFIXES)}).")
-    files, others = [], Counter[str]()
-    for where, folders, names in os.walk(folder, onerror=_refuse):
-        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
-        for path in (Path(where, name) for name in names if not name.startswith(_HIDDEN)):
-            if path.suffix.lower() in _READERS:
-                files.append(path)
-            else:
-                others[path.suffix.lower() or "without a suffix"] += 1
-    if others:
-        _log_once(f"{folder}: {sum(others.values())} file(s) of other formats are not read: {_listed(others)}.")
-    if not files:
+    found = _Found([], Counter(), [], [])
+    for path in _visible(folder, found, follow_links=follow_links):
+        if path.suffix.lower() not in _READERS:
+            found.others[path.suffix.lower() or "without a suffix"] += 1
+        elif not follow_links and _leads_out(path, folder):
+            found.links.append(path)
+        else:
+            (found.documents if os.path.isfile(path) else found.odd).append(path)
+    _log_left_out(folder, found)
+    if not found.documents:
         raise RecordError(f"{folder}: holds no documents ({', '.join(DOCUMENT_SUFFIXES)}). Name a folder of documents.")
-    return sorted(files, key=lambda path: document_name(path, folder))
+    return sorted(found.documents, key=lambda path: document_name(path, folder))
 
 
 def document_name(path: Path, folder: Path) -> str:
-    """How ids name a document: its path in the folder. Raises RecordError for a name that no id can contain."""
+    """How ids name a document: its path in the folder. Raises RecordError for a name that no id can contain, which is one line."""
     name = path.relative_to(folder).as_posix()
-    if printable(name) != name:
+    if printable(name) != name or "\n" in name or "\t" in name:
         raise RecordError(f"{folder}: the name of {name!a} holds characters that cannot be printed. Rename it.")
     return name
 
 
-def read_document(content: bytes, path: Path) -> Document:
-    """Raises UnreadableDocumentError, and RecordError when the library for the format is not installed."""
+def document_bytes(path: Path) -> bytes:
+    """The content of a document. Raises UnreadableDocumentError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UnreadableDocumentError(f"{path}: cannot be read ({error.strerror}). Check its permissions, or remove it.") from None
+    if len(content) > _MOST_BYTES:
+        raise UnreadableDocumentError(f"{path}: has more than {_MOST_BYTES >> 20} MB. Divide it, or remove it.")
+    return content
+
+
+def parse_document(content: bytes, path: Path) -> Document:
+    """Read a document in this process, however long that takes: `read_document` of reader_process.py has limits.
+
+    Raises UnreadableDocumentError, and RecordError when the library for the format is not installed.
+    """
     suffix = path.suffix.lower()
     try:
         return _READERS[suffix](content, path)
@@ -70,20 +88,68 @@ def read_document(content: bytes, path: Path) -> Document:
         raise UnreadableDocumentError(str(error)) from error
     except ImportError as error:
         raise RecordError(f'{path}: reading {suffix} needs {error.name}. Install it: pip install "rag-refinery[documents]"') from error
+    except MemoryError:
+        raise UnreadableDocumentError(f"{path}: needs too much memory to be read. Divide it, or remove it.") from None
     except Exception as error:  # the libraries raise anything for a file that is broken
         reason = one_line(f"{type(error).__name__}: {error}")[:_MOST_REASON]
         raise UnreadableDocumentError(f"{path}: is broken, protected or not {suffix} ({reason}). Save it again, or remove it.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The documents of a folder and what else is in it: files of other formats by suffix, links out of it, and what is no regular file."""
+
+    documents: list[Path]
+    others: Counter[str]
+    links: list[Path]
+    odd: list[Path]
+
+
+def _visible(folder: Path, found: _Found, *, follow_links: bool) -> Iterator[Path]:
+    """The files that are not hidden. Each linked folder outside is visited once, because links may form a ring."""
+    visited: set[str] = set()
+    for where, folders, names in os.walk(folder, onerror=_refuse, followlinks=follow_links):
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        for path in [Path(where, name) for name in folders if os.path.islink(os.path.join(where, name))]:
+            target = os.path.realpath(path)
+            if not follow_links and _leads_out(path, folder):
+                found.links.append(path)
+            elif target in visited or not _leads_out(path, folder):  # what lies inside is read where it lies
+                folders.remove(path.name)
+            visited.add(target)
+        yield from (Path(where, name) for name in names if not name.startswith(_HIDDEN))
+
+
+def _leads_out(path: Path, folder: Path) -> bool:
+    """Whether a path is a link to something outside of the folder, or to something hidden in it, such as the keys of a repository."""
+    if not path.is_symlink():
+        return False
+    target, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    return not target.is_relative_to(root) or any(part.startswith(_HIDDEN) for part in target.relative_to(root).parts)
 
 
 def _refuse(error: OSError) -> None:
     raise RecordError(f"{error.filename}: cannot be read ({error.strerror}). Check the folder.") from None
 
 
-def _listed(others: Counter[str]) -> str:
-    return ", ".join(f"{count} {suffix}" for suffix, count in others.most_common())
+def _log_left_out(folder: Path, found: _Found) -> None:
+    if found.others:
+        formats = ", ".join(f"{count} {suffix}" for suffix, count in found.others.most_common())
+        log_once(logging.INFO, f"{folder}: {sum(found.others.values())} file(s) of other formats are not read: {formats}.")
+    if found.links:
+        remedy = "`refinery passages --follow-links` reads them."
+        log_once(logging.WARNING, f"{folder}: {_some(found.links)} are links out of it or to hidden files, and are not read. {remedy}")
+    if found.odd:
+        log_once(logging.WARNING, f"{folder}: {_some(found.odd)} are no regular files, and are not read.")
+
+
+def _some(paths: list[Path]) -> str:
+    """How many, and the names of the first."""
+    more = ", ..." if len(paths) > _MOST_NAMED else ""
+    return f"{len(paths)} name(s) ({', '.join(one_line(path.name) for path in paths[:_MOST_NAMED])}{more})"
 
 
 @cache
-def _log_once(message: str) -> None:
-    """A folder may be read several times, for an estimate first."""
-    _logger.info("%s", message)
+def log_once(level: int, message: str) -> None:
+    """Log a message. A folder may be read several times, for an estimate first."""
+    _logger.log(level, "%s", message)

@@ -2,6 +2,7 @@ import pytest
 
 from refinery.cli import main
 from refinery.contract.records import Passage, read_records
+from refinery.passages.documents import reader_process
 
 
 @pytest.fixture
@@ -50,3 +51,20 @@ def test_a_folder_that_is_missing_leaves_nothing_behind(tmp_path, capsys):
     assert main(["passages", str(tmp_path / "nowhere"), "--output", str(tmp_path / "out" / "p.jsonl")]) == 2
     assert "nowhere: is not a folder" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_links_out_of_the_folder_are_read_on_request(go, tmp_path):
+    (tmp_path / "secret.txt").write_text("A secret.")
+    (tmp_path / "docs" / "key.txt").symlink_to("../secret.txt")
+    assert "1 added" in go()[1]
+    assert "1 added" in go("--follow-links")[1]
+    assert "1 removed" in go()[1]
+
+
+def test_a_document_that_stops_the_clock_is_named_and_the_others_are_cut(go, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(reader_process, "_SECONDS", 1)
+    monkeypatch.setattr(reader_process, "_SECONDS_PER_MB", 0)
+    (tmp_path / "docs" / "endless.md").write_text("![[" * 200_000)
+    assert go()[0] == 2
+    assert "endless.md: was not read within 1 seconds. Divide it, or remove it." in caplog.text
+    assert "1 added, 0 changed, 0 removed, 0 unchanged, 1 unreadable" in go("--skip-unreadable")[1]

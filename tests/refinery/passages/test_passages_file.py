@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 
 import pytest
 
@@ -97,7 +98,7 @@ def test_a_manifest_that_does_not_fit_the_passages_leads_to_a_full_cut(folder, o
     elif damage == "missing":
         output.unlink()
     else:
-        manifest_file(output).write_text(manifest_file(output).read_text().replace('"cut_version": 1', '"cut_version": 0'))
+        manifest_file(output).write_text(re.sub('"cut_version": [0-9]+', '"cut_version": 0', manifest_file(output).read_text()))
     cut()
     assert read_records(output, Passage) == list(iter_passages(folder))
 

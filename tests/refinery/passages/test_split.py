@@ -1,5 +1,6 @@
 """How a document is cut: where paragraphs and sentences end, tables and code whole, and ids that stay."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -152,3 +153,24 @@ def test_a_heading_without_text_gives_no_passage_and_a_very_long_one_is_text():
 def test_sections_of_one_name_have_ids_of_their_own():
     elements = [Heading(2, "A"), TEXT, Heading(2, "A 2"), TEXT, Heading(2, "A"), TEXT]
     assert [passage_id for passage_id, _ in titled(*elements)] == ["to/a_guide.md#a:1", "to/a_guide.md#a-2:1", "to/a_guide.md#a-3:1"]
+
+
+def test_many_sections_of_one_name_and_many_lines_without_words_are_cut_in_linear_time():
+    changelog = [element for number in range(20_000) for element in (Heading(2, "Fixed"), Block(f"Line {number}."))]
+    code = Block("a b c d\n" * 200 + "\n" * 40_000 + "end", "code")
+    begun = time.process_time()
+    ids = [passage.id for passage in split_document(Document(None, [*changelog, code]), "a.md", SplitSettings())]
+    assert time.process_time() - begun < 10
+    assert ids[:20_000] == ["a.md#fixed:1", *(f"a.md#fixed-{number}:1" for number in range(2, 20_001))]
+    assert len(ids) == 20_009
+
+
+def test_a_numbered_heading_does_not_take_the_id_of_an_equal_one():
+    headings = ["A", "A-2", "A", "A", "A-2"]
+    found = titled(*[element for text in headings for element in (Heading(2, text), Block("Text."))])
+    assert [name.partition("#")[2] for name, _ in found] == ["a:1", "a-2:1", "a-3:1", "a-4:1", "a-2-2:1"]
+
+
+def test_a_title_of_thousands_of_letters_is_none():
+    long = "A" * 2_000
+    assert titled(Heading(1, long), Block("Text."), title=long) == titled(Block(long), Block("Text."))

@@ -1,4 +1,8 @@
+import time
+import warnings
 from pathlib import Path
+
+import pytest
 
 from refinery.passages.documents.base import Block, Heading
 from refinery.passages.documents.html import read_html
@@ -66,3 +70,37 @@ def test_the_encoding_is_the_one_that_the_page_declares():
 
 def test_a_page_of_deeply_nested_elements_is_read():
     assert [block.text for block in body("<div>" * 3_000 + "deep")] in (["deep"], [])
+
+
+AROUND = "<div>Sign in</div>{}<div>Accept all cookies?</div>"
+
+
+@pytest.mark.parametrize("article", ["<article>{}</article>", "<div role=article>{}</div>", "<div itemprop='articleBody'>{}</div>"])
+def test_a_page_without_a_main_element_is_its_only_article(article):
+    document = read("<title>Blog</title>" + AROUND.format(article.format("<h1>Lyon</h1><p>Text.</p><article>A comment</article>")))
+    assert (document.title, document.elements) == ("Lyon", [Heading(1, "Lyon"), Block("Text."), Block("A comment")])
+
+
+def test_a_page_of_several_articles_is_read_whole_and_a_main_element_comes_before_articles():
+    several = "<article>One</article><article>Two</article>"
+    assert [block.text for block in body(AROUND.format(several))] == ["Sign in", "One", "Two", "Accept all cookies?"]
+    assert body(AROUND.format(f"<main>{several}</main>")) == [Block("One"), Block("Two")]
+    assert body("<article hidden>Draft</article><article>One</article>Foot") == [Block("One")]
+
+
+def test_the_words_of_a_cell_are_joined_as_they_are_shown():
+    assert body("<table><tr><td>a ci<b>ty</b><td><p>one</p><p>two</p></table>") == [Block("| a city | one two |", "table")]
+
+
+@pytest.mark.parametrize("content", ['<?xml version="1.0"?><rss><title>News</title></rss>', "https://example.org/page", "notes/about.html"])
+def test_a_page_that_is_none_is_read_without_a_librarys_warning(content):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(content)
+
+
+@pytest.mark.parametrize("part", ["<a href=x>¶</a>t ", "<b hidden>x</b>t ", "t<br>"])
+def test_a_page_of_many_parts_that_are_not_text_is_read_in_linear_time(part):
+    begun = time.process_time()
+    assert body("<p>" + part * 40_000) == [Block(" ".join(["t"] * 40_000))]
+    assert time.process_time() - begun < 15

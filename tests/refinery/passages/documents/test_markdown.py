@@ -1,4 +1,6 @@
 import re
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,32 @@ def test_every_word_is_read_once_and_in_its_order(lines):
     text = "\n\n".join(form.format(line) for form, line in lines)
     read_words = [word for element in elements(text) for word in re.findall(r"[a-g]+", element.text)]
     assert read_words == [word for _, line in lines for word in line.split()]
+
+
+def test_front_matter_whose_aliases_stand_for_a_billion_values_is_read():
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{later}: &{later} [{','.join([f'*{before}'] * 9)}]" for before, later in pairwise("abcdefghi")]
+    lines += ["k: &k {x: 1}", *(f"{later}: &{later} {{<<: [{','.join([f'*{before}'] * 9)}]}}" for before, later in pairwise("klmnopqrs"))]
+    document = read("\n".join(["---", *lines, "title: Laughs", "---", "Text."]))
+    assert (document.title, document.elements) == ("Laughs", [Block("Text.")])
+    assert read("\n".join(["---", *lines, "title: *i", "---", "Text."])).title is None
+
+
+@pytest.mark.parametrize(
+    ("written", "title"), [("2024-10-01", "2024-10-01"), ("1.10", "1.10"), ("null", None), ("~", None), ("", None), ("[a]", None)]
+)
+def test_a_title_is_what_is_written(written, title):
+    assert read(f"---\ntitle: {written}\n---\nText.").title == title
+
+
+def test_a_comment_or_script_that_is_not_closed_reaches_to_the_end_and_a_tag_that_is_not_closed_is_text():
+    assert elements("<div>One <b>bold</b> <!-- two\n</div>") == [Block("One bold")]
+    assert elements("<div>One <script>two\n") == [Block("One")]
+    assert elements("<div>One <b two\n") == [Block("One <b two")]
+
+
+@pytest.mark.parametrize("part", ["<script ", "<!-- ", "<a "])
+def test_html_in_which_nothing_is_closed_is_read_in_linear_time(part):
+    begun = time.process_time()
+    elements("<div>" + part * 60_000)
+    assert time.process_time() - begun < 10
