@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from refinery.contract.segments import EncodedRow
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RefineryError, TrainingError
+from refinery.hub.model_card import CARD_FILE, model_card
 from refinery.hub.push import open_repository, push
 from refinery.llms.served.moved import addresses
 from refinery.llms.weights.device import own_device, use_attention_of_any_shape, warn_of_slow_bfloat16
 from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.process import is_main_process
-from refinery.runtime.run_dir import RunDir, check_run, open_run
+from refinery.runtime.run_dir import RunDir, check_run, open_run, read_run
 from refinery.runtime.run_lock import locked_run
 from train.launch.checkpoints import last_checkpoint
 from train.launch.gather import whole_weights
@@ -119,10 +120,18 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         metrics |= {"best_step": trainer.state.best_global_step, "best_score": trainer.state.best_metric}
     with without_zero3_init():
         metrics |= ((method_of(recipe).evaluate or evaluate)(recipe) if recipe.validation else {}) | bad_rows_report()
+        _write_card(output, recipe, metrics)
         output.write_metrics(metrics)
         if recipe.hub:
             push(recipe.output_dir, recipe.hub.to, private=recipe.hub.private)
     return metrics
+
+
+def _write_card(output: RunDir, recipe: TrainRecipe, metrics: dict[str, Any]) -> None:
+    """The card that a push would write, which says what was trained, on what, and with which scores."""
+    output.begin()
+    card = model_card(output.path, read_run(output.path), metrics, repository=str(recipe.output_dir))
+    (output / CARD_FILE).write_text(card, encoding="utf-8")
 
 
 def _open(asked: TrainRecipe, recipe: TrainRecipe, launch: Launch, *, resume: bool) -> RunDir:

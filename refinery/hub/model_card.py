@@ -13,7 +13,7 @@ from refinery.reporting.markdown import code_block, front_matter, json_block, ta
 from refinery.runtime.plugins import find_installed
 from refinery.tasks.base import TASKS, Card
 
-DATA_FILE = "data.json"
+DATA_FILE, CARD_FILE = "data.json", "README.md"
 _SETTINGS = (
     *("family", "strategy", "lora_rank", "lora_alpha", "lora_dropout", "epochs", "max_steps", "learning_rate", "lr_scheduler_type"),
     *("warmup_steps", "weight_decay", "per_device_train_batch_size", "gradient_accumulation_steps", "max_length", "dtype", "seed"),

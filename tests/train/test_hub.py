@@ -93,6 +93,15 @@ def test_the_repository_is_private_and_holds_the_model_and_each_checkpoint(hub, 
     assert {"metrics.json", "run.json", "data.json", "examples.jsonl"} <= set(held["branches"]["main"])
 
 
+def test_a_finished_run_has_its_card_and_its_checkpoints_have_none(trained):
+    run = trained[0] / "run"
+    text = (run / "README.md").read_text()
+    assert text.startswith("---\n")
+    assert "refinement" in text
+    assert "Needed]" not in text
+    assert [path.parent for path in run.rglob("README.md")] == [run]
+
+
 def test_the_push_says_what_it_reproduced(trained):
     assert re.search(rf"{REPOSITORY}: \d+ files; the downloaded copy reproduced 3 outputs", trained[1].stderr)
 

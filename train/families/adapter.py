@@ -53,6 +53,7 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
     config.target_modules = sorted(config.target_modules or ())
     # After a resize PEFT would write both whole embeddings into every checkpoint; the trained rows are all that differs from the base.
     cast(Any, adapted).save_pretrained = partial(adapted.save_pretrained, save_embedding_layers=False)
+    cast(Any, adapted).create_or_update_model_card = lambda folder: None  # the run's own card says what PEFT's template leaves open
     _leave_casts_to_autocast(adapted)
     if recipe.family == "seq2seq":
         share_embedding(model)
