@@ -171,6 +171,7 @@ def train(
     signals = SaveOnSignal(trainer.accelerator)
     checkpoint = _agreed_checkpoint(trainer, recipe) if resume else None
     restored = (RestoreSums(trainer, checkpoint),) if checkpoint else ()
+    trainer.create_model_card = lambda *_, **__: None  # TRL's, with each checkpoint; the run's own card is written at its end
     pushes = PushCheckpoints(recipe, save)
     for callback in (*restored, BeginRun(recipe), CheckFirstSave(recipe, save), pushes, signals):
         trainer.add_callback(callback)
