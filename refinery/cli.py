@@ -6,11 +6,13 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from refinery.commands import commands
 from refinery.errors import RecipeError
-from refinery.runtime import observe
+from refinery.runtime import observe, plugins
 from refinery.runtime.arguments import Parser
+from refinery.runtime.project_values import is_step
 from refinery.runtime.stage import configure_logging, guarded
 from refinery.runtime.stages import Stage, own_stage, stages
 from refinery.text import did_you_mean
@@ -36,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed.parser.refuse_unknown(unknown)
     configure_logging()
     observe.configure()
-    return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
+    with plugins.trusting([*parsed.trust, *getattr(parsed, "metric", [])]) if "trust" in parsed and not is_step() else nullcontext():
+        return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
 
 
 def _stages_named(names: Sequence[str]) -> list[Stage]:
@@ -72,6 +75,10 @@ def build_parser() -> Parser:
         groups.setdefault(command.GROUP, []).append(_help_line(name, command.HELP))
         subparser = subparsers.add_parser(name, description=command.HELP)
         command.add_arguments(subparser)
+        if getattr(command, "READS_RUNS", False):
+            subparser.add_argument(
+                "--trust", action="append", default=[], metavar="NAME", help="your own module that the run names, such as my_lab:mine"
+            )
         subparser.add_argument("--traceback", action="store_true", help="show where an error came from")
         subparser.set_defaults(run=command.run, parser=subparser, main=main)
     for title, lines in groups.items():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 GROUP = "Results"
 HELP = "compare labels with annotated rows: precision, recall and cost of each teacher, prompt and number of passages"
+READS_RUNS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

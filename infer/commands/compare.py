@@ -5,6 +5,7 @@ from pathlib import Path
 
 GROUP = "Results"
 HELP = "one table of several infer runs, with paired bootstrap intervals"
+READS_RUNS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 GROUP = "Results"
 HELP = "let an LLM judge a run's answers, store its replies, and score the run again"
+READS_RUNS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 GROUP = "Results"
 HELP = "select and score a run's stored trees again, without a model"
+READS_RUNS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 GROUP = "Results"
 HELP = "plot runs of one stage as PNG or SVG: accuracy and cost, training curves, label balance"
+READS_RUNS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 GROUP = "Models"
 HELP = "push a finished train or distill run to a hub, and verify that it arrived"
+READS_RUNS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -83,15 +83,22 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
     from refinery.project.plan import plan_of, print_plan
     from refinery.project.process import run_process
     from refinery.project.report import print_report
-    from refinery.project.run import run_jobs
+    from refinery.project.run import check_outputs, moves, run_jobs
+    from refinery.runtime.project_values import begin_steps
+    from refinery.text import printable
 
     jobs = jobs_of(project, where=str(arguments.project), until=arguments.until)
     print_plan(planned := plan_of(jobs, project.folder, command_of))
+    check_outputs(jobs, project.folder)
+    for step in planned:
+        for output, place in moves(jobs[step.name], project.folder) if step.state.startswith("again") else ():
+            print(printable(f"{step.name}: {output} will be moved to {place}"))
     at_once = 1 if runner else project.at_once
     if arguments.on:
         arguments.shards = arguments.shards or _SHARDS
         print_places({step.name: jobs[step.name] for step in planned if step.forecast}, command_of, arguments.shards)
         runner = runner_on_ray(cluster_words(arguments), command_of)
     if not arguments.dry_run:
+        begin_steps()
         run_jobs(jobs, project.folder, at_once=at_once, runner=runner or run_process)
         print_report(project, jobs, arguments.project, whole=arguments.until is None)

@@ -8,6 +8,7 @@ from refinery.errors import RunDirError
 
 GROUP = "Results"
 HELP = "print a run's results and the traces of its questions, or write them as an HTML page"
+READS_RUNS = True
 _MOST_QUESTIONS = 10_000
 
 

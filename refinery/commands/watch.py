@@ -8,6 +8,7 @@ from pathlib import Path
 
 GROUP = "Results"
 HELP = "show a run in progress from another terminal: rate, cost, rejected rows, latest examples"
+READS_RUNS = True
 _DRAWN_PER_SECOND = 4
 _PRINTED_EVERY_SECONDS = 2.0
 

@@ -5,13 +5,15 @@ import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
+from refinery.errors import RunDirError
 from refinery.project.jobs import Job
 from refinery.project.process import log_of, run_process, warnings_in
 from refinery.project.state import STATE_FOLDER, changes, is_done, sources_of, write_state
 from refinery.prompts.own import prompts_of
-from refinery.runtime.run_lock import locked_run
+from refinery.runtime.run_lock import LOCK_FILE, PENDING_FILE, locked_run
 from refinery.runtime.shards import shard_folders, shards_of
 from refinery.runtime.stoppable import stoppable
 from refinery.runtime.together import together
@@ -36,6 +38,7 @@ async def arun_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int, runn
     Its files are in `folder`: `.refinery` has what each step was made from, `logs` what it printed. Raises RunDirError when another
     process works in the folder, StepFailed for a step that fails, after the others were stopped, and Stopped after a SIGTERM, also then.
     """
+    check_outputs(jobs, folder)
     with locked_run(folder / STATE_FOLDER):
         return await stoppable(_run_all(jobs, folder, at_once, runner), "Run the same command again to continue.")
 
@@ -65,7 +68,8 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path, run
         return None
     changed = changes(job, sources, folder)
     if changed:
-        _set_aside_what_continues(job, folder)
+        for output, place in moves(job, folder):
+            _move(job, output, place)
         _forget_prompts(job, changed)
     say(f"{job.name}: started" + (f" again, because of {', '.join(changed)}" if changed else ""))
     write_state(job, sources, folder)
@@ -80,23 +84,59 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path, run
     return seconds
 
 
-def _set_aside_what_continues(job: Job, folder: Path) -> None:
-    """Move what a step that only continues made from something else, with its shards. Labels are replayed from their store."""
+def check_outputs(jobs: Mapping[str, Job], folder: Path) -> None:
+    """Raise RunDirError for an output outside of the project that holds something else than what such a step makes."""
+    for job in jobs.values():
+        output = job.output
+        if output and not _is_inside(output, folder) and output.is_dir() and any(output.iterdir()) and not is_made(output):
+            raise RunDirError(f"{job.name}: {output} is outside of the project and not empty, and no run made it. Choose another.")
+
+
+def moves(job: Job, folder: Path) -> list[tuple[Path, Path]]:
+    """What a step that only continues made from something else, with its shards, and where each goes. Labels are replayed from their store.
+
+    Raises RunDirError for what is outside of the project or was not made by a step: a project moves only what is its own.
+    """
     continues = job.stage in ("train", "infer") or (not job.stage and "--resume" in job.words)
-    if continues and job.output is not None:
-        for output in (job.output, shards_of(job.output)):
-            set_aside(output, job, folder)
+    if not continues or job.output is None:
+        return []
+    return [(output, _place_of(output, job, folder)) for output in (job.output, shards_of(job.output)) if output.exists()]
 
 
 def set_aside(output: Path, job: Job, folder: Path) -> None:
-    """Move an output of a step, if it is there, to `previous`, in the place of what was there of this name."""
-    if not output.exists() or job.output is None:
-        return
-    place = folder / PREVIOUS / (job.name + output.name.removeprefix(job.output.name))
-    shutil.rmtree(place, ignore_errors=True)
+    """Move an output of a step, if it is there, to `previous`."""
+    if output.exists() and job.output is not None:
+        _move(job, output, _place_of(output, job, folder))
+
+
+def _move(job: Job, output: Path, place: Path) -> None:
     place.parent.mkdir(exist_ok=True)
     shutil.move(output, place)
     say(f"{job.name}: what it made before is now in {place}")
+
+
+def _place_of(output: Path, job: Job, folder: Path) -> Path:
+    """A free place in `previous`."""
+    if not _is_inside(output, folder) or not is_made(output):
+        raise RunDirError(
+            f"{job.name}: {output} was made from something else, and is not a run inside of the project, so it is not moved away. "
+            "Move it yourself, or choose another output."
+        )
+    assert job.output is not None
+    name = job.name + output.name.removeprefix(job.output.name)
+    taken = folder / PREVIOUS
+    return next(place for number in count(1) if not (place := taken / (name if number == 1 else f"{name}-{number}")).exists())
+
+
+def is_made(output: Path) -> bool:
+    """Whether a step made this file or folder: a run, an index, passages, or the shards of one."""
+    names = ("run.json", PENDING_FILE, "index.json", "plan.json", LOCK_FILE)
+    parts = [output, *output.glob("*/")] if output.is_dir() else []
+    return output.is_file() or any((part / name).exists() for part in parts for name in names)
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _forget_prompts(job: Job, changed: Sequence[str]) -> None:

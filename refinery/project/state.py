@@ -72,8 +72,12 @@ def _overlap(path: Path, output: Path) -> bool:
 
 
 def _read(job: Job, folder: Path) -> dict[str, Any]:
-    path = _path(job, folder)
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    """What is recorded of a step; nothing where that is missing or damaged, so that the step is looked at again."""
+    try:
+        record = json.loads(_path(job, folder).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return record if isinstance(record, dict) and isinstance(record.get("sources"), dict) else {}
 
 
 def _path(job: Job, folder: Path) -> Path:

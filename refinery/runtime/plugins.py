@@ -6,7 +6,8 @@
     find(RETRIEVERS, "my_lab.colbert:build")  that very object
 
 Finding a plugin imports its module, which runs code. So `find` is only for names from the user's recipe or command line. For names from
-anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds only plugins that ship or are installed.
+anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds only plugins that ship or are installed. A command
+that reads a run takes its recipe for the user's only as far as the user names its modules again: see `trusting`.
 """
 
 import importlib
@@ -14,7 +15,8 @@ import inspect
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -50,10 +52,30 @@ class PluginKind(Generic[T]):
         return sorted({*self.shipped(), *_entry_points(self.package)})
 
 
+# The names of modules that may run, while names come from a run that someone else may have made; None while they are the user's.
+_trusted: Collection[str] | None = None
+
+
+@contextmanager
+def trusting(names: Collection[str]) -> Generator[None]:
+    """Within this context, `find` imports the user's own modules only by these names: a received run is data, and names none."""
+    global _trusted
+    before, _trusted = _trusted, names
+    try:
+        yield
+    finally:
+        _trusted = before
+
+
 def find(kind: PluginKind[T], name: str) -> T:
     """The plugin with a name that the user wrote. Raises PluginError that says what is missing, and where."""
     if not _is_outside(name) or name in kind.shipped() or name in _entry_points(kind.package):
         return find_installed(kind, name)
+    if _trusted is not None and name not in _trusted:
+        raise PluginError(
+            f"{kind.noun} '{name}' is named by a run and not installed, and a run from elsewhere must not name a module to run. "
+            f"If it is your own, name it again: --trust {name}."
+        )
     return _declared(kind, name, _outside(kind.noun, name, kind.shipped()))
 
 

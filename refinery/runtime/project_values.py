@@ -16,7 +16,18 @@ PROJECT_FILE = "refinery.yaml"
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _NAMES = frozenset({"decoder", "name", "task"})  # keys of a recipe whose values are no paths
 _LONGEST_PATH = 4096
+_STEP = "REFINERY_STEP"
 _log = logging.getLogger(__name__)
+
+
+def begin_steps() -> None:
+    """Tell the commands that this process and its children run from now on that they are steps of a project, which the user has started."""
+    os.environ[_STEP] = "1"
+
+
+def is_step() -> bool:
+    """Whether this command is a step of a project: the modules that its runs name are the project's own."""
+    return _STEP in os.environ
 
 
 def project_of(recipe: str | Path) -> Path | None:

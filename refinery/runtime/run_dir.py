@@ -15,7 +15,7 @@ from contextlib import suppress
 from copy import deepcopy
 from functools import cache, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -187,7 +187,10 @@ def read_run(output_dir: str | Path, *, pending: bool = False) -> dict[str, Any]
         path = path.with_name(PENDING_FILE)
     if not path.exists():
         raise RunDirError(f"{output_dir}: has no run.json. Name the output_dir of a run.")
-    return _read_json(path)
+    record = _read_json(path)
+    if not isinstance(record.get("stage"), str) or not isinstance(record.setdefault("recipe", {}), dict):
+        raise RunDirError(f"{path}: is not the record of a run. Restore the file, or remove the folder and run again.")
+    return record
 
 
 def read_metrics(output_dir: str | Path) -> dict[str, Any]:
@@ -200,9 +203,12 @@ def read_metrics(output_dir: str | Path) -> dict[str, Any]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RunDirError(f"{path}: not valid JSON ({error}). Restore the file, or remove the folder and run again.") from None
+    if not isinstance(value, dict):
+        raise RunDirError(f"{path}: holds no JSON object. Restore the file, or remove the folder and run again.")
+    return cast("dict[str, Any]", value)
 
 
 def stage_of_runs(folders: Sequence[Path]) -> str:

@@ -8,17 +8,18 @@ import signal
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from refinery.errors import RefineryError, Stopped, UnreachedError
-from refinery.runtime import observe
+from refinery.runtime import observe, plugins
 from refinery.runtime.arguments import Parser
 from refinery.runtime.library_messages import quiet_libraries
 from refinery.runtime.process import is_main_process
-from refinery.runtime.project_values import enter_project
+from refinery.runtime.project_values import enter_project, is_step
 from refinery.runtime.recipe import Recipe, load_recipe
 from refinery.text import PrintableFormatter, printable
 
@@ -99,10 +100,12 @@ def merge_shards(stage: str, merge: Callable[[Path, Sequence[Path]], None], argv
     parser = Parser(prog=f"refinery {stage} merge", description="Join the runs of shards into one.")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the joined run")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of each shard")
+    parser.add_argument("--trust", action="append", default=[], metavar="NAME", help="your own module that the runs name")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     arguments = parser.parse_args(argv)
     configure_logging(tracebacks=arguments.traceback)
-    return guarded(lambda: merge(arguments.out, arguments.runs), traceback=arguments.traceback)
+    with nullcontext() if is_step() else plugins.trusting(arguments.trust):
+        return guarded(lambda: merge(arguments.out, arguments.runs), traceback=arguments.traceback)
 
 
 def _at_least_one(text: str) -> int:

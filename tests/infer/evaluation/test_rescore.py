@@ -7,6 +7,7 @@ import pytest
 from infer.evaluation.rescore import rescore
 from infer.evaluation.scores import SCORES_FILE
 from infer.steps.selection import STRATEGIES, Definition, select
+from refinery.cli import main
 from refinery.contract.records import Question, Step, Trajectory, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE, Cost, Prediction
 from refinery.errors import RunDirError
@@ -49,6 +50,19 @@ def test_rescoring_what_has_not_changed_changes_nothing(run, request):
     before = contents(run)
     rescore(run)
     assert contents(run) == before
+
+
+def test_a_received_run_names_no_module_to_run(plain_run, tmp_path, monkeypatch, capsys):
+    (tmp_path / "theirs.py").write_text("from pathlib import Path\nPath('EXECUTED').touch()\ndef score(*_):\n    return 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    record = json.loads((plain_run / "run.json").read_text())
+    record["recipe"]["metrics"] = ["theirs:score"]
+    (plain_run / "run.json").write_text(json.dumps(record))
+    assert main(["view", str(plain_run), "--output", "page.html"]) == 0
+    assert main(["rescore", str(plain_run)]) == 2
+    assert "must not name a module to run. If it is your own, name it again: --trust theirs:score." in capsys.readouterr().err
+    assert not (tmp_path / "EXECUTED").exists()
+    assert main(["rescore", str(plain_run), "--trust", "theirs:score"]) == 0
 
 
 def test_a_metric_from_outside_is_scored_and_shown(plain_run, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from refinery.errors import RunDirError
 from refinery.project.jobs import Job
 from refinery.project.process import StepFailed
 from refinery.project.run import run_jobs
@@ -75,12 +76,39 @@ def test_when_and_how_a_step_ran_is_not_what_it_made(run: Callable[[Mapping[str,
     assert run(_chain()) == []
 
 
-def test_a_model_made_from_something_else_is_set_aside(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+def test_a_model_made_from_something_else_is_set_aside_beside_what_was_there(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    for number, text in enumerate(("one", "two", "three")):
+        Path("source.txt").write_text(text)
+        run(_chain(stage="train"))
+        Path("b/run.json").write_text(str(number))
+
+    assert Path("b/made.txt").read_text() == "three"
+    assert [Path(f"previous/{name}/made.txt").read_text() for name in ("b", "b-2")] == ["one", "two"]
+
+
+def test_a_folder_that_no_step_made_or_outside_of_the_project_is_not_moved(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
     run(_chain(stage="train"))
     Path("source.txt").write_text("two")
-    run(_chain(stage="train"))
+    with pytest.raises(RunDirError, match="b was made from something else, and is not a run inside of the project"):
+        run(_chain(stage="train"))
+    assert Path("b/made.txt").read_text() == "one"
 
-    assert (Path("b/made.txt").read_text(), Path("previous/b/made.txt").read_text()) == ("two", "one")
+
+def test_a_folder_outside_of_the_project_that_no_run_made_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, run: Callable[[Mapping[str, Job]], list[str]]
+) -> None:
+    thesis = tmp_path_factory.mktemp("mine") / "thesis"
+    thesis.mkdir()
+    (thesis / "chapter.txt").write_text("years of work")
+    with pytest.raises(RunDirError, match="thesis is outside of the project and not empty, and no run made it"):
+        run({"b": replace(_copying("b", "source.txt"), output=thesis)})
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"sources": 5, "finished": true}', b"\xff\xfe"])
+def test_a_step_whose_record_is_damaged_is_looked_at_again(run: Callable[[Mapping[str, Job]], list[str]], content: bytes) -> None:
+    run(_chain())
+    Path(".refinery/b.json").write_bytes(content)
+    assert run(_chain()) == ["b"]
 
 
 def test_labels_are_made_with_prompts_that_changed(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
