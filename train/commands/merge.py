@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         choices=["auto", "float32", "bfloat16", "float16"],
         default="auto",
-        help="dtype of the written weights (default: that of the base)",
+        help="dtype of the written weights (default: that of the run)",
     )
     parser.add_argument("--resume", action="store_true", help="keep the checkpoint in DIR if it is there")
 

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from refinery.contract.chat_template import template_fingerprint
+from refinery.contract.chat_template import end_ids, template_fingerprint
 from refinery.contract.control_tokens import seal_weights, write_manifest
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
@@ -81,6 +81,7 @@ def save_model(
 
         weights = _untied(model) if state_dict is None else state_dict
         model.config.use_cache = True
+        end_generation(model, tokenizer)
         model.save_pretrained(str(folder), state_dict={name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items()})
         model.config.dtype = recipe.dtype  # save_pretrained writes that of the model in memory
         model.config.save_pretrained(folder)
@@ -93,6 +94,15 @@ def save_model(
     base_rows = None if recipe.strategy == "full" else cast(int, model.base_rows)
     write_manifest(folder, control_tokens_of(recipe), tokenizer, base_rows=base_rows, chat_template=template_fingerprint(tokenizer))
     seal_weights(folder)
+
+
+def end_generation(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer) -> None:
+    """Tell transformers, vLLM and others, which know no recipe, where a trained reply ends and what pads it."""
+    if (settings := getattr(model, "generation_config", None)) is None:  # of a classifier
+        return
+    known = settings.eos_token_id
+    named = {known} if isinstance(known, int) else set(known or ())
+    settings.eos_token_id, settings.pad_token_id = sorted(named | end_ids(tokenizer)), tokenizer.pad_token_id
 
 
 def _untied(model: "PreTrainedModel | PeftModel") -> dict[str, Any]:

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from refinery.cli import main
+from refinery.contract.chat_template import end_ids
 from refinery.contract.control_tokens import MANIFEST_FILE, RQ_RAG, check_manifest
 from refinery.errors import CheckpointError, RunDirError
-from refinery.llms.weights.checkpoint import load_base, load_checkpoint, load_with_adapters, read_adapter_config
+from refinery.llms.weights.checkpoint import load_base, load_checkpoint, load_tokenizer, load_with_adapters, read_adapter_config
 from train.families.merge import merge
 from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
@@ -70,3 +71,22 @@ def test_a_folder_that_exists_is_not_written_over(run, tmp_path):
     run()
     with pytest.raises(RunDirError, match="exists already"):
         merge(tmp_path / "run", tmp_path)
+
+
+def test_weights_that_are_rounded_are_said_to_be_with_what_changes(run, tmp_path, caplog):
+    folder = Path(run())
+    (folder / "examples.jsonl").write_text(json.dumps({"text": "", "input_ids": list(range(20, 60))}) + "\n")
+    with caplog.at_level("INFO"):
+        merge(folder, tmp_path / "whole")
+        assert "rounded" not in caplog.text
+        merge(folder, tmp_path / "rounded", dtype="bfloat16")
+    assert "merged weights are rounded to bfloat16, which changes log-probabilities by up to 0." in caplog.text
+
+
+@pytest.mark.parametrize("written", ["full", "merged"])
+def test_generation_outside_ends_where_a_trained_reply_does(run, tmp_path, written):
+    folder = Path(run(strategy="full")) if written == "full" else merge(Path(run()), tmp_path / "whole")
+    tokenizer = load_tokenizer(str(folder))
+    settings = json.loads((folder / "generation_config.json").read_text())
+    assert set(settings["eos_token_id"]) >= end_ids(tokenizer)
+    assert settings["pad_token_id"] == tokenizer.pad_token_id
