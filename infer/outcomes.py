@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import sys
 from typing import NoReturn
 
 from refinery.contract.trace import Prediction
@@ -76,6 +77,12 @@ class Outcomes:
             return f"{error.reason}: {detail}"
         if isinstance(error, RefineryError):
             return f"{next((reason for kind, reason in _REASONS if isinstance(error, kind)), type(error).__name__)}: {detail}"
+        if isinstance(error, RuntimeError) and "torch" in sys.modules:
+            from refinery.llms.engine.out_of_memory import is_out_of_memory, memory_now
+
+            if is_out_of_memory(error):
+                said = f"the device ran out of memory.{memory_now()} Lower kv_tokens or questions_in_flight, then --resume."
+                raise LLMError(said) from error
         logger.debug("question %r", question_id, exc_info=error)
         self._unforeseen += 1
         if self._unforeseen >= MOST_IN_A_ROW:

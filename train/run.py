@@ -57,18 +57,25 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
         finished = check_run(recipe, recipe.output_dir, resume=resume, may_change=_may_change(recipe), fingerprints=known)
         if finished is not None:
             return finished
-    with locked_run(recipe.output_dir) if main_process else nullcontext(), skipping_bad_rows(recipe), _writing(recipe.output_dir):
+    with locked_run(recipe.output_dir) if main_process else nullcontext(), skipping_bad_rows(recipe), _told_in_a_line(recipe.output_dir):
         return _train(recipe, launch, main_process=main_process, resume=resume)
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Within this context, what the libraries that write weights say of a full disk is one line."""
+def _told_in_a_line(folder: Path) -> Iterator[None]:
+    """Within this context, what the libraries say of a full disk or a full device is one line."""
+    from refinery.llms.engine.out_of_memory import is_out_of_memory, memory_now
+
     try:
         yield
     except (RefineryError, OSError):
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise TrainingError(
+                f"{folder}: the device ran out of memory.{memory_now()} Lower per_device_train_batch_size or max_length, set "
+                "gradient_checkpointing, or end what else runs there; --dry-run plans the memory."
+            ) from error
         if not _UNWRITTEN.search(str(error)):
             raise
         why = str(error).strip().split("\n")[0]

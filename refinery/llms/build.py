@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
 from refinery.contract.tokenizer import Tokenizer
-from refinery.errors import CheckpointError
+from refinery.errors import CheckpointError, LLMError
 from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
 from refinery.llms.vllm.keys import VllmKeys, refuse_keys
@@ -94,7 +94,15 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
         model, tokenizer = load_with_adapters(config.base, config.adapters, dtype=dtype, chat_template=config.chat_template)
     else:
         model, tokenizer = load_checkpoint(config.base, dtype=dtype, chat_template=config.chat_template)
-    model.to(device)  # pyright: ignore[reportArgumentType]  # transformers wraps it in a way that hides `self`
+    from refinery.llms.engine.out_of_memory import is_out_of_memory, memory_now
+
+    try:
+        model.to(device)  # pyright: ignore[reportArgumentType]  # transformers wraps it in a way that hides `self`
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        said = f"{config.base}: does not fit on {device}.{memory_now()} End what else runs there, or take a smaller model."
+        raise LLMError(said) from None
     kv_tokens = config.kv_tokens or default_kv_tokens(model, family)
     if family == "classifier":
         return llm_over(model, tokenizer, family, kv_tokens=kv_tokens)

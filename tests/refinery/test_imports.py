@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -78,3 +79,11 @@ def test_labeling_sends_its_first_call_before_it_imports_what_it_needs_later(tmp
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert found.stdout.split() == []
+
+
+def test_no_retriever_imports_jax_which_takes_most_of_a_gpu(tmp_path):
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("")
+    code = "import sys, refinery.retrievers.bm25, refinery.retrievers.index.words; sys.exit('jax' in sys.modules)"
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, check=False).returncode == 0

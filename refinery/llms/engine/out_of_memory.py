@@ -11,12 +11,33 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+# How CUDA, its libraries and other devices say it where torch has no type for it: another process may hold the card.
+_WORDS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device ran out of memory, whatever torch calls it."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(words.lower() in str(error).lower() for words in _WORDS)
+    )
+
+
+def memory_now() -> str:
+    """A sentence with what is free on the device, and what other processes hold; empty without a CUDA device."""
+    if not torch.cuda.is_available():
+        return ""
+    free, total = torch.cuda.mem_get_info()
+    others = total - free - torch.cuda.memory_reserved()
+    return f" {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free, and other processes hold about {max(others, 0) / 2**30:.1f}."
+
+
 def unless_out_of_memory(run: Callable[[], Result]) -> Result | None:
     """The result of `run`, or None when memory runs out. In that case all memory that torch has cached is released."""
     try:
         return run()
-    except torch.OutOfMemoryError:
-        pass  # left first: the error holds the batch's tensors
+    except RuntimeError as error:  # left first: the error holds the batch's tensors
+        if not is_out_of_memory(error):
+            raise
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return None
@@ -35,4 +56,7 @@ def in_halves(run: Callable[[list[Item]], Sequence[Result]], items: list[Item]) 
 
 def does_not_fit() -> LLMError:
     """The error for one sequence that does not fit in memory alone."""
-    return LLMError("the device has no memory left for this sequence alone. Give fewer or shorter passages, or lower kv_tokens.")
+    return LLMError(
+        f"the device has no memory left for this sequence alone.{memory_now()} Give fewer or shorter passages, lower kv_tokens, or end "
+        "what else runs there."
+    )

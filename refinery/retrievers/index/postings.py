@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import bm25s
 import numpy as np
 from numpy.lib import format as npy
 
 from refinery.errors import RecordError
 from refinery.passages.corpus import Corpus
 from refinery.retrievers.index.word_counts import Part, Share, Tokenize, count_words
+from refinery.retrievers.index.words import bm25s
 from refinery.runtime.progress import Progress
 
 PAIRS_AT_ONCE = 1 << 21  # pairs of a word and a passage; 48 bytes of memory each

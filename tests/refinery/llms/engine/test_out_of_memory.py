@@ -9,6 +9,7 @@ from helpers.tiny_llama import tiny_llama
 from refinery.errors import LLMError
 from refinery.llms.build import llm_over
 from refinery.llms.engine.huggingface import HuggingFaceLLM
+from refinery.llms.engine.out_of_memory import in_halves
 from refinery.llms.weights.checkpoint import load_base
 from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
@@ -40,6 +41,33 @@ def answers(llm, prompts):
 def model(control_tokenizer):
     torch.manual_seed(0)
     return tiny_llama(control_tokenizer, max_position_embeddings=512, initializer_range=0.4)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        torch.AcceleratorError("CUDA error: out of memory", 2),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)"),
+    ],
+)
+def test_memory_that_runs_out_is_known_by_every_name(error):
+    def run(items):
+        if len(items) > 1:
+            raise error
+        return [item * 2 for item in items]
+
+    assert in_halves(run, [1, 2, 3]) == [2, 4, 6]
+
+
+def test_another_error_is_not_taken_for_one_of_memory():
+    def run(items):
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        in_halves(run, [1, 2])
 
 
 @pytest.mark.parametrize("most_rows", [1, 3])
