@@ -42,8 +42,7 @@ def test_what_the_first_teacher_does_not_answer_goes_to_the_next(mock_recipe, re
     good = (200, chat_reply())
     with scripted(lambda body: answer if "film 1" in prompt_of(body) else good) as first, scripted(lambda body: good) as second:
         assert main([with_fallbacks(mock_recipe, first, second, count=13)]) == 0  # films 1, 10, 11 and 12
-        asked = [body for body in first.bodies if "film" in prompt_of(body)]  # and tiny ones after refusals
-        assert (len(asked), len(second.bodies)) == (9 + calls, 4)
+        assert (len(first.bodies), len(second.bodies)) == (9 + calls, 4)
     made_by = [provenance.made_by for provenance in provenances(tmp_path)]
     assert made_by.count({"teacher": "mock"}) == 9
     assert made_by.count({"fallback_1": "mock-1"}) == 4
@@ -53,8 +52,7 @@ def test_what_the_first_teacher_does_not_answer_goes_to_the_next(mock_recipe, re
 
 
 def test_a_row_that_no_teacher_answers_says_what_each_did(mock_recipe, read_metrics, tmp_path):
-    refuses = lambda body: (400, ERROR) if "film" in prompt_of(body) else (200, chat_reply())  # noqa: E731
-    with scripted(refuses) as first, scripted(lambda body: (200, chat_reply("No idea."))) as second:
+    with scripted(lambda body: (400, ERROR)) as first, scripted(lambda body: (200, chat_reply("No idea."))) as second:
         assert main([with_fallbacks(mock_recipe, first, second, count=2)]) == 0
     assert read_metrics()["rejected_by_reason"] == {"malformed": 2}
     assert "(reasons of the teachers, in order: refused, malformed)" in (tmp_path / "run" / "failures.jsonl").read_text()
@@ -91,8 +89,7 @@ def test_a_resumed_run_asks_nobody_again(mock_recipe, tmp_path):
         assert main([recipe, "limit=12"]) == 0
         earlier = provenances(tmp_path)
         assert main([recipe, "--resume"]) == 0
-        asked = [body for body in first.bodies if "film" in prompt_of(body)]
-        assert (len(asked), len(second.bodies)) == (13, 4)
+        assert (len(first.bodies), len(second.bodies)) == (13, 4)
     assert [one.request_ids for one in provenances(tmp_path)[:12]] == [one.request_ids for one in earlier]
     assert [one.made_by for one in provenances(tmp_path)[:12]] == [one.made_by for one in earlier]
 

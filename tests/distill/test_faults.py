@@ -232,11 +232,9 @@ def test_waiting_in_the_queue_is_no_part_of_a_requests_time(mock_recipe, read_me
 def test_a_request_the_endpoint_refuses_is_not_repeated(mock_recipe, read_metrics):
     with endpoint(Settings(latency_seconds=0.0, refused_share=0.5)) as url:
         assert main([str(mock_recipe(url, max_failure_share=1))]) == 0
-        requests = stats(url)["requests"]
+        assert stats(url)["requests"] in (40, 41)  # a tiny one, if the first ones are refused, asks whether all are
     metrics = read_metrics()
-    refused = metrics["rejected_by_reason"]["refused"]
-    assert 0 < refused == 40 - metrics["questions_labelled"] < 40
-    assert 40 < requests <= 40 + refused  # tiny ones find out whether all are refused
+    assert 0 < metrics["rejected_by_reason"]["refused"] == 40 - metrics["questions_labelled"] < 40
 
 
 def test_a_wrong_address_ends_the_run_with_what_to_check(mock_recipe, capsys):

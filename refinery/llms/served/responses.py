@@ -23,15 +23,9 @@ _NO_MONEY = frozenset(
         "billing_not_active",
         "exceeded_current_quota_error",
         "enforced_spend_limit_reached",
-        "budget_exceeded",  # LiteLLM's, with status 400
     )
 )
-# Messages about an account that come with status 400 or 403: Anthropic's, and those of gateways.
-_SPENT = re.compile(
-    r"reached your specified (?:workspace )?API usage limits|credit balance is too low|account balance is insufficient"
-    r"|budget has been exceeded|key limit exceeded",
-    re.IGNORECASE,
-)
+_SPENT = re.compile(r"reached your specified (?:workspace )?API usage limits")  # Anthropic's message with status 400
 _OF_SCHEMAS = (
     "response_format",
     "response format",

@@ -22,6 +22,8 @@ from refinery.llms.served.told_limits import Sent, ServerLimits
 logger = logging.getLogger(__name__)
 
 _PROBE_SECONDS = 20.0
+# After this many refused requests and no reply, a tiny request finds out whether the server refuses all of them.
+_REFUSALS = 3
 # After this many replies without a schema, following unexplained errors with one, all requests leave it out.
 _SCHEMA_FAILURES = 3
 _ID = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
@@ -53,8 +55,8 @@ class Server:
         self.limits = ServerLimits(f"endpoint {self.base}", config.most_tokens)
         self._http = http
         self._tiny: EndpointRequest[Any] = TINY_CHAT  # to the last used route
-        self._asking_tiny = asyncio.Lock()
-        self._asked_tiny_at, self._tiny_fault = float("-inf"), None  # the last tiny request after a refusal, and what came of it
+        self._asking_tiny, self._refusals = asyncio.Lock(), 0
+        self._tiny_refusal: str | None = None
         self._refused = RefusedParameters(f"endpoint {self.base} (model '{config.model}')")
         self._answered, self._sends_schemas, self._schema_failures = False, protocol_of(config).takes_schemas, 0
 
@@ -92,14 +94,13 @@ class Server:
         except RefusedRequest as error:
             self.outage.answered()
             if await self._refuses_all(error):
-                raise UnusableEndpoint(self.unusable(self._of_all(error), 400), status=400) from None
+                raise UnusableEndpoint(self.unusable(f"it refuses every request in the same way: {error}", 400), status=400) from None
             raise
         except UnusableEndpoint as error:
             self.outage.answered()
-            if error.status == 403 and not await self._refuses_all(error):
+            if error.status == 403 and (self._answered or not isinstance(await self._probe(), UnusableEndpoint)):
                 raise RefusedRequest(str(error)) from None  # moderation of this one prompt
-            said = self._of_all(error) if error.status == 403 and self._answered else str(error)
-            raise UnusableEndpoint(self.unusable(said, error.status), status=error.status) from None
+            raise UnusableEndpoint(self.unusable(str(error), error.status), status=error.status) from None
         self._answered = True
         self.outage.answered()
         self.limits.told(response.headers, sent, refused=False, retry_after_seconds=0.0)
@@ -108,26 +109,15 @@ class Server:
             self._note_schema(with_schema, named)
         return reply
 
-    async def _refuses_all(self, error: LLMError) -> bool:
-        """Whether a tiny request is refused for the same reason, whatever the server answered before: an account or a key is used up.
-
-        It is sent after the refusal, once for all that are refused meanwhile. Raises RetryableFault if it cannot be told.
-        """
-        refused_at = time.monotonic()
-        async with self._asking_tiny:
-            if self._asked_tiny_at < refused_at:
-                self._asked_tiny_at = time.monotonic()
-                self._tiny_fault = await self._probe()
-        if isinstance(self._tiny_fault, RetryableFault):
-            raise self._tiny_fault
-        return isinstance(self._tiny_fault, UnusableEndpoint) or _without_ids(str(self._tiny_fault)) == _without_ids(str(error))
-
-    def _of_all(self, error: LLMError) -> str:
-        """What a refusal of every request says."""
-        if not self._answered:
-            return f"it refuses every request in the same way: {error}"
-        spent = "If the account or the key is used up, add credit or name another key; then --resume asks again what was refused."
-        return f"it answered before, and refuses every request now: {error} {spent}"
+    async def _refuses_all(self, error: RefusedRequest) -> bool:
+        """Whether a server that has refused a handful of requests, and answered none, refuses a tiny one for the same reason."""
+        self._refusals += 1
+        if self._answered or self._refusals < _REFUSALS:
+            return False
+        async with self._asking_tiny:  # once, although all of the first requests may be refused at the same time
+            if self._tiny_refusal is None:
+                self._tiny_refusal = str(await self._probe() or "")
+        return _without_ids(self._tiny_refusal) == _without_ids(str(error))
 
     def _note_schema(self, taken: bool, named: bool) -> None:
         """Remember whether the server supports schemas, once a reply proves it."""

@@ -12,7 +12,7 @@ SERVERS = [
         "one prompt is moderated (Azure)",
         at_question(0, refuses(400, "The response was filtered", code="content_filter")),
         kept=3,
-        paid=4,  # with the tiny request that finds out whether all are refused
+        paid=3,
         rejected={"refused": 1},
         says=("The response was filtered",),
     ),

@@ -38,8 +38,7 @@ SEVERAL = [
     WildEndpoint(
         "the first model filters a prompt, the second answers",
         by_model(at_question(0, refuses(400, "The response was filtered", code="content_filter")), second=fine),
-        paid=5,  # with the tiny request that finds out whether all are refused
-        sent=6,
+        sent=5,
         recipe=SECOND,
         metrics={"calls": 4},
     ),
