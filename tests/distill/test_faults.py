@@ -126,7 +126,7 @@ def test_a_prompt_that_hangs_the_endpoint_loses_its_own_row_only(mock_recipe, re
     ("reply", "reason"),
     [
         ("the same and the same and " * 400, "malformed"),
-        (" ", "no_reply"),
+        ("", "empty"),
         ("I'm sorry, but I cannot help.", "refused"),
         ('{"sub_questions": []}', "empty_decomposition"),
     ],
