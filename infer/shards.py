@@ -144,9 +144,7 @@ class AnswerLedger:
 
 def _is_answered(prediction: Prediction) -> bool:
     """Whether the question did not fail, and no endpoint refused a request about it."""
-    return prediction.failed is None and not any(
-        step.name == "fault" and (step.text or "").startswith("refused") for step in prediction.trace
-    )
+    return prediction.failed is None and not prediction.has_refusal
 
 
 class LedgerAnswers:

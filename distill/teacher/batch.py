@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from distill.teacher.batch_config import BatchConfig
-from refinery.errors import LLMError
 from refinery.llms.served.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.http import HttpSession
 from refinery.llms.served.paid import persist_in
 from refinery.llms.served.protocols.openai_chat import openai_client
 from refinery.llms.served.refused_parameters import RefusedParameters
 from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
+from refinery.llms.served.server import Server
 from refinery.llms.served.wire import read_json
 from refinery.stores.base import ReplyStore
 
@@ -59,6 +60,8 @@ class BatchTransport:
         self._store = store
         self._client = openai_client(config, config.base_urls[0], max_retries=5)
         self._live = EndpointClient(config, persist_in(store, enter)) if batch.stragglers == "live" else None
+        self._http = HttpSession()
+        self._server = Server(config, config.base_urls[0], self._http)  # which knows what a refusal in a job means
         self._waiting: dict[str, _Waiting] = {}
         self._queued: list[str] = []
         self._sent: set[str] = set()
@@ -179,12 +182,12 @@ class BatchTransport:
         if job.status == "failed" and (fault is None or fault.code != _QUEUE_IS_FULL):
             await self._store.drop_batch(batch_id)
             raise UnusableEndpoint(f"job {batch_id} failed: {fault.message if fault else 'no reason given'}")
-        left = set(names)
+        left, ended_at = set(names), time.monotonic()
         # A job without replies has no output file, and a job without faults has no error file.
         for file_id in filter(None, (job.output_file_id, job.error_file_id)):
             content = await self._patiently(lambda file_id=file_id: self._client.files.content(file_id))
             for line in content.content.splitlines():
-                left -= await self._take(line, names)
+                left -= await self._take(line, names, ended_at)
         await self._store.drop_batch(batch_id)
         self._sent.difference_update(names)
         if job.status == "failed":
@@ -205,8 +208,8 @@ class BatchTransport:
                     raise
             await asyncio.sleep(self.batch.poll_seconds)
 
-    async def _take(self, line: bytes, names: Collection[str]) -> set[str]:
-        """Process one line of a result file. Returns the name that it settles, or nothing if the request has to be sent again."""
+    async def _take(self, line: bytes, names: Collection[str], ended_at: float) -> set[str]:
+        """Process one line of a job that ended then. Returns the name that it settles, or nothing if the request has to be sent again."""
         name, response = _result(line)
         if name not in names or response is None:
             return set()
@@ -223,8 +226,10 @@ class BatchTransport:
         except RetryableFault:
             return set()
         except (RefusedRequest, UnusableEndpoint) as error:
-            of_this_row = isinstance(error, UnusableEndpoint) and error.status == 403  # moderation of this row: the job itself was accepted
-            self._settle(waiting, RefusedRequest(str(error)) if of_this_row else error)
+            verdict = await self._server.verdict(error, ended_at) if waiting else error
+            if isinstance(verdict, RetryableFault):
+                return set()
+            self._settle(waiting, verdict)
         else:
             self._enter(key := bytes.fromhex(name), reply)
             await self._store.put(key, reply.stored())
@@ -232,7 +237,7 @@ class BatchTransport:
         self._waiting.pop(name, None)
         return {name}
 
-    def _settle(self, waiting: _Waiting | None, outcome: Reply | LLMError) -> None:
+    def _settle(self, waiting: _Waiting | None, outcome: Reply | Exception) -> None:
         if waiting is None or waiting.future.done():
             return
         if isinstance(outcome, Reply):
@@ -273,6 +278,7 @@ class BatchTransport:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.close()
+        await self._http.close()
         if self._live:
             await self._live.close()
 

@@ -46,14 +46,19 @@ async def right_records(judge: Teacher, row: Any, records: Sequence[Record], ask
 
 
 async def preferred(judge: Teacher, row: Any, samples: Sequence[Sample], asked: RequestLog) -> int:
-    """The number of the sample that the judge prefers, or the one chosen by agreement if it cannot be read. Equal ones are shown once."""
+    """The number of the sample that the judge prefers, or the one chosen by agreement if it cannot be read. Equal ones are shown once.
+
+    Raises RejectedRow if it did not reply, which it may do later.
+    """
     results = ["\n".join(map(_shown, sample.records)) for sample in samples]
     distinct = list(dict.fromkeys(results))
     if len(distinct) == 1:
         return 0
     try:
         best = (await judge.ask(render_prompt(CHOOSE, results=distinct, **_about(row)), Preferred, asked)).best
-    except RejectedRow:
+    except RejectedRow as error:
+        if error.reason == "no_reply":
+            raise RejectedRow(error.reason, f"the judge: {error.detail}") from None
         return by_agreement(samples)
     return results.index(distinct[best - 1]) if 1 <= best <= len(distinct) else by_agreement(samples)
 

@@ -4,6 +4,7 @@ The judge sees each distinct answer once, even if several of the run's systems g
 judging again asks only about new answers, and `refinery rescore` does not need the judge.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from string import ascii_uppercase
@@ -22,6 +23,8 @@ from refinery.prompts.render import prompt_hash, render_prompt
 from refinery.runtime.background_loop import run_anywhere
 from refinery.runtime.progress import Progress
 from refinery.runtime.together import each
+
+_log = logging.getLogger(__name__)
 
 
 def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
@@ -66,22 +69,30 @@ async def _ask_all(asked: Iterable[tuple[Question, str]], total: int, config: En
     with path.open("a", encoding="utf-8") as file, Progress("judge", total=total) as progress:
 
         async def ask(of: tuple[Question, str]) -> None:
-            said = await _ask(*of, endpoint)
-            file.write(said.model_dump_json() + "\n")
-            file.flush()
+            if (said := await _ask(*of, endpoint)) is None:
+                unanswered.append(of[0].id)
+            else:
+                file.write(said.model_dump_json() + "\n")
+                file.flush()
             progress.advance()
 
+        unanswered = list[str]()
         try:
             await each(asked, ask, at_once=4 * config.calls_in_flight)
         finally:
             await endpoint.close()
+    if unanswered:
+        _log.warning("the judge did not reply about %d answers (the first: %s). Judge the run again.", len(unanswered), unanswered[0])
 
 
-async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> JudgedAnswer:
+async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> JudgedAnswer | None:
+    """What the judge says, or that it withholds it; None if there was no reply, which it may give later."""
     prompt = render_prompt("judge", question=question.text, prediction=answer, answer=_ground_truth(question))
     try:
         reply = (await endpoint.reply(ChatRequest(b"", (("user", prompt),)))).text
     except RefusedRequest as error:
+        if error.reason != "refused":
+            return None
         reply = f"(no reply: {error})"
     return JudgedAnswer(
         question_id=question.id,

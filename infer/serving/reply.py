@@ -12,6 +12,7 @@ from infer.serving.errors import ApiError
 from infer.serving.request import ChatBody
 from infer.serving.sources import sources
 from infer.serving.steps import step_line
+from infer.steps.reasoning import UNKNOWN
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, TraceStep
 
@@ -62,8 +63,10 @@ def error_event(error: ApiError) -> str:
     return _event(error.body)
 
 
-def _content(request: ChatBody, prediction: Prediction, shown: Shown) -> tuple[str, Literal["stop", "length"]]:
-    """The answer, cut to the client's limit, with its sources below if they are wanted; and whether it was cut."""
+def _content(request: ChatBody, prediction: Prediction, shown: Shown) -> tuple[str, Literal["stop", "length", "content_filter"]]:
+    """The answer, cut to the client's limit, with its sources below if they are wanted; and whether it was cut, or withheld."""
+    if prediction.has_refusal and prediction.answer in ("", UNKNOWN):
+        return prediction.answer, "content_filter"
     answer = _cut(prediction.answer, request.limit, shown.tokenizer)
     return answer + (sources(prediction) if shown.with_sources else ""), "stop" if answer == prediction.answer else "length"
 

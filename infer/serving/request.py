@@ -1,9 +1,9 @@
 """Read a chat completion request: the question, the conversation before it, and what it asks for that a decoder does not do."""
 
 import uuid
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from infer.serving.errors import ApiError
 from infer.serving.housekeeping import task_of
@@ -12,6 +12,9 @@ from refinery.contract.records import Question
 
 _REFUSED = ("response_format", "logprobs", "modalities", "audio", "web_search_options")
 _NOTHING = (None, False, [], {}, {"type": "text"}, ["text"])
+_MOST_CHARACTERS = 1 << 20  # of text, which a decoder reads, unlike pictures
+# Clients of llama.cpp and LM Studio send -1 for no limit.
+_Limit = Annotated[int | None, Field(ge=1), BeforeValidator(lambda limit: None if limit == -1 else limit)]
 
 
 class _StreamOptions(BaseModel):
@@ -25,8 +28,8 @@ class ChatBody(BaseModel):
 
     model: str
     messages: list[Message] = Field(min_length=1)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: _Limit = None
+    max_completion_tokens: _Limit = None
     n: Literal[1] | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
@@ -51,7 +54,7 @@ class ChatBody(BaseModel):
 
 
 def parse_body(body: bytes) -> ChatBody:
-    """Parse the request. Raises ApiError (400), which names the key that caused it."""
+    """Parse the request. Raises ApiError (400, or 413 for too long a conversation), which names the key that caused it."""
     try:
         request = ChatBody.model_validate_json(body)
     except ValidationError as error:
@@ -59,6 +62,7 @@ def parse_body(body: bytes) -> ChatBody:
         parameter = ".".join(map(str, fault["loc"])) or None
         raise ApiError(400, f"{parameter or 'body'}: {fault['msg']}", parameter=parameter) from None
     _check_keys(request.model_extra or {})
+    _check_length(request.messages)
     _check_last(request.messages)
     return request
 
@@ -76,6 +80,12 @@ def _check_keys(extra: dict[str, object]) -> None:
 def _leaves_the_choice(choice: dict[str, object]) -> bool:
     allowed = choice.get("allowed_tools")
     return isinstance(allowed, dict) and allowed.get("mode") == "auto"
+
+
+def _check_length(messages: list[Message]) -> None:
+    if (length := sum(len(message.text) for message in messages)) > _MOST_CHARACTERS:
+        fault = f"messages: they hold {length:,} characters of text, and at most {_MOST_CHARACTERS:,} are read. Begin a new conversation."
+        raise ApiError(413, fault, parameter="messages")
 
 
 def _check_last(messages: list[Message]) -> None:

@@ -27,7 +27,7 @@ from refinery.runtime.server_metrics import CONTENT_TYPE, ServerMetrics
 from refinery.runtime.serving import Guard, read_json_body
 
 _log = logging.getLogger(__name__)
-_MOST_BODY_BYTES = 1 << 20
+_MOST_BODY_BYTES = 64 << 20  # interfaces send the pictures of earlier turns again
 
 
 @dataclass(frozen=True, slots=True)

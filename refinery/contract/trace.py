@@ -113,6 +113,11 @@ class Prediction(Record):
         """Whether the decoder finished."""
         return self.failed is None or bool(self.answer)
 
+    @property
+    def has_refusal(self) -> bool:
+        """Whether an endpoint, or the model itself, refused a request about the question."""
+        return any(step.name == "fault" and (step.text or "").startswith("refused") for step in self.trace)
+
     @model_validator(mode="before")
     @classmethod
     def _from_stored(cls, values: Any) -> Any:

@@ -120,6 +120,21 @@ def test_the_judge_chooses_among_different_samples(mock_recipe, tmp_path):
     assert [len(row.sub_questions) for row in rows(tmp_path, Decomposition)] == [3, 3]
 
 
+def test_a_row_that_the_judge_does_not_choose_for_now_is_asked_again(mock_recipe, read_metrics):
+    samples = saying('{"sub_questions": ["Who?", "Where?"]}', '{"sub_questions": ["Who?", "Where?", "When?"]}')
+    given_up = chat_reply(choices=[{"message": {"content": "{"}, "finish_reason": "abort"}])
+    replies = iter([given_up])
+    verdict = chat_reply('{"reason": "It is whole.", "best": 2, "wrong": []}')
+    with scripted(samples) as server, scripted(lambda body: (200, next(replies, verdict))) as judge:
+        judging = endpoint(judge, "judge", max_tries=1)
+        values = {"samples": 2, "best_of": "judge", "judge": judging, "teacher": WARM | {"calls_in_flight": 1}}
+        recipe = str(mock_recipe(server.address, count=1, max_failure_share=1, **values))
+        assert main([recipe]) == 0
+        assert read_metrics()["rejected_by_reason"] == {"no_reply": 1}
+        assert main([recipe, "--resume"]) == 0
+    assert read_metrics()["questions_labelled"] == 1
+
+
 def test_one_cap_holds_over_all_endpoints(mock_recipe, capsys):
     with scripted(saying('{"sub_questions": ["Who?", "Where?"]}')) as server, scripted(saying('{"reason": "", "wrong": []}')) as judge:
         priced = {"price": PRICE, "max_tokens": 3, "calls_in_flight": 1}

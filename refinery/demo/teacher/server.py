@@ -205,7 +205,7 @@ def error_body(status: int, message: str) -> dict[str, Any]:
 
 def _completion(request: _ChatRequest, content: str, finish_reason: str) -> dict[str, Any]:
     num_prompt_tokens = sum(len(message.text.split()) for message in request.messages)
-    num_completion_tokens = len(content.split())
+    num_completion_tokens = max(len(content.split()), 1)  # the end of a reply without text is a token too
     message = {"role": "assistant", "content": content, "refusal": None}
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",

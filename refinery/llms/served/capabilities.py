@@ -236,8 +236,12 @@ class _Probe:
         return await self._send(CompletionRequest(model, self.prompt, 1, 0.0, {})) is not None
 
     async def _send(self, request: CompletionRequest) -> CompletionReply | None:
-        """The reply, or None if the server refuses the request."""
+        """The reply, or None if the server refuses the request. Raises UnusableEndpoint if it refuses the key or the account."""
         try:
             return await self.endpoint.reply(request)
-        except (RefusedRequest, UnusableEndpoint):
+        except RefusedRequest:
             return None
+        except UnusableEndpoint as error:
+            if error.status in (None, 404):  # it does not answer such a request, or has no such model
+                return None
+            raise

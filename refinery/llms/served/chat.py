@@ -21,7 +21,7 @@ from refinery.llms.served.chat_labels import LABEL_TOKENS, LabelReply, label_pro
 from refinery.llms.served.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.context_limit import ByteTokens
-from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.endpoint import WITHHELD, EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.paid import PaidReplies
 from refinery.llms.served.protocols.base import Chat, protocol_of
 from refinery.runtime.fingerprint import store_key
@@ -173,7 +173,7 @@ class RemoteContext:
         self._usage.prefill_tokens += reply.num_prompt_tokens
         self._usage.decode_tokens += reply.num_completion_tokens
         text = _before(reply.text, stop_texts)
-        refused = reply.finish_reason in ("refusal", "content_filter")
+        refused = reply.finish_reason in WITHHELD
         return Generation(
             text=text.strip(),
             token_ids=[],

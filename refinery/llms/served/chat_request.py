@@ -9,7 +9,7 @@ from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.parameters import with_extra
 from refinery.llms.served.protocols.base import Chat, ChatProtocol, protocol_of
-from refinery.llms.served.responses import RetryableFault
+from refinery.llms.served.responses import finished, no_reply_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +85,21 @@ TINY_CHAT = _TinyChat(b"", (("user", "Hi"),))
 def parse_chat(reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:
     """The JSON of the endpoint's protocol as a Reply. Raises RefusedRequest when it holds none, or another form than the protocol reads.
 
-    A stream is joined first. Raises RetryableFault if its end is missing.
+    A stream is joined first. Raises RetryableFault if its end is missing, and for a reply that is empty or that the server gave up.
     """
     protocol = protocol_of(config)
     try:
         parsed = protocol.parse(_joined(reply, protocol) if isinstance(reply, EventStream) else reply)
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise RefusedRequest(f"protocol '{config.protocol}' cannot read the reply ({type(error).__name__}: {error})") from None
-    return replace(parsed, max_tokens=config.most_tokens, unseen_tries=unseen_tries)
+    return replace(finished(parsed), max_tokens=config.most_tokens, unseen_tries=unseen_tries)
 
 
 def _joined(events: EventStream, protocol: ChatProtocol) -> Any:
     """What the protocol's server would have sent at once. Raises RetryableFault."""
     whole = protocol.join(events) if protocol.join else None
     if whole is None:
-        raise RetryableFault(f"the server streams its reply, and the stream has no end ({len(events)} events)", status=200, unseen=1)
+        raise no_reply_in(f"the server streams its reply, and the stream has no end ({len(events)} events)")
     return whole
 
 

@@ -16,7 +16,8 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.parameters import with_extra
-from refinery.llms.served.wire import token_count
+from refinery.llms.served.responses import finished, no_reply_in
+from refinery.llms.served.wire import first_choice, token_count
 from refinery.runtime.fingerprint import store_key
 
 LabelReads = Literal["logprob_token_ids", "allowed_token_ids", "top_logprobs"]
@@ -38,7 +39,7 @@ class _Logprob(BaseModel):
 
 
 class _Choice(BaseModel):
-    text: str
+    text: Annotated[str, BeforeValidator(lambda text: "" if text is None else text)]
     finish_reason: str | None = None
     token_ids: list[int] | None = None
     logprobs: _Logprobs | None = None
@@ -82,6 +83,12 @@ class CompletionReply(Reply):
     echoed_logprobs: list[float | None] | None = None
     prompt_logprobs: list[dict[str, float] | None] | None = None
     num_cached_tokens: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """See `Reply.is_empty`. Log-probabilities may be all that was asked for."""
+        read = self.logprobs or self.first_top_logprobs or self.echoed_logprobs or self.prompt_logprobs
+        return not (self.text.strip() or self.num_completion_tokens or self.token_ids or read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,9 @@ class CompletionRequest:
         return len(self.prompt) / 4 if isinstance(self.prompt, str) else len(self.prompt)
 
     def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> CompletionReply:
-        """The API's JSON as a Completion. Raises RefusedRequest when it contains no completion."""
+        """The API's JSON as a Completion. Raises RefusedRequest for another form, RetryableFault for a reply without a completion."""
+        if first_choice(reply) is None:
+            raise no_reply_in("the reply has no choices")
         try:
             read = _Completion.model_validate(reply)
         except ValidationError as error:
@@ -148,7 +157,7 @@ class CompletionRequest:
             raise RefusedRequest(f"the reply is not a completion ({'.'.join(map(str, fault['loc']))}: {fault['msg']})") from None
         choice, usage, found = read.choices[0], read.usage or _Usage(), read.choices[0].logprobs or _Logprobs()
         echo = bool(self.values.get("echo"))
-        return CompletionReply(
+        completion = CompletionReply(
             text=choice.text,
             finish_reason=choice.finish_reason or "stop",
             request_id=read.id,
@@ -164,6 +173,7 @@ class CompletionRequest:
             prompt_logprobs=_plain(choice.prompt_logprobs),
             num_cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0,
         )
+        return finished(completion)
 
 
 def _plain(prompt_logprobs: list[dict[str, _Logprob] | None] | None) -> list[dict[str, float] | None] | None:

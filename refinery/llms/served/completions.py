@@ -30,7 +30,7 @@ from refinery.llms.served.completion_api import (
     score_request,
     whole,
 )
-from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
+from refinery.llms.served.endpoint import WITHHELD, RefusedRequest, ServedModelConfig
 from refinery.llms.served.paid import PaidReplies
 from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written, split_thinking
@@ -203,7 +203,7 @@ class CompletionsContext:
             text=text,
             token_ids=written,
             logprobs=whole(reply.logprobs or [], len(written), reply) if written and self._llm.capabilities.logprobs else [],
-            stopped_by="stop" if stopped else "length",
+            stopped_by="refused" if reply.finish_reason in WITHHELD else "stop" if stopped else "length",
             context=context,
             reasoning=reasoning,
         )

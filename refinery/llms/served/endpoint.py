@@ -160,11 +160,16 @@ class EndpointRequest(Protocol[R]):
         ...
 
 
+# The `finish_reason` of replies that a filter or the model itself withholds.
+WITHHELD = ("content_filter", "refusal")
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """One chat reply: its text, why it ended, which model wrote it, and its tokens.
 
-    `finish_reason` is `stop`, `length`, `content_filter` or `refusal`, or else the API's own word. `max_tokens` is the request's limit.
+    `finish_reason` is `stop`, `length`, `content_filter`, `refusal` or `tool_calls`; a protocol may give it in its API's own word.
+    `max_tokens` is the request's limit.
     `unseen_tries` is the number of earlier tries that got no answer but may be charged. `reasoning` is what a reasoning model wrote before
     `text`, from a separate field or from the reply itself; `num_reasoning_tokens` of the completion's tokens are its, if the server counts
     them. `label_probability` is what the model gave the label that it wrote, if the request wanted to know and the server tells.
@@ -182,6 +187,11 @@ class Reply:
     num_reasoning_tokens: int = 0
     label_probability: float | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the model has written nothing, not even one token without a text."""
+        return not (self.text.strip() or self.reasoning or self.num_completion_tokens or self.num_reasoning_tokens)
+
     def stored(self) -> list[Any]:
         """The fields in order, for a store: `Reply(*stored)` equals this reply."""
         return [getattr(self, name) for name in _fields(type(self))]
@@ -193,11 +203,14 @@ def _fields(kind: type[Reply]) -> tuple[str, ...]:
 
 
 class RefusedRequest(LLMError):
-    """A request without a reply (400, content filter, no answer to any try), while others succeed. `reason` says which kind it is."""
+    """A request without a reply (400, content filter, no answer to any try), while others succeed. `reason` says which kind it is.
 
-    def __init__(self, message: str, *, reason: str = "refused", unseen_tries: int = 0) -> None:
+    It is not `certain` where the server may refuse every other request too.
+    """
+
+    def __init__(self, message: str, *, reason: str = "refused", unseen_tries: int = 0, certain: bool = True) -> None:
         super().__init__(message)
-        self.reason, self.unseen_tries = reason, unseen_tries
+        self.reason, self.unseen_tries, self.certain = reason, unseen_tries, certain
 
 
 class UnusableEndpoint(LLMError):

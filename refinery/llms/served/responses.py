@@ -4,10 +4,11 @@ import html
 import random
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
+from refinery.llms.served.endpoint import RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.event_stream import EventStream, read_events
 from refinery.llms.served.limit_headers import retry_after_seconds
 from refinery.llms.served.wire import ProviderError, one_line, provider_error, read_json
@@ -23,9 +24,36 @@ _NO_MONEY = frozenset(
         "billing_not_active",
         "exceeded_current_quota_error",
         "enforced_spend_limit_reached",
+        "billing_error",
+        "budget_exceeded",  # LiteLLM
+        "insufficient_user_quota",  # New API and One API, which reserve what a request may cost at most, so a tiny one may be answered
+        "pre_consume_token_quota_failed",
     )
 )
-_SPENT = re.compile(r"reached your specified (?:workspace )?API usage limits")  # Anthropic's message with status 400
+# Anthropic's messages with status 400.
+_SPENT = re.compile(r"reached your specified (?:workspace )?API usage limits|credit balance is too low to access")
+# Kinds of errors that are about one prompt, whatever else the server refuses.
+_OF_PROMPTS = frozenset(("content_filter", "content_policy_violation", "context_length_exceeded"))
+# Why a reply ended, in the words of several APIs. Any other word is a server's that gave up.
+_FINISH_REASONS = {
+    "stop": ("stop", "stop_sequence", "end_turn", "complete", "completed", "eos", "eos_token"),
+    "length": ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "repetition"),
+    "content_filter": (
+        "content_filter",
+        "content_filtered",
+        "guardrail_intervened",
+        "safety",
+        "recitation",
+        "prohibited_content",
+        "blocklist",
+        "spii",
+        "sensitive",
+        "error_toxic",
+    ),
+    "refusal": ("refusal",),
+    "tool_calls": ("tool_calls", "function_call", "tool_use"),
+}
+_FINISH_REASON_OF = {word: reason for reason, words in _FINISH_REASONS.items() for word in words}
 _OF_SCHEMAS = (
     "response_format",
     "response format",
@@ -39,6 +67,8 @@ _OF_SCHEMAS = (
 _READ_FOR_WORDS = 4_000
 _TITLE = re.compile(r"<title[^<>]*>([^<>]+)<", re.IGNORECASE)
 _TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^<>]*>", re.IGNORECASE | re.DOTALL)
+
+R = TypeVar("R", bound=Reply)
 
 
 class Response(NamedTuple):
@@ -99,9 +129,24 @@ def fault_of(status: int, fault: ProviderError, said: str, retry_after: float = 
         return UnusableEndpoint(f"{said} The account cannot pay for more requests: add credit.", status=402)
     if status in (408, 409, 425, 429) or status >= 500:
         return RetryableFault(said, status=status, retry_after_seconds=retry_after)
-    if status in (401, 403, 404):
+    if status in (401, 403, 404) and not fault.kinds & _OF_PROMPTS:
         return UnusableEndpoint(said, status=status)
-    return RefusedRequest(said)
+    return RefusedRequest(said, certain=bool(fault.kinds & _OF_PROMPTS))
+
+
+def no_reply_in(what: str) -> RetryableFault:
+    """The fault of a response with status 200 that lacks a reply, or all of it: servers that are overloaded or restarted send such."""
+    return RetryableFault(what, status=200, unseen=1)
+
+
+def finished(reply: R) -> R:
+    """The reply with OpenAI's word for why it ended. Raises RetryableFault for a reply that its server gave up, or that is empty."""
+    reason = _FINISH_REASON_OF.get(reply.finish_reason.partition(":")[0].strip().lower())  # Gemini writes `content_filter: SAFETY`
+    if reason is None:
+        raise no_reply_in(f"the server gave the reply up (finish_reason '{one_line(reply.finish_reason)}')")
+    if reason in ("stop", "tool_calls") and reply.is_empty:
+        raise no_reply_in("the reply is empty: it has no text, no reasoning and no tokens")
+    return reply if reason == reply.finish_reason else replace(reply, finish_reason=reason)
 
 
 def is_about_schemas(status: int, content: bytes) -> bool:

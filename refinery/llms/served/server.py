@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import time
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from refinery.errors import LLMError
 from refinery.llms.served.chat_request import TINY_CHAT
@@ -22,14 +22,19 @@ from refinery.llms.served.told_limits import Sent, ServerLimits
 logger = logging.getLogger(__name__)
 
 _PROBE_SECONDS = 20.0
-# After this many refused requests and no reply, a tiny request finds out whether the server refuses all of them.
-_REFUSALS = 3
 # After this many replies without a schema, following unexplained errors with one, all requests leave it out.
 _SCHEMA_FAILURES = 3
-_ID = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
+_ID = re.compile(r"[\w-]*\d[\w-]*")
 _VERSION_IN_PATH = re.compile(r"/v\d")
 
 R = TypeVar("R", bound=Reply)
+
+
+class _Tiny(NamedTuple):
+    """How a tiny request ended that was sent at a moment: with an error, or with an answer."""
+
+    sent_at: float
+    error: Exception | None
 
 
 class Tries:
@@ -55,10 +60,10 @@ class Server:
         self.limits = ServerLimits(f"endpoint {self.base}", config.most_tokens)
         self._http = http
         self._tiny: EndpointRequest[Any] = TINY_CHAT  # to the last used route
-        self._asking_tiny, self._refusals = asyncio.Lock(), 0
-        self._tiny_refusal: str | None = None
+        self._asking_tiny, self._last_tiny = asyncio.Lock(), _Tiny(float("-inf"), None)
         self._refused = RefusedParameters(f"endpoint {self.base} (model '{config.model}')")
-        self._answered, self._sends_schemas, self._schema_failures = False, protocol_of(config).takes_schemas, 0
+        self._answered_sent_at = float("-inf")  # when the last request was sent that was answered
+        self._sends_schemas, self._schema_failures = protocol_of(config).takes_schemas, 0
 
     def rank(self) -> tuple[bool, float]:
         """The sort key: servers that answer first, then the least loaded."""
@@ -91,17 +96,10 @@ class Server:
             fault.paced = self.limits.told(response.headers, sent, refused=fault.throttled, retry_after_seconds=fault.retry_after_seconds)
             tries.without_schema = with_schema and fault.status == 500  # a failing guided-decoding backend may not say so
             raise
-        except RefusedRequest as error:
+        except (RefusedRequest, UnusableEndpoint) as error:
             self.outage.answered()
-            if await self._refuses_all(error):
-                raise UnusableEndpoint(self.unusable(f"it refuses every request in the same way: {error}", 400), status=400) from None
-            raise
-        except UnusableEndpoint as error:
-            self.outage.answered()
-            if error.status == 403 and (self._answered or not isinstance(await self._probe(), UnusableEndpoint)):
-                raise RefusedRequest(str(error)) from None  # moderation of this one prompt
-            raise UnusableEndpoint(self.unusable(str(error), error.status), status=error.status) from None
-        self._answered = True
+            raise await self.verdict(error, time.monotonic()) from None
+        self._answered_sent_at = max(self._answered_sent_at, tries.started)
         self.outage.answered()
         self.limits.told(response.headers, sent, refused=False, retry_after_seconds=0.0)
         self.limits.answered(reply)
@@ -109,15 +107,45 @@ class Server:
             self._note_schema(with_schema, named)
         return reply
 
-    async def _refuses_all(self, error: RefusedRequest) -> bool:
-        """Whether a server that has refused a handful of requests, and answered none, refuses a tiny one for the same reason."""
-        self._refusals += 1
-        if self._answered or self._refusals < _REFUSALS:
-            return False
-        async with self._asking_tiny:  # once, although all of the first requests may be refused at the same time
-            if self._tiny_refusal is None:
-                self._tiny_refusal = str(await self._probe() or "")
-        return _without_ids(self._tiny_refusal) == _without_ids(str(error))
+    async def verdict(self, error: RefusedRequest | UnusableEndpoint, refused_at: float) -> Exception:
+        """The error that a refusal means: RefusedRequest for that of one prompt, UnusableEndpoint if every request is refused now.
+
+        Whatever was answered before, an account may run dry or a key expire, and servers say so by any status. So a tiny request is sent
+        after `refused_at`, unless another one is answered. RetryableFault if that does not tell.
+        """
+        if isinstance(error, RefusedRequest) and error.certain:
+            return error
+        if isinstance(error, UnusableEndpoint) and error.status != 403:  # with which prompts are moderated, too
+            return UnusableEndpoint(self.unusable(str(error), error.status), status=error.status)
+        tiny = await self._tiny_error_since(refused_at)
+        if isinstance(tiny, RetryableFault):
+            return tiny
+        if tiny is not None and _refuses_all(tiny, error):
+            status = getattr(error, "status", None) or 400
+            return UnusableEndpoint(self._unusable_for_all(str(error), status), status=status)
+        return error if isinstance(error, RefusedRequest) else RefusedRequest(str(error))
+
+    async def _tiny_error_since(self, moment: float) -> Exception | None:
+        """The error of a tiny request that was sent after a moment, or None if that or any other is answered.
+
+        Requests that are refused at the same time share it.
+        """
+        async with self._asking_tiny:
+            if self._answered_sent_at >= moment:
+                return None
+            if self._last_tiny.sent_at < moment:
+                sent_at = time.monotonic()
+                self._last_tiny = _Tiny(sent_at, await self._probe(self.config.timeout_seconds))
+            return self._last_tiny.error
+
+    def _unusable_for_all(self, refusal: str, status: int) -> str:
+        if self._answered_sent_at == float("-inf"):
+            return self.unusable(f"it refuses every request in the same way: {refusal}", status)
+        end = "" if refusal.endswith((".", "!", "?")) else "."
+        return self.unusable(
+            f"it has answered before and now refuses every request, even a tiny one: {refusal}{end} The account or the key seems to be "
+            "used up. Replies so far are stored: add credit or raise the limit, then --resume."
+        )
 
     def _note_schema(self, taken: bool, named: bool) -> None:
         """Remember whether the server supports schemas, once a reply proves it."""
@@ -137,11 +165,11 @@ class Server:
         """Whether a tiny request gets any answer, even a refusal."""
         return not isinstance(await self._probe(), RetryableFault)
 
-    async def _probe(self) -> Exception | None:
-        """The result of a tiny request, which costs a token or two."""
+    async def _probe(self, seconds: float = _PROBE_SECONDS) -> Exception | None:
+        """The error of a tiny request, which costs a token or two, or None if it is answered."""
         try:
             body = self._refused.fit(self._tiny.body(self.config, send_schema=False))
-            read_reply(await self._post(self._tiny, body, min(self.config.timeout_seconds, _PROBE_SECONDS)))
+            read_reply(await self._post(self._tiny, body, min(self.config.timeout_seconds, seconds)))
         except (RetryableFault, LLMError) as error:
             return error
         return None
@@ -166,6 +194,12 @@ class Server:
         if status in (200, 404) and not self.config.azure_api_version and not _VERSION_IN_PATH.search(self.base):
             check += f" base_url has no /v1: try {self.base}/v1."
         return check
+
+
+def _refuses_all(tiny: Exception, error: Exception) -> bool:
+    """Whether the error of a tiny request shows that another one was not refused for its prompt: the words, or that the key is refused."""
+    key_refused = isinstance(tiny, UnusableEndpoint) and tiny.status in (401, 402, 403)
+    return key_refused or _without_ids(str(tiny)) == _without_ids(str(error))
 
 
 def _without_ids(message: str) -> str:

@@ -14,8 +14,9 @@ from refinery.contract.segments import bos_ids, encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.endpoint import EndpointConfig, Reply
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.protocols.base import Chat
+from refinery.llms.served.responses import RetryableFault
 from refinery.llms.vllm.checks import check_base, check_vllm
 from refinery.llms.vllm.engine import start_engine
 from refinery.llms.vllm.keys import VllmKeys
@@ -59,7 +60,10 @@ class VllmChats:
         parameters = self._engine.default_parameters | parameters_of(chat, self.config)
         work = self._engine.write(chat_tokens(chat, self.tokenizer), parameters, json_schema=chat.json_schema)
         output = await observe.call("chat", observe.IN_PROCESS, self.config.model, work, _tokens)
-        return request.parse(completion_json(output, self.config.model), self.config)
+        try:
+            return request.parse(completion_json(output, self.config.model), self.config)
+        except RetryableFault as fault:
+            raise RefusedRequest(f"{self.config.model}: {fault.message}", reason="no_reply") from None
 
     async def close(self) -> None:
         """Free the model."""

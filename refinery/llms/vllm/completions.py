@@ -11,7 +11,8 @@ from typing import Any, cast
 from refinery.llms.served.capabilities import Capabilities
 from refinery.llms.served.completion_api import CompletionReply, CompletionRequest
 from refinery.llms.served.completions import CompletionsLLM
-from refinery.llms.served.endpoint import ServedModelConfig
+from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
+from refinery.llms.served.responses import RetryableFault, finished
 from refinery.llms.vllm.checks import adapters_tokenizer, check_base, check_vllm
 from refinery.llms.vllm.engine import VllmEngine, start_engine
 from refinery.llms.vllm.keys import VllmKeys
@@ -63,7 +64,11 @@ class VllmCompletions:
         """The completion. Raises the errors of `VllmEngine.write`."""
         adapter = None if request.model == self._engine.model else request.model
         work = self._engine.write(cast("list[int]", request.prompt), parameters_of(request, self._seed), adapter=adapter)
-        return completion_of(await observe.call("text_completion", observe.IN_PROCESS, self._engine.model, work, _tokens, adapter), request)
+        output = await observe.call("text_completion", observe.IN_PROCESS, self._engine.model, work, _tokens, adapter)
+        try:
+            return finished(completion_of(output, request))
+        except RetryableFault as fault:
+            raise RefusedRequest(f"{self._engine.model}: {fault.message}", reason="no_reply") from None
 
     async def close(self) -> None:
         """Free the model."""

@@ -58,10 +58,18 @@ def test_a_job_is_sent_again_without_a_parameter_that_the_model_refuses(mock_rec
     assert read_metrics()["questions_labelled"] == 40
 
 
-def test_a_job_whose_lines_all_failed_has_no_output_file(mock_recipe, read_metrics):
+def test_a_job_whose_lines_all_failed_ends_the_run_if_a_tiny_request_fails_too(mock_recipe, capsys):
     with endpoint(Settings(latency_seconds=0.1, refused_share=1.0)) as url:
+        assert main([str(mock_recipe(url, batch=QUICK, max_failure_share=1)), "transport=batch"]) == 2
+        assert stats(url)["requests"] == 40 + 1
+    assert "cannot be used: it refuses every request in the same way: status 400: content filter." in capsys.readouterr().err
+
+
+def test_lines_that_a_filter_refused_reject_their_rows(mock_recipe, read_metrics):
+    with endpoint(Settings(latency_seconds=0.1, refused_share=0.5)) as url:
         assert main([str(mock_recipe(url, batch=QUICK, max_failure_share=1)), "transport=batch"]) == 0
-    assert read_metrics()["rejected_by_reason"] == {"refused": 40}
+        assert stats(url)["requests"] == 40 + 1  # one tiny request for all lines of a job
+    assert read_metrics()["rejected_by_reason"].keys() == {"refused"}
 
 
 def test_a_job_that_the_queue_had_no_room_for_is_sent_again(mock_recipe, read_metrics):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers.scripted_server import chat_reply, scripted
 
 from infer.evaluation.judge import judge
 from infer.evaluation.rescore import rescore
@@ -97,3 +98,24 @@ def test_the_command_prints_the_results(stored_run, endpoint, capsys):
     assert main(["judge", str(run), "model=judge", f"base_url={endpoint[0].base_url}"]) == 0
     assert "judged by judge" in " ".join(capsys.readouterr().out.split())
     assert "judge" in json.loads((run / "metrics.json").read_text())["results"]["rag"]["all"]["metrics"]
+
+
+def test_what_the_judge_does_not_reply_is_asked_again(stored_run, caplog):
+    run = stored_run("rag", QUESTIONS[:2], ANSWERS[:2])
+    given_up = chat_reply(choices=[{"message": {"content": "Y"}, "finish_reason": "abort"}])
+    answers = iter([chat_reply("Yes."), given_up, chat_reply("Yes.")])
+    with scripted(lambda body: (200, next(answers, chat_reply("Yes.")))) as server:
+        config = EndpointConfig(base_url=server.base_url, model="judge", max_tries=1, calls_in_flight=1)
+        judge(run, config)
+        assert len(read_records(run / JUDGEMENTS_FILE, JudgedAnswer)) == 1
+        assert "the judge did not reply about 1 answers (the first: q1). Judge the run again." in caplog.text
+        assert judged(judge(run, config)) == 100
+
+
+def test_a_judge_whose_account_runs_dry_stops_and_its_refusals_are_not_kept(stored_run):
+    run = stored_run("rag", QUESTIONS[:2], ANSWERS[:2])
+    answers = iter([(200, chat_reply("Yes."))])
+    dry = (400, {"error": {"message": "nothing is left"}})
+    with scripted(lambda body: next(answers, dry)) as server, pytest.raises(UnusableEndpoint, match="nothing is left"):
+        judge(run, EndpointConfig(base_url=server.base_url, model="judge", calls_in_flight=1))
+    assert len(read_records(run / JUDGEMENTS_FILE, JudgedAnswer)) == 1

@@ -37,7 +37,8 @@ def test_what_cannot_be_answered_is_refused_with_the_key_at_fault(pipeline, serv
         (b'{"model": "rag", "messages": [{"role": "user", "content": "\\ud800"}]}', {}, 400),
         (b"\xff\xfe", {}, 400),
         (b"{}", {"Content-Type": "text/plain"}, 415),
-        (b" " * (1 << 20) + b"{}", {}, 413),
+        (b" " * (64 << 20) + b"{}", {}, 413),
+        (b'{"model": "rag", "messages": [{"role": "user", "content": "%s"}]}' % (b"a" * ((1 << 20) + 1)), {}, 413),
         (b"{}", {"Host": "evil.example"}, 400),
     ],
 )

@@ -55,6 +55,13 @@ def test_an_image_of_an_earlier_turn_does_not_end_the_conversation(pipeline, ser
     assert (reply.choices[0].message.content, reply.refinery["ignored"]) == ("Cleo Marn", ["parts that are not text"])
 
 
+def test_a_picture_of_an_earlier_turn_may_be_as_large_as_interfaces_send_them(pipeline, served):
+    pipeline.llm.script = lambda text: "Cleo Marn"
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBO" * (7 << 20)}}
+    shown = [{"role": "user", "content": [{"type": "text", "text": "Who is this?"}, picture]}, {"role": "assistant", "content": "?"}]
+    assert ask(served(pipeline), messages=[*shown, QUESTION]).choices[0].message.content == "Cleo Marn"
+
+
 def test_another_models_tool_calls_in_the_conversation_are_passed_over(pipeline, served):
     call = {"id": "c", "type": "function", "function": {"name": "web_search", "arguments": "{}"}}
     called = [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "SECRET"}]

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 from helpers.chat_client import FILMS, PASSAGES, ask, slow_decoder, wait_for
+from helpers.scripted_server import chat_reply, prompt_of, scripted
 
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
@@ -69,6 +70,8 @@ LIMITS = [
     ({"max_tokens": 1}, "Cleo", "length"),
     ({"max_completion_tokens": 2}, "Cleo Marn", "stop"),
     ({"max_tokens": 900}, "Cleo Marn", "stop"),
+    ({"max_tokens": -1}, "Cleo Marn", "stop"),
+    ({"max_completion_tokens": -1}, "Cleo Marn", "stop"),
     ({}, "Cleo Marn", "stop"),
 ]
 
@@ -192,3 +195,42 @@ def test_the_reply_is_json_that_any_client_reads(pipeline, served):
     body = {"model": "rag", "messages": [{"role": "user", "content": "Who made Cedar Falls?"}]}
     text = client._client.post(f"{client.base_url}chat/completions", json=body).text
     assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@pytest.fixture
+def behind(served):
+    """Serve `direct` over an endpoint that answers with `answer`; returns a client of it."""
+
+    def start(server):
+        pipeline = Pipeline(PipelineRecipe(name="rag", decoder="direct", endpoint=ServedModelConfig(base_url=server.base_url, model="m")))
+        pipeline.load()
+        return served(pipeline)
+
+    return start
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "withheld",
+    [
+        (400, {"error": {"message": "The prompt triggered the content management policy."}}),
+        (200, chat_reply("", choices=[{"message": {"content": ""}, "finish_reason": "content_filter"}])),
+        (200, chat_reply("I'm sorry, but I cannot help with that.")),
+    ],
+)
+def test_an_answer_that_is_withheld_ends_as_filtered(behind, withheld, stream):
+    with scripted(lambda body: (200, chat_reply("ok")) if prompt_of(body) == "Hi" else withheld) as server:
+        reply = ask(behind(server), stream=stream)
+        (ended,) = [choice.finish_reason for chunk in (reply if stream else [reply]) for choice in chunk.choices if choice.finish_reason]
+    assert ended == "content_filter"
+
+
+def test_an_account_that_runs_dry_is_an_error_until_it_is_filled(behind):
+    refusal = (403, {"error": {"message": "Key limit exceeded", "code": 403}})
+    answers = iter([(200, chat_reply("Cleo Marn")), refusal, refusal])
+    with scripted(lambda body: next(answers, (200, chat_reply("Ben Orlow")))) as server:
+        client = behind(server)
+        assert ask(client).choices[0].message.content == "Cleo Marn"
+        with pytest.raises(openai.InternalServerError, match="now refuses every request, even a tiny one: status 403: Key limit exceeded"):
+            ask(client)
+        assert ask(client).choices[0].message.content == "Ben Orlow"

@@ -7,14 +7,14 @@ version into `anthropic-version`, a reply is a list of blocks, and there are no 
 import json
 from typing import Any
 
-from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.endpoint import EndpointConfig, Reply
 from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, api_key
+from refinery.llms.served.responses import no_reply_in
 from refinery.llms.served.wire import token_count, whole_text
 
 _HOST = "api.anthropic.com"
 _VERSION = "2023-06-01"
-_FINISH_REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "model_context_window_exceeded": "length"}
 # Tokens read from a cache or written to it are part of the prompt too.
 _PROMPT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -55,13 +55,12 @@ def _parameters(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
 def _parse(message: Any) -> Reply:
     blocks = message.get("content") if isinstance(message, dict) else None
     if not isinstance(blocks, list):
-        raise RefusedRequest("the reply has no content")
+        raise no_reply_in("the reply has no content")
     usage = message.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    reason = whole_text(str(message.get("stop_reason") or "end_turn"))
     return Reply(
         text=_texts(blocks, "text") or _tool_input(blocks),
-        finish_reason=_FINISH_REASONS.get(reason, reason),  # `refusal` has the same name here
+        finish_reason=whole_text(str(message.get("stop_reason") or "end_turn")),
         request_id=whole_text(str(message.get("id", ""))),
         num_prompt_tokens=sum(token_count(usage.get(name)) for name in _PROMPT_TOKENS),
         num_completion_tokens=token_count(usage.get("output_tokens")),

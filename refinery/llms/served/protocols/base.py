@@ -60,7 +60,8 @@ class ChatProtocol:
     """How to send chats to a server.
 
     `address(config, base_url)` is the server's address, or the provider's if base_url is None. `body(chat, config)` is the JSON to post
-    to `path`. `parse(json)` is the reply; it raises RefusedRequest when the JSON contains none.
+    to `path`. `parse(json)` is the reply, with the API's own word for why it ended; `responses.finished` has those that are known. It
+    raises RefusedRequest for a reply that cannot be read, RetryableFault when the JSON contains none.
 
     `provider` and its `host` are for prices and for the keys of stored replies. `takes_schemas`: the body has a field for the reply's JSON
     schema, which is otherwise written into the prompt. `sends`: the optional parameters (parameters.py) that the body has.

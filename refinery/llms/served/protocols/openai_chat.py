@@ -7,6 +7,7 @@ from typing import Any
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, FirstLogprobs, api_key
+from refinery.llms.served.responses import no_reply_in
 from refinery.llms.served.wire import content_text, first_choice, token_count, whole_text
 from refinery.llms.thinking import split_thinking
 
@@ -74,7 +75,7 @@ def _optional(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
 def _parse(completion: Any) -> Reply:
     choice = first_choice(completion)
     if choice is None:
-        raise RefusedRequest("the reply has no choices")
+        raise no_reply_in("the reply has no choices")
     message, usage = choice.get("message") or {}, completion.get("usage")
     message = message if isinstance(message, dict) else {"content": message}
     usage = usage if isinstance(usage, dict) else {}

@@ -7,15 +7,15 @@ set `extra_body: {reasoning: {summary: auto}}`.
 
 from typing import Any
 
-from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
+from refinery.llms.served.endpoint import EndpointConfig, Reply
 from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.protocols.base import Chat, ChatProtocol
 from refinery.llms.served.protocols.openai_chat import openai_address
+from refinery.llms.served.responses import fault_of, no_reply_in
 from refinery.llms.served.wire import content_text, provider_error, token_count, whole_text
 from refinery.llms.thinking import split_thinking
 
 _LEAST_TOKENS = 16  # the API refuses a lower limit
-_FINISH_REASONS = {"completed": "stop", "max_output_tokens": "length", "max_tokens": "length"}
 _LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -39,10 +39,11 @@ def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
 
 
 def _parse(response: Any) -> Reply:
+    if fault := provider_error(response):  # of a stream, whose last event has it
+        raise fault_of(fault.status, fault, fault.message)
     items = response.get("output") if isinstance(response, dict) else None
     if not isinstance(items, list):
-        fault = provider_error(response)
-        raise RefusedRequest(fault.message if fault else "the reply has no output")
+        raise no_reply_in("the reply has no output")
     usage, details = _object(response.get("usage")), _object(response.get("incomplete_details"))
     refusal = _parts(items, "message", "content", ("refusal",))
     content = _parts(items, "message", "content", ("output_text", "text")) or _arguments(items)
@@ -51,7 +52,7 @@ def _parse(response: Any) -> Reply:
     told = _parts(items, "reasoning", "content", ("reasoning_text", "text")) or _parts(items, "reasoning", "summary", ("summary_text",))
     return Reply(
         text=text or refusal,
-        finish_reason="refusal" if refusal else _FINISH_REASONS.get(reason, reason),
+        finish_reason="refusal" if refusal else reason,
         request_id=whole_text(str(response.get("id", ""))),
         num_prompt_tokens=token_count(usage.get("input_tokens")),
         num_completion_tokens=token_count(usage.get("output_tokens")),

@@ -155,13 +155,14 @@ def test_requests_above_the_limit_are_sent_again_until_they_fit(tmp_path: Path) 
 )
 def test_a_spoilt_reply_rejects_its_row_and_no_other(tmp_path: Path, fault: str, reason: str) -> None:
     async def use(teacher: Teacher) -> str:
-        first, second, third = decomposition_prompts(3)
+        first, second, third, fourth = decomposition_prompts(4)
         await teacher.ask(first, Decomposition, RequestLog())
-        rejected = await rejection(teacher, second)
-        await teacher.ask(third, Decomposition, RequestLog())
+        await teacher.ask(second, Decomposition, RequestLog())
+        rejected = await rejection(teacher, third)
+        await teacher.ask(fourth, Decomposition, RequestLog())
         return rejected
 
-    with serve(WORLDS, faults=Faults(**{fault: 2})) as server:
+    with serve(WORLDS, faults=Faults(**{fault: 3})) as server:
         assert with_teacher(server, tmp_path, use) == reason
 
 

@@ -83,12 +83,12 @@ def ask_labels(server: ScriptedServer, times: int = 1, **values):
     return asyncio.run(ask()), llm.record()
 
 
-@pytest.mark.parametrize(("logprobs", "share", "requests"), [("given", 0.8, 2), ("ignored", 1.0, 2), ("refused", 1.0, 3)])
+@pytest.mark.parametrize(("logprobs", "share", "requests"), [("given", 0.8, 2), ("ignored", 1.0, 2), ("refused", 1.0, 4)])
 def test_an_endpoint_is_asked_for_log_probabilities_until_it_refuses_them(logprobs, share, requests):
     with knowing(logprobs) as server:
         found, record = ask_labels(server, times=2)
     assert [probs[" know"] for probs in found] == [pytest.approx(share)] * 2
-    assert len(server.bodies) == requests
+    assert len(server.bodies) == requests  # with a tiny one after the refusal
     assert record["label_logprobs"] is (logprobs == "given")
 
 

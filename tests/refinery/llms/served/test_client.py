@@ -57,7 +57,7 @@ def test_an_error_that_only_sounds_like_one_of_schemas_does_not_end_their_use():
 
     with scripted(answer) as server:
         outcomes = ask([], server.base_url, schema=SCHEMA, first=["odd", "even", "even"])
-        assert ["response_format" in body for body in server.bodies] == [True, False, True, True]
+        assert ["response_format" in body for body in server.bodies if prompt_of(body) != "Hi"] == [True, False, True, True]
     assert [type(outcome) for outcome in outcomes] == [RefusedRequest, Reply, Reply]
 
 

@@ -13,6 +13,7 @@ from refinery.llms.served.capabilities import Capabilities, probe
 from refinery.llms.served.completion_api import CompletionRequest
 from refinery.llms.served.completions import CompletionsLLM, without_special_tokens
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, ServedModelConfig
+from refinery.llms.served.responses import RetryableFault
 
 PROMPT = "Question: Who directed Dune?"
 LABELS = [" know", " unknow"]
@@ -192,9 +193,7 @@ def test_a_need_that_is_not_met_is_refused_in_one_line(control_tokenizer):
 @pytest.mark.parametrize(
     "reply",
     [
-        [],
-        {"choices": []},
-        {"choices": [{"text": None}]},
+        {"choices": [{"text": ["a"]}]},
         {"choices": [{"text": "a", "token_ids": ["b"]}]},
         {"choices": [{"text": "a", "logprobs": {"token_logprobs": "none"}}]},
     ],
@@ -202,6 +201,43 @@ def test_a_need_that_is_not_met_is_refused_in_one_line(control_tokenizer):
 def test_a_reply_that_is_no_completion_is_refused(reply):
     with pytest.raises(RefusedRequest, match="the reply is not a completion"):
         CompletionRequest("tiny", [1], 1, 0.0, {}).parse(reply, EndpointConfig(model="tiny"))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        [],
+        {"choices": None},
+        {"choices": []},
+        {"choices": [{"text": None}]},
+        {"choices": [{"text": "", "finish_reason": "stop"}], "usage": {"prompt_tokens": 3, "completion_tokens": 0}},
+        {"choices": [{"text": "Lyo", "finish_reason": "abort"}]},
+    ],
+)
+def test_a_reply_that_the_server_did_not_write_may_be_asked_for_again(reply):
+    with pytest.raises(RetryableFault):
+        CompletionRequest("tiny", [1], 1, 0.0, {}).parse(reply, EndpointConfig(model="tiny"))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"text": "", "token_ids": [2]},
+        {"text": "", "logprobs": {"token_logprobs": [None, -0.5]}},
+        {"text": "", "prompt_logprobs": [None, {"5": {"logprob": -0.5}}]},
+        {"text": "", "finish_reason": "length"},
+    ],
+)
+def test_a_reply_without_a_text_may_be_whole(choice):
+    assert CompletionRequest("tiny", [1], 1, 0.0, {}).parse({"choices": [choice]}, EndpointConfig(model="tiny")).text == ""
+
+
+def test_a_reply_that_a_filter_withholds_is_refused(control_tokenizer):
+    body = {"choices": [{"text": "", "finish_reason": "content_filter"}]}
+    reply = CompletionRequest("tiny", [1], 2, 0.0, {}).parse(body, EndpointConfig(model="tiny"))
+    config = ServedModelConfig(base_url="http://127.0.0.1:9/v1", model="tiny", tokenizer="tiny")
+    context = CompletionsLLM(config, control_tokenizer, Capabilities()).context("a")
+    assert context._generation(reply, [], ()).stopped_by == "refused"
 
 
 @pytest.mark.parametrize("logprobs", [None, [], [-0.5], [-0.5, None], [-0.5, float("nan")]])

@@ -73,3 +73,58 @@ def test_what_is_no_json_is_quoted_in_one_line(content, quoted):
     assert isinstance(odd, RefusedRequest)
     assert f"the reply is not JSON {quoted}" in str(odd)
     assert len(str(odd).splitlines()) == 1
+
+
+USED = {"prompt_tokens": 9, "completion_tokens": 0}
+FAULTS = {
+    "no choices": chat_reply(choices=None),
+    "an empty list of choices": chat_reply(choices=[]),
+    "an empty text": chat_reply("", usage=USED),
+    "neither a text nor a count": chat_reply(None, usage=None),
+    "an abort": chat_reply(choices=[{"message": {"content": "Ly"}, "finish_reason": "abort"}]),
+    "a busy server": chat_reply(choices=[{"message": {"content": ""}, "finish_reason": "insufficient_system_resource"}]),
+    "an error": chat_reply(choices=[{"message": {"content": "Ly"}, "finish_reason": "error"}]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_fault_with_status_200_is_asked_again_and_no_reply_if_it_stays(fault):
+    answers = iter([chat_reply("Lyon"), fault, chat_reply("Lyon")])
+    with scripted(lambda body: (200, next(answers, fault))) as server:
+        outcomes = ask([], server.base_url, first=["a", "b", "c"])
+        assert [prompt_of(body) for body in server.bodies if prompt_of(body) != "Hi"] == ["a", "b", "b", "c", "c"]
+    assert texts(outcomes[:2]) == ["Lyon", "Lyon"]
+    assert (type(outcomes[2]), outcomes[2].reason) == (RefusedRequest, "no_reply")
+
+
+@pytest.mark.parametrize(
+    ("word", "finish_reason"),
+    [
+        (None, "stop"),
+        ("STOP", "stop"),
+        ("eos", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("content_filter: PROHIBITED_CONTENT", "content_filter"),
+        ("sensitive", "content_filter"),
+        ("function_call", "tool_calls"),
+    ],
+)
+def test_why_a_reply_ended_is_told_in_one_word(word, finish_reason):
+    reply = chat_reply(choices=[{"message": {"content": "Lyon"}, "finish_reason": word}])
+    with scripted(lambda body: (200, reply)) as server:
+        assert [one.finish_reason for one in ask(["a"], server.base_url)] == [finish_reason]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"message": {"content": ""}, "finish_reason": "content_filter"},
+        {"message": {"content": "", "refusal": "No."}, "finish_reason": "stop"},
+        {"message": {"content": ""}, "finish_reason": "length"},
+        {"message": {"content": "", "reasoning_content": "Hm."}, "finish_reason": "stop"},
+    ],
+)
+def test_a_reply_that_is_withheld_cut_or_only_reasoning_is_asked_for_once(choice):
+    with scripted(lambda body: (200, chat_reply(choices=[choice], usage=USED))) as server:
+        ask(["a"], server.base_url)
+        assert len(server.bodies) == 1

@@ -10,7 +10,7 @@ from refinery.llms.build import build_llm
 from refinery.llms.served.budget import known_price
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.client import EndpointClient
-from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.endpoint import EndpointConfig, Reply, UnusableEndpoint
 from refinery.llms.served.protocols.base import protocol_of
 
 USER = ("user", "Where?")
@@ -76,7 +76,7 @@ def test_a_schema_stands_in_the_prompt_from_the_first_request_on():
         ("max_tokens", "length"),
         ("model_context_window_exceeded", "length"),
         ("refusal", "refusal"),
-        ("pause_turn", "pause_turn"),
+        ("tool_use", "tool_calls"),
     ],
 )
 def test_why_a_reply_ended_is_told_in_our_words(stop_reason, finish_reason):
@@ -120,8 +120,8 @@ def test_what_may_pass_is_asked_again(status, kind, headers):
 @pytest.mark.parametrize(
     ("status", "kind", "outcome"),
     [
-        (400, "invalid_request_error", RefusedRequest),
-        (413, "request_too_large", RefusedRequest),
+        (400, "invalid_request_error", UnusableEndpoint),  # as it refuses a tiny request too
+        (413, "request_too_large", UnusableEndpoint),
         (402, "billing_error", UnusableEndpoint),
         (403, "permission_error", UnusableEndpoint),
         (404, "not_found_error", UnusableEndpoint),
