@@ -170,7 +170,7 @@ class Teacher:
     async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: RequestLog, rollout: int) -> Reply:
         """A reply that may contain an answer. Raises RejectedRow for a refusal, or a truncated or empty reply."""
         reply = await self._reply(messages, schema, asked, rollout)
-        if reply.finish_reason == "length":
+        if reply.finish_reason == "length" and ends_with_object(reply.text, schema) is None:  # blanks may follow a whole one
             raise self._truncated(reply)
         if reads_as_refusal(reply.text):
             raise RejectedRow("refused", reply.text[:200])

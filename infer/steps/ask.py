@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from infer.session import Session
 from refinery.llms.base import Context, Generation
-from refinery.llms.served.json_reply import parse_json_reply, reads_as_refusal
+from refinery.llms.served.json_reply import ends_with_object, parse_json_reply, reads_as_refusal
 from refinery.prompts.render import render_prompt
 from refinery.prompts.replies import ModuleReply
 from refinery.prompts.stops import split_reply, stop_texts
@@ -47,6 +47,8 @@ async def ask_json(
     for _ in range(2):
         reply, cut = await reply_to(prompt, context, max_new_tokens=max_new_tokens, adapter=session.adapter(name))
         session.record_reply(name, question, reply, cut, depth=depth, prompt=prompt)
+        if reply.stopped_by == "length" and ends_with_object(reply.text, schema):  # blanks followed a whole one
+            reply = dataclasses.replace(reply, stopped_by="stop")
         try:
             return _read(reply, lambda text: parse_json_reply(text, schema))
         except _Fault as error:

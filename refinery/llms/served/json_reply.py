@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from refinery.llms.served.balanced import balanced_parts
 from refinery.llms.served.field_lines import read_field_lines
+from refinery.llms.served.fitted_reply import validated
 from refinery.llms.served.wire import whole_text
 
 T = TypeVar("T", bound=BaseModel)
@@ -22,12 +23,21 @@ T = TypeVar("T", bound=BaseModel)
 # list; words: a bare label, for a shape with one choice; lines: `Field: value` lines, for a shape of strings or a list of such shapes.
 Reading = Literal["object", "mended", "list", "words", "lines"]
 
-_ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", re.MULTILINE)
+_ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$")
+_FENCE = re.compile(r"^\s*```\w*[ \t]*$", re.MULTILINE)
+_BEFORE_LIST = re.compile(r"^[^\[\].;\n]{0,60}:\s*(?=\[)")  # such as `The relevant ones: `
+# What may stand before items: `Sub-questions:`, `Here are the queries:`.
+_LIST_LEAD = re.compile(
+    r"[\s*#]*(?:here (?:are|is)|these are|my)?\s*(?:the|some|two|three|four)?\s*(?:[\w-]+ )?(?:sub[- ]?)?"
+    r"(?:questions?|quer(?:y|ies)|steps?|answers?|items?|lists?|search(?:es)?)[\s*]*:[\s*]*$",
+    re.IGNORECASE,
+)
 _QUOTED_ITEMS = re.compile(r"\[\s*'")
 # The most parts of a reply that are tried, and that are repaired. Longer texts, and those with more brackets, are not repaired or
 # read without braces, because that may take quadratic time.
 _MOST_PARTS, _MOST_MENDED, _MOST_REPAIRED, _MOST_BRACKETS = 32, 3, 10_000, 300
 _AROUND = " \t\n\"'*`("
+_SHORTEST_LABEL = 3  # letters of `yes`
 _LEAD = re.compile(r"^[\w ]{0,30}:[\s\"'*`(]*")  # such as `Answer:** `
 _SENTENCE_END = re.compile(r"[.!;\n]")
 _AFTER = re.compile(r"[\n\"'*`).,:;!]")
@@ -43,7 +53,7 @@ def parse_json_reply(text: str, schema: type[T]) -> T:
 def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
     """The reply as a `schema`, and how it was read. Of several objects, the last that fits. Raises ValueError that says what is wrong."""
     with suppress(ValidationError):
-        return schema.model_validate_json(text), "object"
+        return validated(text, schema), "object"
     parts = [text[start:end] for start, end in islice(balanced_parts(text, "{}"), _MOST_PARTS)]
     fault = ""
     for part in parts:
@@ -63,10 +73,10 @@ def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
 
 def ends_with_object(text: str, schema: type[BaseModel]) -> str | None:
     """The object at the end of a text if it fits, such as the answer in the reasoning of a model that wrote no more; else None."""
-    plain = text.rstrip("` \n")
+    plain = text.rstrip("` \n\t\r")
     start, end = next(balanced_parts(plain, "{}"), (0, 0))
     with suppress(ValidationError):
-        if 0 < end == len(plain) and schema.model_validate_json(plain[start:]):
+        if 0 < end == len(plain) and validated(plain[start:], schema):
             return plain[start:]
     return None
 
@@ -74,13 +84,13 @@ def ends_with_object(text: str, schema: type[BaseModel]) -> str | None:
 def _object(part: str, schema: type[T]) -> T:
     """The object, or one inside an object that has none of the schema's fields, as in `{"name": "answer", "arguments": {...}}`."""
     try:
-        return schema.model_validate_json(part)
+        return validated(part, schema)
     except ValidationError as error:
         if _is_malformed(error):
             raise
         for inner in _inner_objects(part, schema):
             with suppress(ValidationError):
-                return schema.model_validate_json(inner)
+                return validated(inner, schema)
         raise
 
 
@@ -155,7 +165,7 @@ def _without_object(text: str, schema: type[BaseModel]) -> Iterator[tuple[dict[s
     (name, field) = next(iter(schema.model_fields.items()))
     inner = [str(one) for one in get_args(field.annotation)]
     if get_origin(field.annotation) is list:
-        for items in _bare_lists(text):
+        if (items := _bare_list(text)) is not None:
             yield {name: items}, "list"
         if "{" not in text and "str" in inner[0] and (items := _items(text)):
             yield {name: items}, "list"
@@ -163,22 +173,28 @@ def _without_object(text: str, schema: type[BaseModel]) -> Iterator[tuple[dict[s
         yield {name: label}, "words"
 
 
-def _bare_lists(text: str) -> Iterator[list[Any]]:
-    """The lists of a text that are not inside an object, from the last backwards."""
-    objects = list(islice(balanced_parts(text, "{}"), _MOST_PARTS))
-    for start, end in islice(balanced_parts(text, "[]"), _MOST_PARTS):
-        if any(begun < start < ended for begun, ended in objects):
-            continue
-        with suppress(ValueError, RecursionError):
-            part = text[start:end]
-            # Only quotes are repaired: `[sic]` is not a list.
-            found = json.loads(_repaired(part) if _QUOTED_ITEMS.match(part) else part)
-            if isinstance(found, list) and found:
-                yield found
+def _bare_list(text: str) -> list[Any] | None:
+    """The list that is the whole reply, in a fence or not. A list within prose is a part of it, such as the number of a passage."""
+    part = _BEFORE_LIST.sub("", _unfenced(text))
+    with suppress(ValueError, RecursionError):
+        # Only quotes are repaired: `[sic]` is not a list.
+        found = json.loads(_repaired(part) if _QUOTED_ITEMS.match(part) else part)
+        if isinstance(found, list) and found:
+            return found
+    return None
 
 
 def _items(text: str) -> list[str]:
-    return [item.strip() for item in _ITEM.findall(text)]
+    """The items of a reply that is nothing but items, after a lead such as `Sub-questions:`."""
+    lines = [line for line in _unfenced(text).splitlines() if line.strip()]
+    if lines and _LIST_LEAD.match(lines[0]):
+        lines = lines[1:]
+    items = [found[1].strip() for line in lines if (found := _ITEM.match(line))]
+    return items if len(items) == len(lines) else []
+
+
+def _unfenced(text: str) -> str:
+    return _FENCE.sub("", text).strip()
 
 
 def _bare_label(text: str, labels: list[str]) -> str | None:
@@ -194,11 +210,22 @@ def _bare_label(text: str, labels: list[str]) -> str | None:
             label for label in labels if said.startswith(label.lower()) and (len(said) == len(label) or after.match(said[len(label) :]))
         ]
         if len(named) == 1:
-            words = set(re.findall(r"\w+", _SENTENCE_END.split(said, maxsplit=1)[0]))
-            if not words.isdisjoint(label.lower() for label in labels if label != named[0]):
+            if _names_another(said, [label.lower() for label in labels if label != named[0]]):
                 return None
             return _opposite(named[0], labels) if negated else named[0]
     return None
+
+
+def _names_another(said: str, others: list[str]) -> bool:
+    """Whether the first sentence names another label, or a later one does: a model may change its mind.
+
+    `no` and the like are words of any later sentence, and count there only if they are stated as the label.
+    """
+    first, *later = _SENTENCE_END.split(said, maxsplit=1)
+    rest = " ".join(later)
+    stated = {found[1] for found in re.finditer(r"(?:answer|label|verdict)\b(?: is| it)?[\s:\"'*`]*(\w+)", rest)}
+    words = {word for word in re.findall(r"\w+", rest) if len(word) > _SHORTEST_LABEL}
+    return not {*re.findall(r"\w+", first), *stated, *words}.isdisjoint(others)
 
 
 def _opposite(label: str, labels: list[str]) -> str | None:

@@ -24,7 +24,7 @@ PROSE, REFUSAL, NOTHING = "I would say Lyon.", "I'm sorry, I can't help with tha
     ("reply", "reason", "tries"),
     [
         (PROSE, "malformed", 2),
-        ('{"answer": null, "queries": 3, "useful_information": "Lyon"}', "malformed", 2),
+        ('{"answer": null, "queries": null, "useful_information": "Lyon"}', "malformed", 2),
         ("[1, 2]", "malformed", 2),
         (REFUSAL, "refused", 1),
         (NOTHING, "empty", 1),
