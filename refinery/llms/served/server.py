@@ -134,9 +134,11 @@ class Server:
             if self._answered_sent_at >= moment:
                 return None
             if self._last_tiny.sent_at < moment:
-                sent_at = time.monotonic()
-                self._last_tiny = _Tiny(sent_at, await self._probe(self.config.timeout_seconds))
-            return self._last_tiny.error
+                sent_at, error = time.monotonic(), await self._probe(self.config.timeout_seconds)
+                if isinstance(error, LLMError):  # once more, because some servers refuse a request at random
+                    error = await self._probe(self.config.timeout_seconds)
+                self._last_tiny = _Tiny(sent_at, error)
+            return None if self._answered_sent_at >= moment else self._last_tiny.error
 
     def _unusable_for_all(self, refusal: str, status: int) -> str:
         if self._answered_sent_at == float("-inf"):

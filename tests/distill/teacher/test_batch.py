@@ -61,7 +61,7 @@ def test_a_job_is_sent_again_without_a_parameter_that_the_model_refuses(mock_rec
 def test_a_job_whose_lines_all_failed_ends_the_run_if_a_tiny_request_fails_too(mock_recipe, capsys):
     with endpoint(Settings(latency_seconds=0.1, refused_share=1.0)) as url:
         assert main([str(mock_recipe(url, batch=QUICK, max_failure_share=1)), "transport=batch"]) == 2
-        assert stats(url)["requests"] == 40 + 1
+        assert stats(url)["requests"] == 40 + 2
     assert "cannot be used: it refuses every request in the same way: status 400: content filter." in capsys.readouterr().err
 
 

@@ -227,7 +227,7 @@ def test_an_answer_that_is_withheld_ends_as_filtered(behind, withheld, stream):
 
 def test_an_account_that_runs_dry_is_an_error_until_it_is_filled(behind):
     refusal = (403, {"error": {"message": "Key limit exceeded", "code": 403}})
-    answers = iter([(200, chat_reply("Cleo Marn")), refusal, refusal])
+    answers = iter([(200, chat_reply("Cleo Marn")), refusal, refusal, refusal])
     with scripted(lambda body: next(answers, (200, chat_reply("Ben Orlow")))) as server:
         client = behind(server)
         assert ask(client).choices[0].message.content == "Cleo Marn"

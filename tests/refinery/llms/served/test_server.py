@@ -42,7 +42,7 @@ def runs_dry(answered, refusal):
 def test_a_server_that_refuses_everything_after_it_has_answered_is_unusable_from_the_first_refusal_on(refusal):
     with scripted(runs_dry(2, refusal)) as server:
         outcomes = ask([], server.base_url, first=["a", "b", "c"])
-        assert len(server.bodies) == 4
+        assert len(server.bodies) == 3 + 2
     assert [type(outcome) for outcome in outcomes] == [Reply, Reply, UnusableEndpoint]
     assert "has answered before and now refuses every request, even a tiny one: status" in str(outcomes[2])
     assert str(outcomes[2]).endswith(
@@ -88,6 +88,14 @@ def test_a_tiny_request_that_is_refused_for_its_size_says_nothing_of_the_others(
     with scripted(answer) as server:
         outcomes = ask([], server.base_url, first=["a", "long", "a"])
     assert texts(outcomes) == ["Lyon", "status 400: The prompt is too long.", "Lyon"]
+
+
+def test_a_tiny_request_that_is_refused_by_chance_does_not_stop_the_run():
+    numbers = iter(range(1, 100))
+    with scripted(lambda body: OK if next(numbers) % 4 in (1, 2) else (400, error("fault"))) as server:
+        outcomes = ask([], server.base_url, first=["a", "b", "c", "d"])
+        assert [is_tiny(body) for body in server.bodies] == [False] * 3 + [True] * 2 + [False]
+    assert [type(outcome) for outcome in outcomes] == [Reply, Reply, RefusedRequest, Reply]
 
 
 def test_a_refusal_is_asked_again_while_a_tiny_request_cannot_tell_whose_it_is():
