@@ -29,6 +29,7 @@ Outcome = Sequence[Record] | RejectedRow
 _WRITTEN_AT_ONCE = 1 << 20
 _FAILURES = "failures.jsonl"
 _FIRST_REJECTED, _REASON_LENGTH = 3, 160  # quoted in messages
+_NUMBER = re.compile(r"\d+")
 _LATEST = 5  # questions that `refinery watch` shows
 # Reasons for rejection that may not recur in the next attempt, by name or by the server's status.
 _PASSING = re.compile(r"(no_reply|search_failed): |refused: status (402|408|409|429|5\d\d)\b")
@@ -37,6 +38,24 @@ _PASSING = re.compile(r"(no_reply|search_failed): |refused: status (402|408|409|
 def rejections(path: Path) -> dict[str, str]:
     """The reasons why rows of a run got no label, by id."""
     return {row["question_id"]: row["detail"] for row in _failures(path)}
+
+
+def causes(folder: Path) -> list[str]:
+    """For each reason of rejection, its most frequent cause in the server's or the check's words; causes that differ in numbers are one."""
+    counts: dict[str, Counter[str]] = {}
+    shown: dict[str, str] = {}
+    for row in _failures(folder) if (folder / _FAILURES).exists() else ():
+        detail = row["detail"].removeprefix(f"{row['reason']}: ").partition("; reply: ")[0]
+        kind = _NUMBER.sub("#", detail)[:_REASON_LENGTH]
+        counts.setdefault(row["reason"], Counter())[kind] += 1
+        shown.setdefault(kind, _one_line(detail))
+    ordered = sorted(counts.items(), key=lambda item: -item[1].total())
+    return [f"{reason} {found.total():,}: {_most(found, shown)}" for reason, found in ordered]
+
+
+def _most(found: Counter[str], shown: dict[str, str]) -> str:
+    (kind, times), *_ = found.most_common(1)
+    return f"{shown[kind]} ({'each' if times == found.total() else f'{times:,} of them'})"
 
 
 def lasting_failures(path: Path) -> dict[str, RejectedRow]:

@@ -13,6 +13,7 @@ annotate steps, so every supporting passage counts as relevant to the question, 
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
@@ -30,8 +31,11 @@ from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import Prompt, render_prompt
 from refinery.runtime.forecast import Range
+from refinery.text import one_line
 
 T = TypeVar("T", bound=BaseModel)
+
+_log = logging.getLogger(__name__)
 
 
 class Options(TreeKeys):
@@ -90,7 +94,14 @@ async def label(question: Question, context: LabelContext) -> list[RelevanceLabe
 
 
 async def _by_each(question: Question, passages: Sequence[Passage], context: LabelContext) -> list[RelevanceLabel]:
-    return await asyncio.gather(*(_judge(question, passage, context) for passage in passages))
+    """The labels that could be read: one odd reply does not cost the others theirs. A fault that may pass has all asked again."""
+    judged = await asyncio.gather(*(_judge(question, passage, context) for passage in passages), return_exceptions=True)
+    labels = [one for one in judged if not isinstance(one, BaseException)]
+    for passage, fault in ((passage, one) for passage, one in zip(passages, judged, strict=True) if isinstance(one, BaseException)):
+        if not labels or not isinstance(fault, RejectedRow) or fault.reason == "no_reply":
+            raise fault
+        _log.warning("question %s: passage %s got no label (%s)", question.id, passage.id, one_line(str(fault)))
+    return labels
 
 
 async def _judge(question: Question, passage: Passage, context: LabelContext) -> RelevanceLabel:

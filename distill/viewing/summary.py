@@ -1,19 +1,23 @@
-"""The six lines with which a labeling run ends: in, rejected, balance, cost, files, and what to do next."""
+"""The lines with which a labeling run ends: in, rejected and why, balance, cost, files, and what to do next."""
 
 from pathlib import Path
 from typing import Any
 
+from distill.output.rows import causes
 from refinery.reporting.endpoints import spent_by_role, total_cost
 from refinery.reporting.summary import counted, dollars, summary
 
 
 def run_summary(metrics: dict[str, Any], folder: Path) -> str:
     """The lines about the run in `folder`."""
+    why = causes(folder)
     questions, labeled, rejected = (metrics[name] for name in ("questions", "questions_labelled", "questions_rejected"))
     return summary(
         [
             ("in", f"{questions:,} questions, {labeled:,} of them labeled"),
             ("rejected", f"{rejected:,}: {counted(metrics['rejected_by_reason'])}" if rejected else "none"),
+            *(("why", cause) for cause in why),
+            ("", f"all {rejected:,} are in {folder / 'failures.jsonl'}" if why else ""),
             ("rows", _balance(metrics["rows"], metrics["labels"])),
             ("agreement", _agreement(metrics)),
             ("cost", _cost(metrics)),

@@ -43,6 +43,16 @@ def test_each_passage_is_judged_in_a_call_of_its_own(label, scripted_teacher):
     assert sorted(row.provenance.request_ids for row in rows) == [["request 1"], ["request 2"], ["request 3"]]
 
 
+def test_one_reply_that_cannot_be_read_costs_the_other_passages_no_label(label, rejection, scripted_teacher, caplog):
+    def reply(prompt: str) -> str:
+        return '{"label": "partially relevant"}' if "Title: Dune" in prompt else '{"label": "irrelevant"}'
+
+    rows = label("relevance", QUESTION, {"teacher": scripted_teacher(reply)}, judge="each")
+    assert labels_of(rows) == {"torvel": "irrelevant", "oslo": "irrelevant"}
+    assert "passage dune got no label (malformed: field 'label'" in caplog.text
+    assert rejection("relevance", QUESTION, {"teacher": scripted_teacher("Hm.")}, judge="each").reason == "malformed"
+
+
 def test_rows_stand_in_the_retrievers_order(label, scripted_teacher):
     orders = {
         judge: [row.passage.id for row in label("relevance", QUESTION, {"teacher": scripted_teacher(reply)}, judge=judge)]

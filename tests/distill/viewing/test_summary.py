@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 from distill.viewing.summary import run_summary
@@ -32,3 +33,17 @@ def test_replies_from_the_store_and_an_unknown_price_are_told():
     assert "cost      0 calls (7 more from the store), 912,000 tokens, price unknown, 35 s" in run_summary(
         METRICS | {"teacher": teacher}, Path("run")
     )
+
+
+def test_rejected_rows_are_told_by_their_most_frequent_cause(tmp_path):
+    long = "refused: status 400: your request has {} tokens, the maximum is 512"
+    details = [("refused", long.format(600 + number)) for number in range(3)] + [("refused", "refused: status 400: filtered")]
+    details += [("malformed", "malformed: field 'sub_questions': Field required; reply: '{}'")] * 12
+    lines = [{"question_id": f"q{number}", "reason": reason, "detail": detail} for number, (reason, detail) in enumerate(details)]
+    (tmp_path / "failures.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [line.split(maxsplit=1)[-1] for line in run_summary(METRICS, tmp_path).splitlines()[1:5]] == [
+        "16: malformed 12, refused 4",
+        "malformed 12: field 'sub_questions': Field required (each)",
+        "refused 4: status 400: your request has 600 tokens, the maximum is 512 (3 of them)",
+        f"16 are in {tmp_path}/failures.jsonl",
+    ]
