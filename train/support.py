@@ -33,10 +33,13 @@ def _is_grpo(recipe: TrainSettings) -> bool:
 
 REFUSALS = (
     Refusal(
-        "`dtype: float16`",
-        "gradients of float16 weights cannot be unscaled, and T5 overflows to NaN in it",
+        "`dtype: float16` with `strategy: full`, a `family` other than `causal`, `task: preference` or `method: grpo`",
+        "gradients of float16 weights cannot be unscaled, T5 overflows to NaN in it, and the others are not tested",
         "`dtype: bfloat16`, or `float32` on hardware without it",
-        lambda recipe: recipe.dtype == "float16",
+        lambda recipe: (
+            recipe.dtype == "float16"
+            and (recipe.strategy == "full" or recipe.family != "causal" or isinstance(recipe.learned, PairTask) or _is_grpo(recipe))
+        ),
     ),
     Refusal(
         "`strategy: qlora` with `family: seq2seq` or `classifier`",

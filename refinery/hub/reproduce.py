@@ -32,7 +32,7 @@ def outputs(folder: Path, examples: list[dict[str, Any]]) -> list[str]:
     """
     from refinery.llms.weights.checkpoint import load_checkpoint
 
-    return outputs_of(*load_checkpoint(str(folder)), examples)
+    return outputs_of(*load_checkpoint(str(folder), decoded=False), examples)
 
 
 def outputs_of(model: "PreTrainedModel", tokenizer: Tokenizer, examples: list[dict[str, Any]]) -> list[str]:

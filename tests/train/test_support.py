@@ -19,7 +19,9 @@ def values(**changes) -> dict:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dtype": "float16"}, "dtype: float16: refused, because .* T5 overflows to NaN in it. Use dtype: bfloat16"),
+        ({"dtype": "float16", "strategy": "full"}, "dtype: float16 with strategy: full.*: refused, because .* Use dtype: bfloat16"),
+        ({"dtype": "float16", "family": "seq2seq"}, "T5 overflows to NaN in it"),
+        ({"dtype": "float16", "task": "preference"}, "the others are not tested"),
         ({"strategy": "qlora", "family": "seq2seq"}, "strategy: qlora with family: seq2seq or classifier: refused"),
         ({"strategy": "dora", "family": "classifier", "task": "relevance"}, "Use strategy: lora"),
         ({"strategy": "alora"}, "strategy: alora with task: refinement: refused"),

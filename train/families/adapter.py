@@ -3,6 +3,8 @@
 What the installed stack gets wrong and this file works around is said where it happens.
 """
 
+import logging
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _TASK_TYPES = {"causal": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classifier": "SEQ_CLS"}
+_log = logging.getLogger(__name__)
+_ATTENTION, _EXPERT, _ROUTER = (
+    re.compile(words) for words in (r"attn|attention", r"experts?\b", r"router|mlp\.gate\b|block_sparse_moe\.gate\b")
+)
 # Ends of questions and passages that tokenizers join differently to what follows.
 _PROBES = ("word", "Who?", "He left.", 'the "end"', "in 1999", "(all)", "x\n", "été")
 
@@ -54,6 +60,7 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
     # After a resize PEFT would write both whole embeddings into every checkpoint; the trained rows are all that differs from the base.
     cast(Any, adapted).save_pretrained = partial(adapted.save_pretrained, save_embedding_layers=False)
     cast(Any, adapted).create_or_update_model_card = lambda folder: None  # the run's own card says what PEFT's template leaves open
+    _say_what_is_adapted(adapted, recipe)
     _leave_casts_to_autocast(adapted)
     if recipe.family == "seq2seq":
         share_embedding(model)
@@ -72,11 +79,27 @@ def _wrapped(model: "PreTrainedModel", config: "LoraConfig", recipe: TrainRecipe
     try:
         return get_peft_model(model, config)
     except ValueError as error:
+        if "lora_dropout" in str(error):  # PEFT wraps the weights of all experts as one parameter
+            raise recipe.fault(
+                "lora_dropout", f"{recipe.base} is a mixture of experts, whose adapters have no dropout. Set lora_dropout: 0."
+            ) from None
         if "target modules" not in str(error).lower():
             raise
         raise recipe.fault(
             "target_modules", f"{recipe.base} has no layers {recipe.target_modules!r}. Name its own, or use all-linear."
         ) from None
+
+
+def _say_what_is_adapted(adapted: "PeftModel", recipe: TrainRecipe) -> None:
+    """Which layers of a mixture of experts got an adapter: PEFT's `all-linear` means the router too, and not every family's experts."""
+    names = [name for name, _ in adapted.named_modules()]
+    if not any(_EXPERT.search(name) for name in names):
+        return
+    trained = [name for name, parameter in adapted.named_parameters() if parameter.requires_grad and "lora_" in name]
+    kinds = {"attention": _ATTENTION, "experts": _EXPERT, "router": _ROUTER}
+    found = {kind: sum(bool(pattern.search(name)) for name in trained) for kind, pattern in kinds.items()}
+    told = ", ".join(f"{kind} {'adapted' if count else 'not adapted'}" for kind, count in found.items())
+    _log.warning("%s: a mixture of experts: %s. target_modules names others.", recipe.base, told)
 
 
 def _leave_casts_to_autocast(adapted: "PeftModel") -> None:

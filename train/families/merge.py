@@ -37,7 +37,7 @@ def merge(run: Path, output: Path, *, dtype: str = "auto", resume: bool = False)
         )
     if output.exists():
         raise RunDirError(f"{output}: exists already. Name a new folder with --output.")
-    model, tokenizer = load_checkpoint(str(run), dtype="float32")
+    model, tokenizer = load_checkpoint(str(run), dtype="float32", decoded=False)
     model = _rounded(model, _torch_dtype(dtype, run, adapter["base_model_name_or_path"]), run)
     model.config.use_cache = True
     end_generation(model, tokenizer)

@@ -1,5 +1,6 @@
 """The model to train, of any family: loaded for its strategy, control tokens added, adapter wrapped around it; and how it is saved."""
 
+import logging
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -8,7 +9,8 @@ from refinery.contract.chat_template import end_ids, template_fingerprint
 from refinery.contract.control_tokens import seal_weights, write_manifest
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
-from refinery.llms.weights.checkpoint import load_base
+from refinery.llms.weights.checkpoint import base_config, load_base
+from refinery.llms.weights.decoder_support import check_decoder
 from refinery.llms.weights.embeddings import embedding_rows
 from train.families.adapter import add_adapter, check_four_bit_layers, four_bit, keep_trained_in_float32
 from train.families.received import receives_weights, unread_base
@@ -20,6 +22,8 @@ from train.rows.data import labels_of
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
+
+_log = logging.getLogger(__name__)
 
 
 def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
@@ -50,6 +54,8 @@ def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tok
 
 
 def _read_base(recipe: TrainRecipe, quantization: Any) -> tuple["PreTrainedModel", Tokenizer]:
+    if recipe.family == "causal":
+        _check_where_it_decodes(recipe)
     return load_base(
         recipe.base,
         dtype="float32" if recipe.strategy == "full" else recipe.dtype,
@@ -57,7 +63,21 @@ def _read_base(recipe: TrainRecipe, quantization: Any) -> tuple["PreTrainedModel
         family=recipe.family,
         labels=labels_of(recipe),
         quantization=quantization,
+        decoded=False,
     )
+
+
+def _check_where_it_decodes(recipe: TrainRecipe) -> None:
+    """Say of a base that our engine cannot decode, such as a hybrid, that it is to be served elsewhere. Raises RecipeError if it would be
+    decoded here: for validation, or by GRPO."""
+    if (config := base_config(recipe.base)) is None:
+        return
+    try:
+        check_decoder(config, path=recipe.base)
+    except CheckpointError as error:
+        if recipe.validation or recipe.method == "grpo":
+            raise recipe.fault("validation", f"{error} It can be trained here without validation, and not by grpo.") from None
+        _log.info("%s: it is trained here and not decoded. %s", recipe.output_dir, error)
 
 
 def _set_attention(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe) -> None:

@@ -149,7 +149,9 @@ class CheckFirstSave(TrainerCallback):
 def _load(folder: Path) -> tuple[Any, Any]:
     """(model, tokenizer), with an adapter left unmerged, so that its weights can be compared."""
     adapter = read_adapter_config(str(folder))
-    return load_with_adapters(adapter["base_model_name_or_path"], {"default": str(folder)}) if adapter else load_base(str(folder))
+    if adapter is None:
+        return load_base(str(folder), decoded=False)
+    return load_with_adapters(adapter["base_model_name_or_path"], {"default": str(folder)}, decoded=False)
 
 
 def _compare(trained: dict[str, Any], saved: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-BYTES = {"float32": 4, "bfloat16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def meta_model(recipe: TrainRecipe, *, layers: int | None = None) -> Any:

@@ -10,6 +10,8 @@ def trainer_arguments(recipe: TrainRecipe) -> dict[str, Any]:
     import torch
 
     on_gpu = torch.cuda.is_available()
+    if recipe.dtype == "float16" and not on_gpu:
+        raise recipe.fault("dtype", "float16 is trained on GPUs only, such as T4 and V100. Use float32 or bfloat16 here.")
     return {
         "output_dir": str(recipe.output_dir / "checkpoints"),
         "num_train_epochs": recipe.epochs,
@@ -25,6 +27,7 @@ def trainer_arguments(recipe: TrainRecipe) -> dict[str, Any]:
         "gradient_accumulation_steps": recipe.gradient_accumulation_steps,
         "train_sampling_strategy": recipe.train_sampling_strategy,
         "bf16": recipe.dtype == "bfloat16",
+        "fp16": recipe.dtype == "float16",  # of a frozen base, whose adapter is in float32
         "gradient_checkpointing": recipe.gradient_checkpointing,
         # All that an adapter trains takes part in every step; transformers would look for unused weights after each one.
         "ddp_find_unused_parameters": None if recipe.strategy == "full" else False,

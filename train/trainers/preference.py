@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from trl.trainer.dpo_trainer import DPOTrainer
 
 from refinery.contract.segments import IGNORED_LABEL
+from train.rows.length_filter import num_tokens
 from train.rows.pairs import PreferenceRow
 from train.trainers.generative_eval import GenerativeEvalMixin
 
@@ -27,6 +28,7 @@ def build_dataset(rows: Sequence[PreferenceRow]) -> Dataset:
         encoded = [getattr(row, side) for row in rows]
         columns[f"{side}_ids"] = [row.input_ids for row in encoded]
         columns[f"{side}_mask"] = [[int(label != IGNORED_LABEL) for label in row.labels] for row in encoded]
+    columns["length"] = [num_tokens(row) for row in rows]  # by which `group_by_length` batches
     return Dataset.from_dict(columns)
 
 

@@ -34,16 +34,19 @@ _OF_TOKENIZERS = ("tokenizer*", "vocab*", "*.model")
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 
-def load_checkpoint(path: str, *, dtype: str = "auto", chat_template: str = AUTO) -> tuple["PreTrainedModel", Tokenizer]:
+def load_checkpoint(
+    path: str, *, dtype: str = "auto", chat_template: str = AUTO, decoded: bool = True
+) -> tuple["PreTrainedModel", Tokenizer]:
     """(model, tokenizer) of a whole checkpoint, or of an adapter merged into its base. Raises CheckpointError when they disagree.
 
     `chat_template` is the recipe's choice: "auto", "none" or a file. A trained checkpoint accepts only the one that it was trained with.
+    `decoded` says that our engine will decode it; see `load_base`.
     """
     adapter = read_adapter_config(path)
     if adapter is None:
-        return load_base(path, dtype=dtype, chat_template=chat_template)
+        return load_base(path, dtype=dtype, chat_template=chat_template, decoded=decoded)
     base = adapter["base_model_name_or_path"]
-    model, tokenizer = load_with_adapters(base, {"default": path}, dtype=dtype, chat_template=chat_template)
+    model, tokenizer = load_with_adapters(base, {"default": path}, dtype=dtype, chat_template=chat_template, decoded=decoded)
     if adapter.get("alora_invocation_tokens"):
         # An activated adapter acts on a part of the tokens, so no weight can hold it. A PEFT model has what its base has.
         return cast("PreTrainedModel", model), tokenizer
@@ -61,16 +64,21 @@ def load_base(
     family: FamilyName | None = None,
     labels: Sequence[str] = (),
     quantization: Any = None,
+    decoded: bool = True,
 ) -> tuple["PreTrainedModel", Tokenizer]:
     """(model, tokenizer) of a whole checkpoint, of the family that it says it is unless one is named.
 
     Raises CheckpointError when there is none, or none that can be decoded here, before any weight is read.
     `labels` are those of a classifier that is to be trained: its head is new where the checkpoint has none. `quantization` is a
-    transformers quantization configuration.
+    transformers quantization configuration. What is not `decoded` here may be a hybrid, which is trained and merged to be served elsewhere.
     """
     from safetensors import SafetensorError
     from transformers import AutoConfig
 
+    if read_small_json(path, "config.json") is None and read_adapter_config(path) is not None:
+        raise CheckpointError(
+            f"{path}: is an adapter, not a whole model. Merge it first (refinery merge {path} --output DIR) and name that folder."
+        )
     if read_small_json(path, "config.json") is None:
         raise CheckpointError(f"{path}: has no config.json, so it is not a model. Name the folder that its config and weights are in.")
     tokenizer = load_tokenizer(path, chat_template)
@@ -78,7 +86,7 @@ def load_base(
     family = family or checkpoint_family(path)
     arguments = {"revision": revision or "main", "dtype": dtype, "use_safetensors": True, "trust_remote_code": False}
     try:
-        if family == "causal":
+        if family == "causal" and decoded:
             check_decoder(AutoConfig.from_pretrained(name, revision=revision or "main", trust_remote_code=False), path=path)
         _check_weights(path)
         model = auto_class(family).from_pretrained(name, quantization_config=quantization, **arguments, **label_arguments(labels))
@@ -96,8 +104,21 @@ def load_base(
     return model, tokenizer
 
 
+def base_config(path: str) -> Any:
+    """The configuration of a whole model, or None where there is none."""
+    from transformers import AutoConfig
+
+    if read_small_json(path, "config.json") is None:
+        return None
+    name, revision = split_revision(path)
+    try:
+        return AutoConfig.from_pretrained(name, revision=revision or "main", trust_remote_code=False)
+    except (OSError, ValueError):  # which loading tells
+        return None
+
+
 def load_with_adapters(
-    base: str, adapters: Mapping[str, str], *, dtype: str = "auto", chat_template: str = AUTO
+    base: str, adapters: Mapping[str, str], *, dtype: str = "auto", chat_template: str = AUTO, decoded: bool = True
 ) -> tuple["PeftModel", Tokenizer]:
     """(PEFT model, tokenizer) with every adapter loaded under its name, ready for mixed batches.
 
@@ -111,7 +132,8 @@ def load_with_adapters(
         check_bundle(configs)
     first = next(iter(configs))
     family = checkpoint_family(first)
-    model, tokenizer = load_base(base, dtype=dtype, chat_template=chat_template, family=family, labels=checkpoint_labels(first))
+    labels = checkpoint_labels(first)
+    model, tokenizer = load_base(base, dtype=dtype, chat_template=chat_template, family=family, labels=labels, decoded=decoded)
     rows = embedding_rows(model)
     adapted: PeftModel | None = None
     for name, path in adapters.items():
@@ -134,6 +156,10 @@ def load_with_adapters(
     for path in adapters.values():
         check_template(path, tokenizer)  # the last adapter's tokenizer serves all of them
     assert adapted is not None, "there is an adapter"
+    if (
+        getattr(model.config, "pad_token_id", tokenizer.pad_token_id) is None
+    ):  # the base's own; what pads a batch is what the adapter was trained with
+        model.config.pad_token_id = tokenizer.pad_token_id
     if family == "seq2seq":
         share_embedding(model)
     return adapted, tokenizer

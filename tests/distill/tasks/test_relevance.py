@@ -9,6 +9,7 @@ from helpers.film_questions import CHAIN, QUESTION, changed
 
 from distill.recipe import DistillRecipe
 from distill.steps.rank_agreement import RankAgreement
+from distill.teacher.teacher import RejectedRow
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
@@ -43,14 +44,15 @@ def test_each_passage_is_judged_in_a_call_of_its_own(label, scripted_teacher):
     assert sorted(row.provenance.request_ids for row in rows) == [["request 1"], ["request 2"], ["request 3"]]
 
 
-def test_one_reply_that_cannot_be_read_costs_the_other_passages_no_label(label, rejection, scripted_teacher, caplog):
+def test_one_reply_that_cannot_be_read_costs_the_other_passages_no_label(label, scripted_teacher, caplog):
     def reply(prompt: str) -> str:
-        return '{"label": "partially relevant"}' if "Title: Dune" in prompt else '{"label": "irrelevant"}'
+        if "Title: Dune" in prompt:
+            raise RejectedRow("malformed", "field 'label'")
+        return '{"label": "irrelevant"}'
 
     rows = label("relevance", QUESTION, {"teacher": scripted_teacher(reply)}, judge="each")
     assert labels_of(rows) == {"torvel": "irrelevant", "oslo": "irrelevant"}
     assert "passage dune got no label (malformed: field 'label'" in caplog.text
-    assert rejection("relevance", QUESTION, {"teacher": scripted_teacher("Hm.")}, judge="each").reason == "malformed"
 
 
 def test_rows_stand_in_the_retrievers_order(label, scripted_teacher):

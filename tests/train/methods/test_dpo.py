@@ -115,6 +115,12 @@ def test_a_run_learns_the_pairs_and_its_adapter_is_what_was_trained(recipe, base
     assert torch.equal(model.get_input_embeddings().weight[:1856], original.get_input_embeddings().weight)
 
 
+def test_pairs_are_batched_by_length(recipe):
+    trainer, rows = trainer_of(recipe(train_sampling_strategy="group_by_length", max_steps=1))
+    trainer.train()
+    assert trainer.train_dataset["length"] == [max(len(row.chosen.input_ids), len(row.rejected.input_ids)) for row in rows]
+
+
 def test_the_adapter_of_two_steps_decodes_trees(recipe, tmp_path):
     trained = recipe(max_steps=2)
     assert math.isfinite(run(trained, resume=False)["train_loss"])
