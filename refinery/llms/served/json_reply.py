@@ -1,10 +1,10 @@
 """Read a model's reply as one JSON object of a known shape, leniently, as a person would. Nothing is evaluated as code.
 
-`read_reply('I think so: {"label": "relevant"}', Label)` gives the object and how it was read, "object".
+`read_reply('I think so: {"label": "relevant"}', Label)` gives the object and how it was read, "object". Its values are fitted to their
+types (fitted_reply.py); without an object, only a reply that is nothing but its answer is read (bare_reply.py, field_lines.py).
 """
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -13,26 +13,21 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from refinery.llms.served.balanced import balanced_parts
+from refinery.llms.served.bare_reply import is_lead, items_of, list_of, stated_label
 from refinery.llms.served.field_lines import read_field_lines
+from refinery.llms.served.fitted_reply import fitted_json, names_a_field
 from refinery.llms.served.wire import whole_text
 
 T = TypeVar("T", bound=BaseModel)
 
-# object: as requested, with any text around it; mended: with repaired punctuation; list: a bare or numbered list, for a shape with one
-# list; words: a bare label, for a shape with one choice; lines: `Field: value` lines, for a shape of strings or a list of such shapes.
-Reading = Literal["object", "mended", "list", "words", "lines"]
+# object: as requested, with any text around it; fitted: in other forms of the same values; mended: with repaired punctuation; list: a bare
+# or numbered list, for a shape with one list; words: a bare label, for a shape with one choice; lines: `Field: value` lines, for a shape of
+# strings or a list of such shapes.
+Reading = Literal["object", "fitted", "mended", "list", "words", "lines"]
 
-_ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", re.MULTILINE)
-_QUOTED_ITEMS = re.compile(r"\[\s*'")
 # The most parts of a reply that are tried, and that are repaired. Longer texts, and those with more brackets, are not repaired or
 # read without braces, because that may take quadratic time.
 _MOST_PARTS, _MOST_MENDED, _MOST_REPAIRED, _MOST_BRACKETS = 32, 3, 10_000, 300
-_AROUND = " \t\n\"'*`("
-_LEAD = re.compile(r"^[\w ]{0,30}:[\s\"'*`(]*")  # such as `Answer:** `
-_SENTENCE_END = re.compile(r"[.!;\n]")
-_AFTER = re.compile(r"[\n\"'*`).,:;!]")
-_STATED = re.compile(r"^(?:the |this |my )?[\w ]{0,30}\b(?:is|was)\b[\s:\"'*`(]*")  # such as `The answer is "`, `This paragraph is `
-_AFTER_STATED = re.compile(r"[\n\"'*`).,:;!]| to the question\b| because\b")
 
 
 def parse_json_reply(text: str, schema: type[T]) -> T:
@@ -43,12 +38,12 @@ def parse_json_reply(text: str, schema: type[T]) -> T:
 def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
     """The reply as a `schema`, and how it was read. Of several objects, the last that fits. Raises ValueError that says what is wrong."""
     with suppress(ValidationError):
-        return schema.model_validate_json(text), "object"
+        return schema.model_validate_json(text, strict=True), "object"
     parts = [text[start:end] for start, end in islice(balanced_parts(text, "{}"), _MOST_PARTS)]
     fault = ""
     for part in parts:
         try:
-            return _object(part, schema), "object"
+            return _object(part, schema)
         except ValidationError as error:
             fault = fault or ("" if _is_malformed(error) else _fault(error))
     if not fault and "{" in text:
@@ -57,7 +52,7 @@ def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
             return mended, "mended"
     for values, reading in _without_object(text, schema):
         with suppress(ValidationError):
-            return schema.model_validate(values), reading
+            return _fitted(json.dumps(values), schema)[0], reading
     raise ValueError(fault or "there is no JSON object in it")
 
 
@@ -66,22 +61,56 @@ def ends_with_object(text: str, schema: type[BaseModel]) -> str | None:
     plain = text.rstrip("` \n")
     start, end = next(balanced_parts(plain, "{}"), (0, 0))
     with suppress(ValidationError):
-        if 0 < end == len(plain) and schema.model_validate_json(plain[start:]):
+        if 0 < end == len(plain) and _fitted(plain[start:], schema):
             return plain[start:]
     return None
 
 
-def _object(part: str, schema: type[T]) -> T:
+def begins_with_object(text: str, schema: type[BaseModel]) -> str | None:
+    """The object that a reply begins with if it fits, and if no other one begins after it; else None.
+
+    A reply that was cut after such an object is whole: models that are held to a schema write blanks until their tokens run out, and
+    others repeat the object, or explain it.
+    """
+    start, end = min(islice(balanced_parts(text, "{}"), _MOST_PARTS), default=(0, 0))
+    if not end or not is_lead(_unfenced(text[:start]), " ".join(schema.model_fields)):
+        return None
+    part, rest = text[start:end], "".join(_unfenced(text[end:]).split())
+    said = "".join(part.split())
+    if "{" in rest and not (said * (len(rest) // len(said) + 1)).startswith(rest):
+        return None
+    with suppress(ValueError):
+        read_reply(part, schema)
+        return part
+    return None
+
+
+def _unfenced(text: str) -> str:
+    return text.replace("```json", "").replace("```", "")
+
+
+def _object(part: str, schema: type[T]) -> tuple[T, Reading]:
     """The object, or one inside an object that has none of the schema's fields, as in `{"name": "answer", "arguments": {...}}`."""
     try:
-        return schema.model_validate_json(part)
+        return _fitted(part, schema)
     except ValidationError as error:
         if _is_malformed(error):
             raise
         for inner in _inner_objects(part, schema):
             with suppress(ValidationError):
-                return schema.model_validate_json(inner)
+                return _fitted(inner, schema)
         raise
+
+
+def _fitted(part: str, schema: type[T]) -> tuple[T, Reading]:
+    """The object as it is, or fitted to the schema. Types are strict, because pydantic would also read `true` as the number 1."""
+    try:
+        return schema.model_validate_json(part, strict=True), "object"
+    except ValidationError as error:
+        fitted = None if _is_malformed(error) else fitted_json(part, schema)
+        if fitted is None:
+            raise
+    return schema.model_validate_json(fitted, strict=True), "fitted"
 
 
 def _inner_objects(part: str, schema: type[BaseModel]) -> Iterator[str]:
@@ -91,10 +120,10 @@ def _inner_objects(part: str, schema: type[BaseModel]) -> Iterator[str]:
         if not left:
             return
         value = left.pop()
-        if isinstance(value, dict) and schema.model_fields.keys().isdisjoint(value):
-            left += value.values()
-        elif isinstance(value, dict):
+        if isinstance(value, dict) and names_a_field(value, schema):
             yield json.dumps(value)
+        elif isinstance(value, dict):
+            left += value.values()
         elif isinstance(value, list):
             left += value
 
@@ -109,7 +138,7 @@ def _mended(text: str, parts: list[str], schema: type[T]) -> tuple[T | None, str
     fault = _why_not(whole, schema)
     for part in dict.fromkeys((*parts[:_MOST_MENDED], whole)) if end > start else ():
         try:
-            return schema.model_validate_json(_repaired(part)), ""
+            return _fitted(_repaired(part), schema)[0], ""
         except ValidationError as error:
             fault = fault if _is_malformed(error) else _fault(error)
     return None, fault
@@ -155,55 +184,12 @@ def _without_object(text: str, schema: type[BaseModel]) -> Iterator[tuple[dict[s
     (name, field) = next(iter(schema.model_fields.items()))
     inner = [str(one) for one in get_args(field.annotation)]
     if get_origin(field.annotation) is list:
-        for items in _bare_lists(text):
+        if items := list_of(text, name, _repaired):
             yield {name: items}, "list"
-        if "{" not in text and "str" in inner[0] and (items := _items(text)):
+        if "{" not in text and "str" in inner[0] and (items := items_of(text, name)):
             yield {name: items}, "list"
-    elif "{" not in text and get_origin(field.annotation) is Literal and (label := _bare_label(text, inner)):
+    elif "{" not in text and get_origin(field.annotation) is Literal and (label := stated_label(text, inner)):
         yield {name: label}, "words"
-
-
-def _bare_lists(text: str) -> Iterator[list[Any]]:
-    """The lists of a text that are not inside an object, from the last backwards."""
-    objects = list(islice(balanced_parts(text, "{}"), _MOST_PARTS))
-    for start, end in islice(balanced_parts(text, "[]"), _MOST_PARTS):
-        if any(begun < start < ended for begun, ended in objects):
-            continue
-        with suppress(ValueError, RecursionError):
-            part = text[start:end]
-            # Only quotes are repaired: `[sic]` is not a list.
-            found = json.loads(_repaired(part) if _QUOTED_ITEMS.match(part) else part)
-            if isinstance(found, list) and found:
-                yield found
-
-
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in _ITEM.findall(text)]
-
-
-def _bare_label(text: str, labels: list[str]) -> str | None:
-    """The label that the reply begins with or states, in a sentence that names no other label.
-
-    It may come after `Answer:` or `The answer is`, and within quotes or asterisks. `is not relevant` states the label `irrelevant`.
-    """
-    plain = text.lower().strip(_AROUND)
-    for said, after in ((plain, _AFTER), (_LEAD.sub("", plain, count=1), _AFTER), (_STATED.sub("", plain, count=1), _AFTER_STATED)):
-        negated = said.startswith("not ")
-        said = said.removeprefix("not ").lstrip(_AROUND)
-        named = [
-            label for label in labels if said.startswith(label.lower()) and (len(said) == len(label) or after.match(said[len(label) :]))
-        ]
-        if len(named) == 1:
-            words = set(re.findall(r"\w+", _SENTENCE_END.split(said, maxsplit=1)[0]))
-            if not words.isdisjoint(label.lower() for label in labels if label != named[0]):
-                return None
-            return _opposite(named[0], labels) if negated else named[0]
-    return None
-
-
-def _opposite(label: str, labels: list[str]) -> str | None:
-    """The label that is another one with a prefix, such as `irrelevant` for `relevant`, or None."""
-    return next((other for other in labels if other != label and other.endswith(label)), None)
 
 
 def reads_as_refusal(text: str) -> bool:
