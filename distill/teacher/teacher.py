@@ -17,7 +17,7 @@ from refinery.errors import LLMError
 from refinery.llms.served.budget import Budget
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.json_reply import ends_with_object, read_reply, reads_as_refusal
+from refinery.llms.served.json_reply import begins_with_object, ends_with_object, read_reply, reads_as_refusal
 from refinery.llms.served.request_key import frame_key, json_schema, label_field, provider_of, request_key
 from refinery.prompts.render import render_prompt, turns_of
 from refinery.runtime.fingerprint import text_fingerprint
@@ -170,8 +170,10 @@ class Teacher:
     async def _whole_reply(self, messages: tuple[tuple[str, str], ...], schema: type[T], asked: RequestLog, rollout: int) -> Reply:
         """A reply that may contain an answer. Raises RejectedRow for a refusal, or a truncated or empty reply."""
         reply = await self._reply(messages, schema, asked, rollout)
-        if reply.finish_reason == "length" and ends_with_object(reply.text, schema) is None:  # blanks may follow a whole one
-            raise self._truncated(reply)
+        if reply.finish_reason == "length":
+            if (whole := begins_with_object(reply.text, schema)) is None:
+                raise self._truncated(reply)
+            return dataclasses.replace(reply, text=whole)
         if reads_as_refusal(reply.text):
             raise RejectedRow("refused", reply.text[:200])
         if not reply.text.strip():
@@ -193,7 +195,7 @@ class Teacher:
         )
 
     def stored(self, request: ChatRequest, schema: type[BaseModel] | None, rollout: int) -> Reply | None:
-        """The reply in the store, unless it was truncated at a lower limit than the current one."""
+        """The reply in the store, unless it was truncated at a lower limit than the current one, in the middle of its answer."""
         value = self.store.get(request.key)
         if value is None and self.store.has_undigested:  # older keys included the server's addresses
             frame = frame_key(str(self.config.base_urls), self.config.model, self.config.temperature, self._optional, schema)
@@ -201,7 +203,8 @@ class Teacher:
         if value is None:
             return None
         reply = Reply(*value)
-        if reply.finish_reason == "length" and reply.max_tokens < self.config.most_tokens:
+        was_cut = reply.finish_reason == "length" and (schema is None or begins_with_object(reply.text, schema) is None)
+        if was_cut and reply.max_tokens < self.config.most_tokens:
             return None
         self.hits += 1
         self.num_stored_tokens += reply.num_prompt_tokens + reply.num_completion_tokens

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from infer.session import Session
 from refinery.llms.base import Context, Generation
-from refinery.llms.served.json_reply import ends_with_object, parse_json_reply, reads_as_refusal
+from refinery.llms.served.json_reply import begins_with_object, parse_json_reply, reads_as_refusal
 from refinery.prompts.render import render_prompt
 from refinery.prompts.replies import ModuleReply
 from refinery.prompts.stops import split_reply, stop_texts
@@ -50,7 +50,7 @@ async def ask_json(
         if reply.stopped_by == "length" and ends_with_object(reply.text, schema):  # blanks followed a whole one
             reply = dataclasses.replace(reply, stopped_by="stop")
         try:
-            return _read(reply, lambda text: parse_json_reply(text, schema))
+            return _read(_without_rest(reply, schema), lambda text: parse_json_reply(text, schema))
         except _Fault as error:
             fault = error
         if fault.reason != "malformed":
@@ -107,6 +107,12 @@ class _Fault(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
         self.reason, self.detail = reason, detail
+
+
+def _without_rest(reply: Generation, schema: type[BaseModel]) -> Generation:
+    """A reply that was cut after its object without what was cut, such as the blanks of a small model that is held to a schema."""
+    whole = begins_with_object(reply.text, schema) if reply.stopped_by == "length" else None
+    return reply if whole is None else dataclasses.replace(reply, text=whole, stopped_by="stop")
 
 
 def _read(reply: Generation, parse: Callable[[str], V]) -> V:

@@ -7,7 +7,7 @@ plain lines, which are short, and which T5 can write too, whose tokenizer has ne
 import re
 from typing import Any, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from refinery.contract.sub_questions import parse_sub_questions, render_sub_questions
 from refinery.errors import RecipeError
@@ -62,8 +62,6 @@ class LeafReply(BaseModel):
 
 class MainReply(BaseModel):
     """The Main Module's reply."""
-
-    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     answer: str
     explanation: str | None = None

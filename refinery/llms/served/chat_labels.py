@@ -67,14 +67,13 @@ def _by_logprobs(first: Sequence[tuple[str, float]] | None, labels: Sequence[str
 
 
 def _by_words(text: str, labels: Sequence[str]) -> dict[str, float]:
-    """Probability 1 for the label that the reply names first. Of two labels, `not relevant` names the other one."""
+    """Probability 1 for the only label that the reply names. Of two labels, `not relevant` names the other one."""
     words = {label.strip().lower(): label for label in labels}
     longest_first = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
-    found = re.search(rf"(?P<negated>\bnot |n't )?\b(?P<label>{longest_first})(?:n\b|\b)", text.lower())
-    probs = dict.fromkeys(labels, 0.0)
-    if found is None:
-        return probs
-    named = words[found["label"]]
-    if found["negated"] and len(labels) == 2:
-        named = next(label for label in labels if label != named)
-    return probs | {named: 1.0}
+    said = re.finditer(rf"(?P<negated>\bnot |n't )?\b(?P<label>{longest_first})(?:n\b|\b)", text.lower())
+    named = {_meant(words[found["label"]], bool(found["negated"]), labels) for found in said}
+    return {label: float(named == {label}) for label in labels}
+
+
+def _meant(label: str, negated: bool, labels: Sequence[str]) -> str:
+    return next(other for other in labels if other != label) if negated and len(labels) == 2 else label

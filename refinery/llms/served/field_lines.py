@@ -1,7 +1,7 @@
 """Read lines such as `Question: Who directed Dune?`, which small models write where a JSON object was requested.
 
 Only a shape whose fields are all strings is read, or a shape whose one field is a list of such shapes. Nothing is guessed: a missing, empty
-or repeated field, or a line with two fields, makes the whole reply unreadable.
+or repeated field, a line with two fields, or prose before, between or after the lines makes the whole reply unreadable.
 """
 
 import re
@@ -9,9 +9,14 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+from refinery.llms.served.bare_reply import is_lead
+
+# What may come between the lines: a line of another name (`Note: two facts.`), a heading, a rule or a code fence.
+_OTHER_LINE = re.compile(r"^\W*\w+(?: \d+)?\**:|^\s*#|^\W*$|^\s*```")
+
 
 def read_field_lines(text: str, schema: type[BaseModel]) -> dict[str, Any] | None:
-    """The schema's values from the lines that name its fields, or None. Other lines are ignored."""
+    """The schema's values from the lines that name its fields, or None."""
     if _only_strings(schema):
         records = _records(text, schema)
         return records[0] if records and len(records) == 1 else None
@@ -38,6 +43,8 @@ def _records(text: str, shape: type[BaseModel]) -> list[dict[str, str]] | None:
     label = rf"({'|'.join(name.replace('_', '[ _]') for name in shape.model_fields)})(?: \d+)?"
     line = re.compile(rf"^[ \t]*(?:\d+[.)][ \t]*|[-*•#>]+[ \t]+)*\**{label}\**[ \t]*:(?:\*\*)?[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
     another = re.compile(rf"\b{label}\**[ \t]*:", re.IGNORECASE)
+    if not all(line.match(one) or _OTHER_LINE.match(one) for one in _after_lead(text, line, " ".join(shape.model_fields))):
+        return None
     records: list[dict[str, str]] = []
     for said, value in line.findall(text):
         name = next(name for name in shape.model_fields if name.lower() == said.lower().replace(" ", "_"))
@@ -48,6 +55,12 @@ def _records(text: str, shape: type[BaseModel]) -> list[dict[str, str]] | None:
         records[-1][name] = plain
     required = {name for name, field in shape.model_fields.items() if field.is_required()}
     return records if all(required <= record.keys() for record in records) else None
+
+
+def _after_lead(text: str, line: re.Pattern[str], names: str) -> list[str]:
+    """The lines without a lead such as `Sure! Here it is:`."""
+    lead, _, rest = text.strip().partition("\n")
+    return (rest if not line.match(lead) and is_lead(lead, names) else text).splitlines()
 
 
 def _without_bold(value: str) -> str:

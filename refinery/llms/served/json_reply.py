@@ -1,10 +1,10 @@
 """Read a model's reply as one JSON object of a known shape, leniently, as a person would. Nothing is evaluated as code.
 
-`read_reply('I think so: {"label": "relevant"}', Label)` gives the object and how it was read, "object".
+`read_reply('I think so: {"label": "relevant"}', Label)` gives the object and how it was read, "object". Its values are fitted to their
+types (fitted_reply.py); without an object, only a reply that is nothing but its answer is read (bare_reply.py, field_lines.py).
 """
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -13,36 +13,21 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from refinery.llms.served.balanced import balanced_parts
+from refinery.llms.served.bare_reply import is_lead, items_of, list_of, stated_label
 from refinery.llms.served.field_lines import read_field_lines
-from refinery.llms.served.fitted_reply import validated
+from refinery.llms.served.fitted_reply import fitted_json, names_a_field
 from refinery.llms.served.wire import whole_text
 
 T = TypeVar("T", bound=BaseModel)
 
-# object: as requested, with any text around it; mended: with repaired punctuation; list: a bare or numbered list, for a shape with one
-# list; words: a bare label, for a shape with one choice; lines: `Field: value` lines, for a shape of strings or a list of such shapes.
-Reading = Literal["object", "mended", "list", "words", "lines"]
+# object: as requested, with any text around it; fitted: in other forms of the same values; mended: with repaired punctuation; list: a bare
+# or numbered list, for a shape with one list; words: a bare label, for a shape with one choice; lines: `Field: value` lines, for a shape of
+# strings or a list of such shapes.
+Reading = Literal["object", "fitted", "mended", "list", "words", "lines"]
 
-_ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$")
-_FENCE = re.compile(r"^\s*```\w*[ \t]*$", re.MULTILINE)
-_BEFORE_LIST = re.compile(r"^[^\[\].;\n]{0,60}:\s*(?=\[)")  # such as `The relevant ones: `
-# What may stand before items: `Sub-questions:`, `Here are the queries:`.
-_LIST_LEAD = re.compile(
-    r"[\s*#]*(?:here (?:are|is)|these are|my)?\s*(?:the|some|two|three|four)?\s*(?:[\w-]+ )?(?:sub[- ]?)?"
-    r"(?:questions?|quer(?:y|ies)|steps?|answers?|items?|lists?|search(?:es)?)[\s*]*:[\s*]*$",
-    re.IGNORECASE,
-)
-_QUOTED_ITEMS = re.compile(r"\[\s*'")
 # The most parts of a reply that are tried, and that are repaired. Longer texts, and those with more brackets, are not repaired or
 # read without braces, because that may take quadratic time.
 _MOST_PARTS, _MOST_MENDED, _MOST_REPAIRED, _MOST_BRACKETS = 32, 3, 10_000, 300
-_AROUND = " \t\n\"'*`("
-_SHORTEST_LABEL = 3  # letters of `yes`
-_LEAD = re.compile(r"^[\w ]{0,30}:[\s\"'*`(]*")  # such as `Answer:** `
-_SENTENCE_END = re.compile(r"[.!;\n]")
-_AFTER = re.compile(r"[\n\"'*`).,:;!]")
-_STATED = re.compile(r"^(?:the |this |my )?[\w ]{0,30}\b(?:is|was)\b[\s:\"'*`(]*")  # such as `The answer is "`, `This paragraph is `
-_AFTER_STATED = re.compile(r"[\n\"'*`).,:;!]| to the question\b| because\b")
 
 
 def parse_json_reply(text: str, schema: type[T]) -> T:
@@ -53,12 +38,12 @@ def parse_json_reply(text: str, schema: type[T]) -> T:
 def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
     """The reply as a `schema`, and how it was read. Of several objects, the last that fits. Raises ValueError that says what is wrong."""
     with suppress(ValidationError):
-        return validated(text, schema), "object"
+        return schema.model_validate_json(text, strict=True), "object"
     parts = [text[start:end] for start, end in islice(balanced_parts(text, "{}"), _MOST_PARTS)]
     fault = ""
     for part in parts:
         try:
-            return _object(part, schema), "object"
+            return _object(part, schema)
         except ValidationError as error:
             fault = fault or ("" if _is_malformed(error) else _fault(error))
     if not fault and "{" in text:
@@ -67,7 +52,7 @@ def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
             return mended, "mended"
     for values, reading in _without_object(text, schema):
         with suppress(ValidationError):
-            return schema.model_validate(values), reading
+            return _fitted(json.dumps(values), schema)[0], reading
     raise ValueError(fault or "there is no JSON object in it")
 
 
@@ -76,22 +61,56 @@ def ends_with_object(text: str, schema: type[BaseModel]) -> str | None:
     plain = text.rstrip("` \n\t\r")
     start, end = next(balanced_parts(plain, "{}"), (0, 0))
     with suppress(ValidationError):
-        if 0 < end == len(plain) and validated(plain[start:], schema):
+        if 0 < end == len(plain) and _fitted(plain[start:], schema):
             return plain[start:]
     return None
 
 
-def _object(part: str, schema: type[T]) -> T:
+def begins_with_object(text: str, schema: type[BaseModel]) -> str | None:
+    """The object that a reply begins with if it fits, and if no other one begins after it; else None.
+
+    A reply that was cut after such an object is whole: models that are held to a schema write blanks until their tokens run out, and
+    others repeat the object, or explain it.
+    """
+    start, end = min(islice(balanced_parts(text, "{}"), _MOST_PARTS), default=(0, 0))
+    if not end or not is_lead(_unfenced(text[:start]), " ".join(schema.model_fields)):
+        return None
+    part, rest = text[start:end], "".join(_unfenced(text[end:]).split())
+    said = "".join(part.split())
+    if "{" in rest and not (said * (len(rest) // len(said) + 1)).startswith(rest):
+        return None
+    with suppress(ValueError):
+        read_reply(part, schema)
+        return part
+    return None
+
+
+def _unfenced(text: str) -> str:
+    return text.replace("```json", "").replace("```", "")
+
+
+def _object(part: str, schema: type[T]) -> tuple[T, Reading]:
     """The object, or one inside an object that has none of the schema's fields, as in `{"name": "answer", "arguments": {...}}`."""
     try:
-        return validated(part, schema)
+        return _fitted(part, schema)
     except ValidationError as error:
         if _is_malformed(error):
             raise
         for inner in _inner_objects(part, schema):
             with suppress(ValidationError):
-                return validated(inner, schema)
+                return _fitted(inner, schema)
         raise
+
+
+def _fitted(part: str, schema: type[T]) -> tuple[T, Reading]:
+    """The object as it is, or fitted to the schema. Types are strict, because pydantic would also read `true` as the number 1."""
+    try:
+        return schema.model_validate_json(part, strict=True), "object"
+    except ValidationError as error:
+        fitted = None if _is_malformed(error) else fitted_json(part, schema)
+        if fitted is None:
+            raise
+    return schema.model_validate_json(fitted, strict=True), "fitted"
 
 
 def _inner_objects(part: str, schema: type[BaseModel]) -> Iterator[str]:
@@ -101,10 +120,10 @@ def _inner_objects(part: str, schema: type[BaseModel]) -> Iterator[str]:
         if not left:
             return
         value = left.pop()
-        if isinstance(value, dict) and schema.model_fields.keys().isdisjoint(value):
-            left += value.values()
-        elif isinstance(value, dict):
+        if isinstance(value, dict) and names_a_field(value, schema):
             yield json.dumps(value)
+        elif isinstance(value, dict):
+            left += value.values()
         elif isinstance(value, list):
             left += value
 
@@ -119,7 +138,7 @@ def _mended(text: str, parts: list[str], schema: type[T]) -> tuple[T | None, str
     fault = _why_not(whole, schema)
     for part in dict.fromkeys((*parts[:_MOST_MENDED], whole)) if end > start else ():
         try:
-            return schema.model_validate_json(_repaired(part)), ""
+            return _fitted(_repaired(part), schema)[0], ""
         except ValidationError as error:
             fault = fault if _is_malformed(error) else _fault(error)
     return None, fault
@@ -165,72 +184,12 @@ def _without_object(text: str, schema: type[BaseModel]) -> Iterator[tuple[dict[s
     (name, field) = next(iter(schema.model_fields.items()))
     inner = [str(one) for one in get_args(field.annotation)]
     if get_origin(field.annotation) is list:
-        if (items := _bare_list(text)) is not None:
+        if items := list_of(text, name, _repaired):
             yield {name: items}, "list"
-        if "{" not in text and "str" in inner[0] and (items := _items(text)):
+        if "{" not in text and "str" in inner[0] and (items := items_of(text, name)):
             yield {name: items}, "list"
-    elif "{" not in text and get_origin(field.annotation) is Literal and (label := _bare_label(text, inner)):
+    elif "{" not in text and get_origin(field.annotation) is Literal and (label := stated_label(text, inner)):
         yield {name: label}, "words"
-
-
-def _bare_list(text: str) -> list[Any] | None:
-    """The list that is the whole reply, in a fence or not. A list within prose is a part of it, such as the number of a passage."""
-    part = _BEFORE_LIST.sub("", _unfenced(text))
-    with suppress(ValueError, RecursionError):
-        # Only quotes are repaired: `[sic]` is not a list.
-        found = json.loads(_repaired(part) if _QUOTED_ITEMS.match(part) else part)
-        if isinstance(found, list) and found:
-            return found
-    return None
-
-
-def _items(text: str) -> list[str]:
-    """The items of a reply that is nothing but items, after a lead such as `Sub-questions:`."""
-    lines = [line for line in _unfenced(text).splitlines() if line.strip()]
-    if lines and _LIST_LEAD.match(lines[0]):
-        lines = lines[1:]
-    items = [found[1].strip() for line in lines if (found := _ITEM.match(line))]
-    return items if len(items) == len(lines) else []
-
-
-def _unfenced(text: str) -> str:
-    return _FENCE.sub("", text).strip()
-
-
-def _bare_label(text: str, labels: list[str]) -> str | None:
-    """The label that the reply begins with or states, in a sentence that names no other label.
-
-    It may come after `Answer:` or `The answer is`, and within quotes or asterisks. `is not relevant` states the label `irrelevant`.
-    """
-    plain = text.lower().strip(_AROUND)
-    for said, after in ((plain, _AFTER), (_LEAD.sub("", plain, count=1), _AFTER), (_STATED.sub("", plain, count=1), _AFTER_STATED)):
-        negated = said.startswith("not ")
-        said = said.removeprefix("not ").lstrip(_AROUND)
-        named = [
-            label for label in labels if said.startswith(label.lower()) and (len(said) == len(label) or after.match(said[len(label) :]))
-        ]
-        if len(named) == 1:
-            if _names_another(said, [label.lower() for label in labels if label != named[0]]):
-                return None
-            return _opposite(named[0], labels) if negated else named[0]
-    return None
-
-
-def _names_another(said: str, others: list[str]) -> bool:
-    """Whether the first sentence names another label, or a later one does: a model may change its mind.
-
-    `no` and the like are words of any later sentence, and count there only if they are stated as the label.
-    """
-    first, *later = _SENTENCE_END.split(said, maxsplit=1)
-    rest = " ".join(later)
-    stated = {found[1] for found in re.finditer(r"(?:answer|label|verdict)\b(?: is| it)?[\s:\"'*`]*(\w+)", rest)}
-    words = {word for word in re.findall(r"\w+", rest) if len(word) > _SHORTEST_LABEL}
-    return not {*re.findall(r"\w+", first), *stated, *words}.isdisjoint(others)
-
-
-def _opposite(label: str, labels: list[str]) -> str | None:
-    """The label that is another one with a prefix, such as `irrelevant` for `relevant`, or None."""
-    return next((other for other in labels if other != label and other.endswith(label)), None)
 
 
 def reads_as_refusal(text: str) -> bool:

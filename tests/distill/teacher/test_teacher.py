@@ -147,6 +147,14 @@ def test_a_reply_that_was_cut_is_asked_for_again_only_under_a_higher_limit(tmp_p
     assert ask(tmp_path, again, "Where?", max_tokens=100) == [Answer(answer="Lyon")]
 
 
+@pytest.mark.parametrize("rest", ["\n" * 40, " \t" * 30, '{"answer": "Lyon"}{"answer"'], ids=["line breaks", "blanks", "repeated"])
+def test_a_reply_that_was_cut_after_its_object_is_read_and_not_paid_again(tmp_path, rest):
+    assert ask(tmp_path, Scripted(GOOD + rest, finish_reason="length"), "Where?") == [Answer(answer="Lyon")]
+    again = Scripted(GOOD)
+    assert ask(tmp_path, again, "Where?", max_tokens=100) == [Answer(answer="Lyon")]
+    assert again.requests == []
+
+
 def test_a_reply_that_was_all_reasoning_is_asked_for_again_with_room_for_it(tmp_path):
     assert [outcome.reason for outcome in ask(tmp_path, Scripted("", finish_reason="length"), "Where?")] == ["only_reasoning"]
     assert ask(tmp_path, Scripted(GOOD), "Where?", reasoning_tokens=100) == [Answer(answer="Lyon")]

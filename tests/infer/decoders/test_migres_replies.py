@@ -39,6 +39,11 @@ def test_a_module_that_never_replies_as_it_should_is_counted_and_the_question_en
     assert prediction.answer == "unknown"
 
 
+def test_a_reply_that_is_cut_after_its_object_is_read():
+    prediction, _, _ = solve(Model(main='{"answer": "Lyon"}' + " as it says" * 300))
+    assert (prediction.answer, faults(prediction)) == ("Lyon", [])
+
+
 def test_a_judge_that_does_not_reply_lets_nothing_through():
     prediction, llm, _ = solve(Model(entailment=PROSE), entailment="llm", max_iterations=1)
     assert line("Information", prompts(llm, "main")[0]) == "(none)"

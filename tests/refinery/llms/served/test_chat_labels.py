@@ -37,8 +37,8 @@ def test_a_label_is_read_out_of_the_words(text, label):
     assert label_probs_of(reply(text), LABELS) == {other: float(other == label) for other in LABELS}
 
 
-@pytest.mark.parametrize("text", ["", "Lyon", "My knowledge ends here"])
-def test_a_reply_without_a_label_has_no_share_for_any(text):
+@pytest.mark.parametrize("text", ["", "Lyon", "My knowledge ends here", "I know the town, but the year is unknown.", "know or unknow"])
+def test_a_reply_without_a_label_or_with_two_has_no_share_for_any(text):
     assert label_probs_of(reply(text), LABELS) == {" know": 0.0, " unknow": 0.0}
 
 

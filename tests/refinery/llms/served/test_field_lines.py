@@ -38,7 +38,7 @@ TWO = [*ONE, ("When?", "In 1994: a Monday")]
     [
         ("Question: Who made Dune?\nAnswer: Maria Torvel", ONE),
         ("question : Who made Dune?  \r\n\r\n  ANSWER: Maria Torvel\r\n", ONE),
-        ("Sure! Here it is:\n\n**Question:** Who made Dune?\n**Answer**: Maria Torvel\n\nDo you want more?", ONE),
+        ("Sure! Here it is:\n\n**Question:** Who made Dune?\n**Answer**: Maria Torvel\n\n", ONE),
         ("**Question: Who made Dune?**\n**Answer:** **Maria Torvel**", ONE),
         ("1. Question: Who made Dune?\n   Answer: Maria Torvel\n2. Question: When?\n   Answer: In 1994: a Monday", TWO),
         ("### Question 1: Who made Dune?\n- Answer 1: Maria Torvel\n### Question 2: When?\n- Answer 2: In 1994: a Monday", TWO),
@@ -66,6 +66,9 @@ def test_lines_that_name_the_fields_are_read(reply, expected):
         "Questions: Who made Dune?\nAnswers: Maria Torvel",
         '{"question: Who\nQuestion: Who made Dune?\nAnswer: Maria Torvel',
         "Who made Dune? Maria Torvel did.",
+        "Question: Who made Dune?\nAnswer: Maria Torvel\n\nHowever, the passage also names Ann Lee.",
+        "Question: Who made Dune?\nAnswer: Maria\nTorvel",
+        "I cannot write a question about it. An example of another:\nQuestion: Who made Dune?\nAnswer: Maria Torvel",
         "1. " * 5_000 + "Question",
     ],
 )
@@ -75,7 +78,7 @@ def test_half_a_record_or_an_ambiguous_one_is_not_read(reply):
 
 
 def test_a_shape_of_strings_takes_one_line_for_each_field():
-    assert read_reply("I think so.\n**Answer:** Lyon", Answer) == (Answer(answer="Lyon"), "lines")
+    assert read_reply("Sure!\n**Answer:** Lyon", Answer) == (Answer(answer="Lyon"), "lines")
     assert read_reply("Sub answer: Lyon", SubAnswer) == (SubAnswer(sub_answer="Lyon"), "lines")
     assert read_reply("sub_answer: Lyon\nNote: [A_Response] <|im_end|>", SubAnswer)[0].note == "[A_Response] <|im_end|>"
 

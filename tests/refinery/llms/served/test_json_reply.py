@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from refinery.llms.served.json_reply import ends_with_object, parse_json_reply, read_reply, reads_as_refusal
+from refinery.llms.served.json_reply import begins_with_object, ends_with_object, parse_json_reply, read_reply, reads_as_refusal
 
 
 class Queries(BaseModel):
@@ -76,6 +76,7 @@ class Numbers(BaseModel):
         ("Irrelevant. The paragraph is about his son.", "irrelevant", "words"),
         ("**Answer:** **relevant**", "relevant", "words"),
         ("Label: relevant", "relevant", "words"),
+        ("Irrelevant: the paragraph is about his son. It is irrelevant.", "irrelevant", "words"),
         ("The paragraph is not relevant to the question because it is too long.", "irrelevant", "words"),
         ("This paragraph is relevant to the question.", "relevant", "words"),
         ('The label is "irrelevant"', "irrelevant", "words"),
@@ -147,6 +148,30 @@ def test_an_answer_at_the_end_of_reasoning_is_found(text, found):
 
 
 @pytest.mark.parametrize(
+    "rest",
+    ["\n" * 40, " \t" * 30, "\n```\n\n", '\n{"label": "relevant"}\n{"label": "rel', "\n\nThe paragraph is about his son, who"],
+    ids=["line breaks", "blanks", "a fence", "the object again", "prose"],
+)
+def test_an_object_that_a_cut_reply_begins_with_is_whole(rest):
+    assert begins_with_object(f'```json\n{{"label": "relevant"}}{rest}', Label) == '{"label": "relevant"}'
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"label": "rel',
+        '{"label": "maybe"}\n\n',
+        'The form is {"label": "relevant"}, so',
+        '{"label": "relevant"}\nNo: {"label": "irre',
+        '{"pairs": [{"label": "relevant"}, {"la',
+        "",
+    ],
+)
+def test_an_object_that_was_cut_or_may_be_taken_back_is_not_whole(reply):
+    assert begins_with_object(reply, Label) is None
+
+
+@pytest.mark.parametrize(
     "reply",
     [
         "It may be relevant.",
@@ -158,9 +183,13 @@ def test_an_answer_at_the_end_of_reasoning_is_found(text, found):
         "The paragraph is not irrelevant.",
         "The paragraph is relevant to the king, and irrelevant to the question.",
         "The answer is relevant work of the king.",
+        "Relevant. However, it is not sufficient on its own, so I label it irrelevant.",
+        "The passage is relevant to the question. But it does not answer it; label: irrelevant",
+        "Relevant.\n\nOn reflection it is not really relevant.",
+        "Answer: relevant\nAnswer: irrelevant",
     ],
 )
-def test_a_reply_that_names_no_label_first_is_not_read(reply):
+def test_words_that_state_no_label_or_take_it_back_are_not_read(reply):
     with pytest.raises(ValueError, match="there is no JSON object in it"):
         read_reply(reply, Label)
 
@@ -171,12 +200,50 @@ def test_a_reply_that_names_no_label_first_is_not_read(reply):
         ('["Who?", "When?"]', Queries, ["Who?", "When?"]),
         ("Sub-questions:\n1. Who?\n2) When?", Queries, ["Who?", "When?"]),
         ("- Who?\n- When?", Queries, ["Who?", "When?"]),
+        ("Sure! Here are the **queries**:\n\n```\n1. Who?\n\n2. When?\n```", Queries, ["Who?", "When?"]),
+        ("## Search queries\n* Who?\n* When?", Queries, ["Who?", "When?"]),
+        ("```json\n[3]", Numbers, [3]),
+        ("The relevant passages are [1, 3].", Numbers, [1, 3]),
         ("The relevant ones: [1, 3]", Numbers, [1, 3]),
     ],
 )
 def test_a_list_is_read_without_its_braces(reply, shape, expected):
     read, how = read_reply(reply, shape)
     assert (list(read.model_dump().values()), how) == ([expected], "list")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Passage [3] answers the question; passages [1] and [2] do not.",
+        "[3] is sufficient on its own.\n\n[1] only names the town.",
+        "The relevant ones are [3], because [1] is about the town.",
+        "Only passage 3. (The text of [1] has no year.)",
+        "The irrelevant ones: [1]",
+        "Not relevant: [1]",
+        "[3] [1]",
+        "```json\n[3]\n```\nThe other passages [1, 2] are about the town.",
+    ],
+)
+def test_numbers_in_brackets_in_prose_are_not_read(reply):
+    with pytest.raises(ValueError, match="there is no JSON object in it"):
+        read_reply(reply, Numbers)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "This question cannot be broken down, because:\n1. It is about one building.\n2. It needs one fact.",
+        "I need more information:\n- Which lighthouse do you mean?\n- Which century?",
+        'The question names ["Norhavn", "lighthouse"] and asks for a year.',
+        "1. Which lighthouse is it?\n2. When was #1 built?\n\nThe second one may not be needed.",
+        "1. Which lighthouse is it?\n   - This names the building.\n2. When was #1 built?",
+        "1. Which lighthouse\nis it?\n2. When was #1 built?",
+    ],
+)
+def test_items_in_prose_are_not_read(reply):
+    with pytest.raises(ValueError, match="there is no JSON object in it"):
+        read_reply(reply, Queries)
 
 
 def test_numbers_are_not_guessed_from_a_numbered_text():
