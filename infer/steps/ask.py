@@ -47,8 +47,6 @@ async def ask_json(
     for _ in range(2):
         reply, cut = await reply_to(prompt, context, max_new_tokens=max_new_tokens, adapter=session.adapter(name))
         session.record_reply(name, question, reply, cut, depth=depth, prompt=prompt)
-        if reply.stopped_by == "length" and ends_with_object(reply.text, schema):  # blanks followed a whole one
-            reply = dataclasses.replace(reply, stopped_by="stop")
         try:
             return _read(_without_rest(reply, schema), lambda text: parse_json_reply(text, schema))
         except _Fault as error:

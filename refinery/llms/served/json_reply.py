@@ -58,7 +58,7 @@ def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
 
 def ends_with_object(text: str, schema: type[BaseModel]) -> str | None:
     """The object at the end of a text if it fits, such as the answer in the reasoning of a model that wrote no more; else None."""
-    plain = text.rstrip("` \n\t\r")
+    plain = text.rstrip("` \n")
     start, end = next(balanced_parts(plain, "{}"), (0, 0))
     with suppress(ValidationError):
         if 0 < end == len(plain) and _fitted(plain[start:], schema):

@@ -34,9 +34,9 @@ def test_an_object_is_found_and_its_punctuation_mended(reply):
         ("I would ask for a.", "there is no JSON object in it"),
         ("", "there is no JSON object in it"),
         ('{"queries": ["a", "b', "Invalid JSON"),
-        ('{"queries": null}', "field 'queries': Input should be a valid array"),
+        ('{"queries": "a"}', "field 'queries': Input should be a valid array"),
         ('{"question": "a"}', "field 'queries': Field required"),
-        ('{"queries": [true]}', "field 'queries.0': Input should be a valid string"),
+        ('{"queries": [1]}', "field 'queries.0': Input should be a valid string"),
         ('{"queries": __import__("os").getcwd()}', "field 'queries'"),
         ('{"queries": ' + "[" * 5000 + "]" * 5000 + "}", "field 'reply': Invalid JSON: recursion limit"),
     ],
@@ -249,54 +249,3 @@ def test_items_in_prose_are_not_read(reply):
 def test_numbers_are_not_guessed_from_a_numbered_text():
     with pytest.raises(ValueError, match="there is no JSON object in it"):
         read_reply("1. The first passage is relevant.", Numbers)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "Passage [3] answers the question; passages [1] and [2] do not.",
-        "[3] is sufficient on its own.\n\n[1] only names the town.",
-        "The relevant ones are [3], because [1] is about the town.",
-        "Only passage 3. (The text of [1] has no year.)",
-    ],
-)
-def test_numbers_in_prose_are_no_list(reply):
-    with pytest.raises(ValueError, match="there is no JSON object in it"):
-        read_reply(reply, Numbers)
-
-
-@pytest.mark.parametrize("reply", ["[3]", "```json\n[3]\n```", "The relevant ones: [3]", " [3] \n"])
-def test_a_list_that_is_the_whole_reply_is_read(reply):
-    assert read_reply(reply, Numbers)[0].relevant == [3]
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "It cannot be broken down, because:\n1. It is about one building.\n2. It needs one fact.",
-        "I need more information:\n- Which lighthouse do you mean?\n- Which century?",
-        "1. Who?\n2. When?\nI hope that this helps.",
-        'It names ["Norhavn", "lighthouse"] and asks for a year.',
-    ],
-)
-def test_reasons_and_remarks_are_no_items(reply):
-    with pytest.raises(ValueError, match="there is no JSON object in it"):
-        read_reply(reply, Queries)
-
-
-@pytest.mark.parametrize("lead", ["", "Sub-questions:\n", "**Queries:**\n", "Here are the sub-questions:\n\n"])
-def test_a_reply_that_is_nothing_but_items_is_read(lead):
-    assert read_reply(f"{lead}1. Who?\n2. When?", Queries)[0].queries == ["Who?", "When?"]
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "Relevant. However, it is not sufficient on its own, so I label it irrelevant.",
-        "The passage is relevant to the question. But it does not answer it; label: irrelevant",
-        "Irrelevant: the paragraph is about his son. Relevant would be his own.",
-    ],
-)
-def test_a_reply_that_names_another_label_later_is_not_read(reply):
-    with pytest.raises(ValueError, match="there is no JSON object in it"):
-        read_reply(reply, Label)
