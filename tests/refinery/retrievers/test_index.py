@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from pathlib import Path
 
 import bm25s
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from refinery.cli import main
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError, RetrievalError, RunDirError
+from refinery.index_update import update_index
 from refinery.indexing import build_index
 from refinery.passages.corpus import Corpus, searched_text, write_corpus
 from refinery.passages.sources import iter_passages
@@ -126,6 +128,26 @@ def test_a_stopped_build_goes_on_with_the_parts_it_has(source, tmp_path, monkeyp
     build_index(source, folder, RetrieverConfig(), resume=True)
     assert len(counted) == 2
     assert build_retriever(RetrieverConfig(index=folder)).revision == Bm25(passages).revision
+
+
+@pytest.mark.parametrize("file", ["plan.json", "corpus.json", "index.json"])
+@pytest.mark.parametrize("go_on", [lambda *given: build_index(*given, resume=True), update_index], ids=["resume", "update"])
+def test_a_build_that_was_killed_before_a_file_got_its_name_goes_on(source, tmp_path, monkeypatch, file, go_on):
+    folder, replace = tmp_path / "index", Path.replace
+
+    def killed(self, target):
+        if Path(target).name == file:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build_index(source, folder, RetrieverConfig())
+    monkeypatch.undo()
+    assert (folder / f"{file}.partial").exists()
+    go_on(source, folder, RetrieverConfig())
+    assert build_retriever(RetrieverConfig(index=folder)).corpus_hash == read_manifest(folder).corpus_hash
+    assert not list(folder.glob("*.partial"))
 
 
 def test_a_build_goes_on_only_with_what_it_began(source, tmp_path):
