@@ -194,8 +194,8 @@ def _open_folder(folder: Path, plan: Plan, *, resume: bool) -> Manifest | None:
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether the folder holds something. The lock of a process that was killed does not count."""
-    return folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir())
+    """Whether the folder holds something. A lock, or a part of a plan, that a process left when it was killed does not count."""
+    return folder.exists() and any(path.name not in (LOCK_FILE, f"{PLAN_FILE}.partial") for path in folder.iterdir())
 
 
 def _check_shards_ended(folder: Path) -> None:
@@ -264,6 +264,8 @@ def write_build_corpus(build: Build, folder: Path) -> Written:
 
 def finish_build(build: Build, folder: Path, written: Written) -> Manifest:
     """Write the manifest, open the index with it, and record what the index finds."""
+    for left in folder.glob("*.partial"):  # by an earlier process, which was killed while it wrote this file
+        left.unlink()
     manifest = Manifest(
         **build.plan.model_dump(exclude={"source_bytes"}),
         files={str(path.relative_to(folder)): sampled_checksum(path) for path in _built_files(folder)},

@@ -68,7 +68,11 @@ FAULTS = [
     ("infer", {"decoder": "skr", "retriever": BM25, "options": {"judge": "knn"}}, "options: judge knn needs 'labels'"),
     ("infer", {"decoder": "rag", "retriever": BM25 | {"index": "i"}}, "retriever: name the corpus with either"),
     ("infer", {"decoder": "rag", "retriever": BM25 | {"options": {"stemmer": "porto"}}}, "retriever.options.stemmer: no stemmer is called"),
-    ("infer", {"decoder": "rag", "retriever": BM25 | {"options": {"stopwords": "xx"}}}, "retriever.options.stopwords: xx"),
+    (
+        "infer",
+        {"decoder": "rag", "retriever": BM25 | {"options": {"stopwords": "xx"}}},
+        "retriever.options.stopwords: no stop words are known for 'xx'",
+    ),
     ("infer", {"decoder": "rag", "retriever": {"name": "bm25"}}, "retriever.passages: is missing, and so is `index`."),
     (
         "infer",

@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,10 +100,17 @@ def _opened(task: Task) -> Search:
     return search
 
 
+def _bm25s() -> Any:
+    """The library without JAX: where that is installed, importing bm25s would reserve most of a GPU's memory."""
+    sys.modules.setdefault("jax", None)  # pyright: ignore[reportArgumentType] - an import of a module that is None fails
+    return import_module("bm25s")
+
+
 def _build_bm25s(source: Path, folder: Path) -> None:
     """As bm25s's README does it, with our parameters."""
-    import bm25s
     import Stemmer
+
+    bm25s = _bm25s()
 
     ids, texts = [], []
     for passage in iter_passages(source):
@@ -116,9 +124,9 @@ def _build_bm25s(source: Path, folder: Path) -> None:
 
 
 def _opened_bm25s(task: Task) -> Search:
-    import bm25s
     import Stemmer
 
+    bm25s = _bm25s()
     folder, threads = Path(task.folder), len(os.sched_getaffinity(0))
     index, ids = bm25s.BM25.load(folder, mmap=True), json.loads((folder / "ids.json").read_bytes())
     stemmer = Stemmer.Stemmer(_STEMMER)

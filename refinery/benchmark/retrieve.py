@@ -44,7 +44,9 @@ _SECONDS_BETWEEN_LOOKS = 0.02
 
 
 def measure(sizes: Sequence[int]) -> dict[str, Any]:
-    """Ours at the top, and each peer under its name. Raises RecordError outside of a checkout."""
+    """Ours at the top, and each peer under its name. Raises RecordError outside of a checkout, and without bm25s."""
+    if not find_spec(BM25S):
+        raise RecordError("refinery bench retrieve compares with bm25s, which is not installed. Install it: pip install bm25s")
     real, questions = _real_passages(), _real_questions()
     queries, gold = [question.text for question in questions], _gold_of(questions, real)
     names = [name for name in _RECIPES if name in (OURS, BM25S) or find_spec(name)]

@@ -1,9 +1,8 @@
-"""BM25 (bm25s) over a corpus in memory, or over an index on disk. Title and text are indexed together.
+"""BM25 over a corpus in memory, or over an index on disk. Title and text are indexed together.
 
 Passages and queries share one tokenizer. An index stores the tokens of a test sentence and is refused when these have changed.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from refinery.errors import RecordError
 from refinery.passages.corpus import Corpus, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
-from refinery.retrievers.index.postings import build_postings
+from refinery.retrievers.index.postings import build_postings, score_words
+from refinery.retrievers.index.postings_files import read_vocabulary
 from refinery.retrievers.index.postings_needs import bytes_of_build
 from refinery.retrievers.index.word_counts import PASSAGES_PER_PART, Share, count_share
 from refinery.retrievers.index.words import Tokenizer, bm25s
@@ -24,8 +24,6 @@ from refinery.retrievers.search.side_process import SideProcesses
 from refinery.runtime.batching import Batcher, in_thread
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.module_process import usable_cores
-
-logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index it builds, and sets its level itself
 
 # Searching fewer passages takes at most a few milliseconds, less than moving the search to a thread off the event loop.
 _SEARCHED_AT_ONCE = 100_000
@@ -39,7 +37,7 @@ class Options(IndexOptions):
     k1: float = Field(default=0.9, description="pyserini's default, used by the papers' BM25 baselines", ge=0)
     b: float = Field(default=0.4, description="pyserini's", ge=0, le=1)
     stemmer: str | None = Field(default="porter", description="a Snowball algorithm, or null; pyserini uses Porter")
-    stopwords: str | None = Field(default="en", description="the language whose stop words bm25s leaves out, or null")
+    stopwords: str | None = Field(default="en", description="the language whose stop words are left out, such as en or german, or null")
 
 
 class Bm25(Retriever):
@@ -49,14 +47,12 @@ class Bm25(Retriever):
         options = options or Options()
         if not passages:
             raise RecordError("retriever bm25: the corpus is empty. Set retriever.passages to a passages.jsonl.")
-        index = bm25s.BM25(k1=options.k1, b=options.b)
         words = Tokenizer(options)([searched_text(passage) for passage in passages])
         if not any(words):
             raise RecordError("retriever bm25: the corpus holds no words to search. Check the title and text of its passages.")
-        index.index(words, show_progress=False)
-        starts, found, scores = (index.scores[name] for name in ("indptr", "indices", "data"))
-        postings = Postings(starts=starts, passages=found, scores=scores, num_passages=len(passages))
-        self._set(index, passages, options, corpus_hash(passages), postings)
+        scored = score_words(words, k1=options.k1, b=options.b)
+        postings = Postings(starts=scored.starts, passages=scored.passages, scores=scored.scores, num_passages=len(passages))
+        self._set(scored.number_of, passages, options, corpus_hash(passages), postings)
 
     @classmethod
     def open(cls, folder: Path, options: Options) -> "Bm25":
@@ -65,13 +61,13 @@ class Bm25(Retriever):
         check_probe(folder, lambda text: Tokenizer(options)([text])[0])
         retriever = cls.__new__(cls)
         postings = (SideProcesses if _threads_for(passages) > 1 else open_postings)(folder, len(passages))
-        retriever._set(bm25s.BM25.load(folder, mmap=True), passages, options, manifest.corpus_hash, postings)
+        retriever._set(read_vocabulary(folder), passages, options, manifest.corpus_hash, postings)
         return retriever
 
     def _set(
-        self, index: bm25s.BM25, passages: Sequence[Passage], options: Options, corpus: str, postings: Postings | SideProcesses
+        self, vocabulary: dict[str, int], passages: Sequence[Passage], options: Options, corpus: str, postings: Postings | SideProcesses
     ) -> None:
-        self._index, self._passages, self._tokenize, self._postings = index, passages, Tokenizer(options), postings
+        self._vocabulary, self._passages, self._tokenize, self._postings = vocabulary, passages, Tokenizer(options), postings
         self.corpus_hash = corpus
         self.revision = text_fingerprint(["bm25", corpus, options.model_dump_json()])
         threads = _threads_for(passages)
@@ -88,7 +84,8 @@ class Bm25(Retriever):
         return self._found([(self._words(query), k) for query, k in searches])
 
     def _words(self, query: str) -> list[int]:
-        return self._index.get_tokens_ids(self._tokenize([query])[0][:_MOST_WORDS])
+        words = self._tokenize([query])[0][:_MOST_WORDS]
+        return [self._vocabulary[word] for word in words if word in self._vocabulary]
 
     def _found(self, searches: Sequence[tuple[list[int], int]]) -> list[list[Hit]]:
         return [[Hit(self._passages[position], score) for position, score in hits] for hits in self._postings.best_of_each(searches)]

@@ -19,6 +19,7 @@ from refinery.errors import RetrievalError
 from refinery.passages.corpus import batches, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.index.manifest import open_index
+from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 from refinery.retrievers.search.ties import with_ties
 from refinery.runtime.batching import Batcher, in_thread
@@ -39,7 +40,9 @@ class Options(IndexOptions):
 
     encoder: EncoderConfig | None = Field(default=None, description="search its vectors, instead of words")
     stemmer: str | None = Field(default="porter", description="of words: a Snowball algorithm, or null")
-    stopwords: str | None = Field(default="en", description="of words: the language whose stop words bm25s leaves out, or null")
+    stopwords: str | None = Field(
+        default="en", description="of words: the language whose stop words are left out, such as en or german, or null"
+    )
 
 
 class _Column(Protocol):
@@ -66,8 +69,6 @@ class _Column(Protocol):
 
 class _Words(_Column):
     def __init__(self, options: Options) -> None:
-        from refinery.retrievers.index.words import Tokenizer  # late, because it imports numpy
-
         self.name = "words"
         self._split, self._engine = Tokenizer(options), _engine(options)
 

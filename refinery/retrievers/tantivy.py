@@ -19,6 +19,7 @@ from refinery.contract.records import Passage, Question
 from refinery.passages.corpus import batches, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
+from refinery.retrievers.index.words import stop_words
 from refinery.retrievers.index.words_probe import check_probe, write_probe
 from refinery.retrievers.search.ties import with_ties
 from refinery.runtime.fingerprint import text_fingerprint
@@ -37,7 +38,7 @@ class Options(IndexOptions):
     """How words are normalized. All of it is part of an index."""
 
     stemmer: str | None = Field(default="english", description="one of tantivy's Snowball stemmers (english is Porter2), or null")
-    stopwords: str | None = Field(default="en", description="the language whose stop words bm25s leaves out, or null")
+    stopwords: str | None = Field(default="en", description="the language whose stop words are left out, such as en or german, or null")
 
 
 class Tantivy(Retriever):
@@ -146,8 +147,6 @@ def _tokenizer(options: Options) -> Callable[[str], list[str]]:
 
 def _analyzer(options: Options) -> Any:
     """The words of `bm25`: runs of at least two letters or digits, lower-cased, without stop words, stemmed."""
-    from refinery.retrievers.index.words import stop_words  # late, because it imports numpy
-
     engine = _engine(options)
     builder = engine.TextAnalyzerBuilder(engine.Tokenizer.regex(r"\w\w+")).filter(engine.Filter.lowercase())
     builder = builder.filter(engine.Filter.custom_stopword(stop_words(options, options.stopwords)))

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 Fingerprints = Mapping[str, str | None]
 
 _METRICS = "metrics.json"
-_LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "openai", "bm25s", "vllm")
+_LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "openai", "vllm")
 
 
 class RunDir:

@@ -77,14 +77,18 @@ def best_threshold(scores: Sequence[float], positive: Sequence[bool]) -> float:
 
 def bm25_scores(records: Sequence[RelevanceLabel]) -> list[float]:
     """BM25 of each record's passage for its question; document frequencies are those of all the records' passages."""
-    import bm25s
+    from refinery.retrievers.index.postings import score_words
+    from refinery.retrievers.search.postings import Postings
 
     passages = {record.passage.id: f"{record.passage.title} {record.passage.text}" for record in records}
     place = {passage_id: i for i, passage_id in enumerate(passages)}
-    index = bm25s.BM25()
-    index.index([_words(text) for text in passages.values()], show_progress=False)
-    asked = {record.question: index.get_scores(_known(_words(record.question), index)) for record in records}
-    return [float(asked[record.question][place[record.passage.id]]) for record in records]
+    index = score_words([_words(text) for text in passages.values()], k1=1.5, b=0.75)
+    postings = Postings(starts=index.starts, passages=index.passages, scores=index.scores, num_passages=len(passages))
+    scores: dict[str, dict[int, float]] = {}
+    for question in {record.question for record in records}:
+        known = [index.number_of[word] for word in _words(question) if word in index.number_of]
+        scores[question] = dict(postings.best(known, len(passages)))
+    return [scores[record.question].get(place[record.passage.id], 0.0) for record in records]
 
 
 def cosine_scores(records: Sequence[RelevanceLabel], encoder: str) -> list[float]:
@@ -115,10 +119,6 @@ def _embed(texts: Sequence[str], encoder: str) -> dict[str, Any]:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
-
-
-def _known(words: Sequence[str], index: Any) -> list[str]:
-    return [word for word in words if word in index.vocab_dict]
 
 
 def _passage_text(record: RelevanceLabel) -> str:

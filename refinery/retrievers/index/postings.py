@@ -1,11 +1,12 @@
-"""BM25 postings of a corpus of any size, in bounded memory.
+"""BM25 postings of passages in memory, or of a corpus of any size, in bounded memory.
 
-`bm25s` scores and stores an index well, but builds it from the tokens of the whole corpus in memory. Here the words are counted part by
-part, and the counts of all parts are then joined a few words at a time, to the matrix that `bm25s` searches.
+The words of a corpus are counted part by part, and the counts of all parts are then joined a few words at a time. The postings, their
+scores and their files are those of `bm25s` with its default method, that of Lucene.
 """
 
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,35 +15,65 @@ from numpy.lib import format as npy
 
 from refinery.errors import RecordError
 from refinery.passages.corpus import Corpus
-from refinery.retrievers.index.word_counts import Part, Share, Tokenize, count_words
-from refinery.retrievers.index.words import bm25s
+from refinery.retrievers.index.postings_files import PASSAGES_FILE, SCORES_FILE, STARTS_FILE, write_vocabulary
+from refinery.retrievers.index.word_counts import Part, Share, Tokenize, count_words, counts_of
 from refinery.runtime.progress import Progress
 
 PAIRS_AT_ONCE = 1 << 21  # pairs of a word and a passage; 48 bytes of memory each
 _NUMBERS, _STARTS = "numbers.bin", "starts.bin"
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredWords:
+    """The number of each word of some passages. Word `i` has `scores[j]` in `passages[j]` for j from `starts[i]` to `starts[i + 1]`."""
+
+    number_of: dict[str, int]
+    starts: Any  # (words + 1,)
+    passages: Any  # (pairs,)
+    scores: Any  # (pairs,)
+
+
+def score_words(words_of: list[list[str]], *, k1: float, b: float) -> ScoredWords:
+    """Score the words of passages in memory."""
+    counted = counts_of(words_of)
+    frequencies = np.diff(counted.starts)
+    idf, norm = _idf(frequencies, len(words_of)), _norm(counted.lengths, k1, b)
+    scores = _scores(np.repeat(idf, frequencies), counted.counts, norm[counted.passages])
+    return ScoredWords({word: number for number, word in enumerate(counted.vocabulary)}, counted.starts, counted.passages, scores)
+
+
 def build_postings(corpus: Corpus, folder: Path, tokenize: Tokenize, share: Share, *, k1: float, b: float) -> None:
-    """Write the BM25 index of a corpus into `folder`, reusing existing parts. The result equals `bm25s.BM25.index`.
+    """Write the BM25 index of a corpus into `folder`, reusing existing parts.
 
     `share` describes the counting of all words. Raises RecordError for a corpus without words.
     """
     parts = count_words(corpus, tokenize, share)
-    index = bm25s.BM25(k1=k1, b=b)
-    index.nonoccurrence_array = None  # only for BM25 variants other than Lucene's
-    index.vocab_dict = {word: number for number, word in enumerate(sorted(_vocabulary(parts)))}
-    if not index.vocab_dict:
+    vocabulary = {word: number for number, word in enumerate(sorted(_vocabulary(parts)))}
+    if not vocabulary:
         raise RecordError(f"{folder}: the corpus holds no words to search. Check the title and text of its passages.")
-    frequencies = np.zeros(len(index.vocab_dict), dtype=np.int64)
+    frequencies = np.zeros(len(vocabulary), dtype=np.int64)
     for part in parts:
-        _number_words(part, index.vocab_dict, frequencies)
+        _number_words(part, vocabulary, frequencies)
     lengths, indptr = np.concatenate([part.lengths() for part in parts]), np.concatenate([[0], np.cumsum(frequencies)])
-    # What is large is written after the rest, piece by piece.
-    index.scores = {"data": np.empty(0, np.float32), "indices": np.empty(0, np.int32), "indptr": indptr, "num_docs": len(lengths)}
-    index.save(folder, show_progress=False)
-    idf = np.log(1 + (len(lengths) - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
-    _write_scores(folder, parts, indptr, idf, norm=k1 * (1 - b + b * lengths / lengths.mean()))
+    write_vocabulary(folder, vocabulary)
+    np.save(folder / STARTS_FILE, indptr)
+    _write_scores(folder, parts, indptr, _idf(frequencies, len(lengths)), _norm(lengths, k1, b))
     shutil.rmtree(share.work)
+
+
+def _idf(frequencies: Any, num_passages: int) -> Any:
+    """(words,): how rare each word is, from the number of passages that have it."""
+    return np.log(1 + (num_passages - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
+
+
+def _norm(lengths: Any, k1: float, b: float) -> Any:
+    """(passages,): what a count is weighed against in each passage."""
+    return k1 * (1 - b + b * lengths / lengths.mean())
+
+
+def _scores(idf: Any, counts: Any, norm: Any) -> Any:
+    """(pairs,): the score of a word in a passage, from the pair's three values."""
+    return (idf * (counts / (norm + counts))).astype(np.float32)
 
 
 def _vocabulary(parts: Sequence[Part]) -> set[str]:
@@ -66,11 +97,11 @@ def _number_words(part: Part, vocabulary: dict[str, int], frequencies: Any) -> N
 
 
 def _write_scores(folder: Path, parts: Sequence[Part], indptr: Any, idf: Any, norm: Any) -> None:
-    """Write the score of every word in every passage that has it, word by word (CSC): the BM25 variant that bm25s calls Lucene's."""
+    """Write the score of every word in every passage that has it, word by word (CSC)."""
     ranges = list(_ranges(indptr))
     with (
-        _array(folder / "data.csc.index.npy", np.float32, indptr[-1]) as data,
-        _array(folder / "indices.csc.index.npy", np.int32, indptr[-1]) as indices,
+        _array(folder / SCORES_FILE, np.float32, indptr[-1]) as data,
+        _array(folder / PASSAGES_FILE, np.int32, indptr[-1]) as indices,
         Progress("score words", total=int(indptr[-1])) as progress,
     ):
         for (first, last), slices in zip(ranges, _slices(parts, ranges), strict=True):
@@ -78,8 +109,7 @@ def _write_scores(folder: Path, parts: Sequence[Part], indptr: Any, idf: Any, no
             idf_of_pairs = np.repeat(idf[first:last], np.diff(indptr[first : last + 1]))
             for at in range(0, len(passages), PAIRS_AT_ONCE):
                 some = slice(at, at + PAIRS_AT_ONCE)
-                scores = idf_of_pairs[some] * (counts[some] / (norm[passages[some]] + counts[some]))
-                scores.astype(np.float32).tofile(data)
+                _scores(idf_of_pairs[some], counts[some], norm[passages[some]]).tofile(data)
             passages.tofile(indices)
             progress.advance(len(passages))
 

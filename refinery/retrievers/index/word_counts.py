@@ -67,6 +67,30 @@ class Part:
         return found[0], found[1]
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What `Part` stores, of passages in memory. A word's passages ascend."""
+
+    vocabulary: list[str]
+    lengths: Any  # (passages,)
+    starts: Any  # (words + 1,)
+    passages: Any  # (pairs,)
+    counts: Any  # (pairs,)
+
+
+def counts_of(words_of: list[list[str]]) -> Counts:
+    """Count the words of each passage."""
+    vocabulary = sorted(set(chain.from_iterable(words_of)))
+    number_of = {word: number for number, word in enumerate(vocabulary)}
+    lengths = np.fromiter(map(len, words_of), dtype=np.int32, count=len(words_of))
+    words = np.fromiter(map(number_of.__getitem__, chain.from_iterable(words_of)), dtype=np.int64, count=int(lengths.sum()))
+    del words_of  # a part's words take more memory than all that follows
+    size = len(lengths)
+    pairs, counts = np.unique(words * size + np.repeat(np.arange(size), lengths), return_counts=True)
+    starts = np.searchsorted(pairs, np.arange(len(vocabulary) + 1) * size)
+    return Counts(vocabulary, lengths, starts, (pairs % size).astype(np.int32), counts.astype(np.int32))
+
+
 class Share(Recipe):
     """Which words one of several processes counts: those of every `of`-th part of the corpus, from part `number` on."""
 
@@ -123,22 +147,14 @@ def _passages(parts: Sequence[Part]) -> int:
 
 def _count(corpus: Corpus, part: Part, tokenize: Tokenize) -> None:
     """Count the words of a part."""
-    words_of = tokenize([searched_text(passage) for passage in corpus.read(part.start, part.stop)])
-    vocabulary = sorted(set(chain.from_iterable(words_of)))
-    number_of = {word: number for number, word in enumerate(vocabulary)}
-    lengths = np.fromiter(map(len, words_of), dtype=np.int32, count=len(words_of))
-    words = np.fromiter(map(number_of.__getitem__, chain.from_iterable(words_of)), dtype=np.int64, count=int(lengths.sum()))
-    del words_of
-    size = len(lengths)
-    pairs, counts = np.unique(words * size + np.repeat(np.arange(size), lengths), return_counts=True)
-    starts = np.searchsorted(pairs, np.arange(len(vocabulary) + 1) * size)
+    counted = counts_of(tokenize([searched_text(passage) for passage in corpus.read(part.start, part.stop)]))
     part.folder.parent.mkdir(exist_ok=True)
     partial = Path(tempfile.mkdtemp(suffix=".partial", dir=part.folder.parent))
-    (partial / "words.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    np.save(partial / "lengths.npy", lengths)
-    np.save(partial / "starts.npy", starts)
-    (pairs % size + part.start).astype(np.int32).tofile(partial / "passages.bin")
-    counts.astype(np.int32).tofile(partial / "counts.bin")
+    (partial / "words.json").write_text(json.dumps(counted.vocabulary), encoding="utf-8")
+    np.save(partial / "lengths.npy", counted.lengths)
+    np.save(partial / "starts.npy", counted.starts)
+    (counted.passages + np.int32(part.start)).tofile(partial / "passages.bin")
+    counted.counts.tofile(partial / "counts.bin")
     partial.rename(part.folder)
 
 

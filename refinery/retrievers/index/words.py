@@ -1,9 +1,9 @@
 """The words of texts: lower-cased, at least two characters long, stemmed and without stop words, as `bm25s.tokenize` makes them."""
 
+import json
 import re
-import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import Stemmer
@@ -33,6 +33,25 @@ __all__ = ["Tokenizer", "bm25s"]
 _WORD = re.compile(r"\w\w+")
 _MOST_KEPT = 1 << 18  # stems that a tokenizer keeps, about 40 MB; nearly all words of a text are among them
 _LONGEST_KEPT = 40
+# The lists of bm25s (MIT License, Copyright (c) 2024 Xing Han Lu): Lucene's for English, NLTK's and stopwords-iso's for other languages.
+_STOP_WORDS = Path(__file__).with_name("stop_words.json")
+_LANGUAGES = {
+    "da": "danish",
+    "de": "german",
+    "en": "english",
+    "en_plus": "english_plus",
+    "es": "spanish",
+    "fr": "french",
+    "it": "italian",
+    "ko": "korean",
+    "nl": "dutch",
+    "no": "norwegian",
+    "pt": "portuguese",
+    "ru": "russian",
+    "sv": "swedish",
+    "tr": "turkish",
+    "zh": "chinese",
+}
 
 
 class WordOptions(Protocol):
@@ -90,8 +109,10 @@ class _Stems(dict[str, str | None]):
 
 
 def stop_words(options: WordOptions, language: str | None) -> list[str]:
-    """The words that bm25s leaves out of a language's texts. Raises RecipeError for a language of `options` without any."""
-    try:
-        return list(BM25sTokenizer(stopwords=language or []).stopwords)
-    except ValueError as error:
-        raise options.fault("stopwords", str(error).splitlines()[0]) from None
+    """The words that are left out of a language's texts. Raises RecipeError for a language of `options` without any."""
+    if language is None:
+        return []
+    lists: dict[str, list[str]] = json.loads(_STOP_WORDS.read_text(encoding="utf-8"))
+    if found := lists.get(_LANGUAGES.get(language, language)):
+        return found
+    raise options.fault("stopwords", f"no stop words are known for '{language}'. Available: {', '.join(_LANGUAGES)}.")

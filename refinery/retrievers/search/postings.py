@@ -1,8 +1,8 @@
 """The passages with the highest BM25 scores, from postings in memory or memory-mapped.
 
 Scores are the sums of bm25s, to the bit: in the order of the query's words, in float32. What is faster is around them: the array of sums is
-kept from search to search, a compiled loop adds to it straight from the postings, and where the frequent words cannot make a hit together,
-only the sums of passages with a rarer word are looked at (MaxScore).
+kept from search to search, a compiled loop of numpy adds to it, and where the frequent words cannot make a hit together, only the sums of
+passages with a rarer word are looked at (MaxScore).
 """
 
 import threading
@@ -13,11 +13,8 @@ from typing import Any
 
 import numpy as np
 
-# scipy's product of a sparse matrix and a vector. Its public callers copy the query's columns and make a new array of sums each time, which
-# takes longer than adding; a test holds this function to plain sums.
-from scipy.sparse import _sparsetools  # pyright: ignore[reportAttributeAccessIssue]
-
 from refinery.errors import RetrievalError
+from refinery.retrievers.index.postings_files import PASSAGES_FILE, SCORES_FILE, STARTS_FILE
 
 _LOOKED_AT = 2_000  # passages of the rarest words
 _LONG = 4_096  # postings of a word that is remembered, with its highest score
@@ -25,7 +22,6 @@ _PASSAGES_PER_POSTING = 16  # that are compared one after another in the time of
 _TINY = float(np.finfo(np.float32).tiny)
 Search = tuple[list[int], int]  # the numbers of its words, and k
 Found = list[tuple[int, float]]  # positions and scores
-_ONE = np.ones(1, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +30,25 @@ class _Word:
 
     passages: Any  # (postings,), ascending
     scores: Any  # (postings,)
-    ends: Any  # (2,), 0 and their number
     highest: float
 
     def add(self, sums: Any) -> None:
         """Add its scores to the sums of its passages."""
-        _sparsetools.csc_matvec(len(sums), 1, self.ends, self.passages, self.scores, _ONE, sums)
+        np.add.at(sums, self.passages.astype(np.intp), self.scores)  # it is slower with other integers
 
 
 class Postings:
     """Postings that are stored by word: word `i` has `scores[j]` in `passages[j]` for j from `starts[i]` to `starts[i + 1]`.
 
-    Scores are float32. Several threads may search at once, which scipy and numpy let run side by side. Raises RetrievalError for postings
+    Scores are float32. Several threads may search at once, which numpy lets run side by side. Raises RetrievalError for postings
     that no index has, but a damaged file may.
     """
 
     def __init__(self, *, starts: Any, passages: Any, scores: Any, num_passages: int) -> None:
         if len(passages) != len(scores):
             raise RetrievalError(f"the index has {len(passages):,} postings, but {len(scores):,} scores. Build it again.")
-        self._starts, self._passages, self._scores, self._num_passages = starts, passages, scores, num_passages
+        # Without a sign, so that a negative position of a damaged file is beyond the sums, and does not count from their end.
+        self._starts, self._passages, self._scores, self._num_passages = starts, passages.view(np.uint32), scores, num_passages
         self._threads = threading.local()
         self._long: dict[int, _Word] = {}
 
@@ -61,8 +57,7 @@ class Postings:
         of_query = [self._word(word) for word in words]
         sums = self._zeros()
         try:
-            for word in of_query:
-                word.add(sums)
+            self._add(of_query, sums)
             found = _likely(sums, sorted(of_query, key=lambda word: len(word.passages)), k)
             scores = sums[found]
         finally:
@@ -74,21 +69,25 @@ class Postings:
         """The best of each search."""
         return [self.best(words, k) for words, k in searches]
 
+    def _add(self, words: Sequence[_Word], sums: Any) -> None:
+        """Add the scores of all words. Raises RetrievalError for a passage that the index does not have."""
+        try:
+            for word in words:
+                word.add(sums)
+        except IndexError:
+            raise RetrievalError(
+                f"the index has postings of passages that are not among its {self._num_passages:,}. Build it again."
+            ) from None
+
     def _word(self, word: int) -> _Word:
         if known := self._long.get(word):
             return known
         some = slice(self._starts[word], self._starts[word + 1])
         passages, scores = self._passages[some], self._scores[some]
-        self._check(passages)
-        found = _Word(passages, scores, np.array([0, len(passages)], dtype=passages.dtype), float(scores.max(initial=0)))
+        found = _Word(passages, scores, float(scores.max(initial=0)))
         if len(passages) >= _LONG:
             self._long[word] = found
         return found
-
-    def _check(self, passages: Any) -> None:
-        """Raise RetrievalError for a passage that the index does not have: the compiled loop would write beyond the sums."""
-        if len(passages) and not 0 <= passages.min() <= passages.max() < self._num_passages:
-            raise RetrievalError(f"the index has postings of passages that are not among its {self._num_passages:,}. Build it again.")
 
     def _zeros(self) -> Any:
         """(passages,): an array that is all zeros between searches, one for each thread."""
@@ -98,9 +97,10 @@ class Postings:
 
 
 def open_postings(folder: Path, num_passages: int) -> Postings:
-    """The memory-mapped postings of an index that `bm25s` saved."""
+    """The memory-mapped postings of an index on disk."""
     # Slices of np.memmap itself would cost as much as the scoring.
-    starts, found, scores = (np.asarray(np.load(folder / f"{name}.csc.index.npy", mmap_mode="r")) for name in ("indptr", "indices", "data"))
+    files = STARTS_FILE, PASSAGES_FILE, SCORES_FILE
+    starts, found, scores = (np.asarray(np.load(folder / name, mmap_mode="r")) for name in files)
     return Postings(starts=starts, passages=found, scores=scores, num_passages=num_passages)
 
 

@@ -8,7 +8,7 @@ from refinery.errors import RecipeError, RecordError
 from refinery.retrievers import bm25
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25, Options
-from refinery.retrievers.index.words import Tokenizer
+from refinery.retrievers.index.words import Tokenizer, stop_words
 from refinery.retrievers.search.build import build_retriever
 
 PASSAGES = [
@@ -96,6 +96,12 @@ def test_words_are_those_that_bm25s_makes(stemmer):
     assert Tokenizer(Options(stemmer=stemmer))(texts) == expected
 
 
+@pytest.mark.parametrize("language", ["en", "en_plus", "german", "zh", "ko"])
+def test_stop_words_are_those_that_bm25s_leaves_out(language):
+    expected = bm25s.tokenization.Tokenizer(stopwords=language).stopwords
+    assert stop_words(Options(), language) == list(expected)
+
+
 def test_a_word_is_found_in_another_form_of_it():
     passages = [Passage(id="shoes", text="Running shoes"), Passage(id="hats", text="Knitted hats")]
     assert [hit.passage.id for hit in search(Bm25(passages), "a shoe that runs")] == ["shoes"]
@@ -106,7 +112,7 @@ def test_a_word_is_found_in_another_form_of_it():
     ("options", "message"),
     [
         ({"stemmer": "portre"}, "options.stemmer: no stemmer is called 'portre'. Available: .*porter"),
-        ({"stopwords": "klingon"}, "options.stopwords: klingon not recognized"),
+        ({"stopwords": "klingon"}, "options.stopwords: no stop words are known for 'klingon'. Available: da, de, en, .*zh"),
         ({"k_1": 1.2}, "k_1: unknown key. Did you mean 'k1'?"),
         ({"b": 2}, "options.b: Input should be less than or equal to 1"),
     ],
