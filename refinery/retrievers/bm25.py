@@ -17,7 +17,7 @@ from refinery.retrievers.index.postings import build_postings, score_words
 from refinery.retrievers.index.postings_files import read_vocabulary
 from refinery.retrievers.index.postings_needs import bytes_of_build
 from refinery.retrievers.index.word_counts import PASSAGES_PER_PART, Share, count_share
-from refinery.retrievers.index.words import Tokenizer, bm25s
+from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.index.words_probe import check_probe, write_probe
 from refinery.retrievers.search.postings import Postings, open_postings
 from refinery.retrievers.search.side_process import SideProcesses

@@ -10,26 +10,6 @@ import Stemmer
 
 from refinery.errors import RefineryError
 
-
-@contextmanager
-def _without_jax() -> Generator[None]:
-    """Within this context JAX is not found: bm25s imports it where it is installed, and JAX then takes three quarters of the GPU."""
-    if "jax" in sys.modules:
-        yield
-        return
-    sys.modules["jax"] = None  # pyright: ignore[reportArgumentType]  # how Python marks a module that must not be imported
-    try:
-        yield
-    finally:
-        del sys.modules["jax"]
-
-
-with _without_jax():
-    import bm25s
-    from bm25s.tokenization import Tokenizer as BM25sTokenizer
-
-__all__ = ["Tokenizer", "bm25s"]
-
 _WORD = re.compile(r"\w\w+")
 _MOST_KEPT = 1 << 18  # stems that a tokenizer keeps, about 40 MB; nearly all words of a text are among them
 _LONGEST_KEPT = 40
