@@ -2,6 +2,9 @@
 
 A template's own text may contain special tokens, but a message never does: the template is rendered around slots, its special tokens
 become ids, and messages are filled in afterwards as plain text. Without a template, as for a base model, a prompt is unchanged.
+
+A prompt ends where the template's own rendering of a conversation has the reply. That may be behind its generation prompt: gpt-oss names
+the channel there, GLM closes an empty thought.
 """
 
 import json
@@ -13,7 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
+from refinery.contract.plain_text import encode_text
 from refinery.contract.segments import Segment, encode_segment
+from refinery.contract.thought_marks import opened_thought
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.runtime.fingerprint import text_fingerprint
@@ -26,7 +31,7 @@ _TODAY = datetime(2024, 7, 26)
 _DAY = re.compile(r"""strftime_now\(\s*(["'])(?P<format>.*?)\1\s*\)""")
 
 _Piece = Segment | str | int  # one of the template's tokens, its plain text, or the number of the message in this place
-_frames: "WeakKeyDictionary[Any, dict[tuple[str, tuple[Role, ...]], tuple[_Piece, ...]]]" = WeakKeyDictionary()
+_frames: "WeakKeyDictionary[Any, dict[tuple[str, tuple[Role, ...], bool], tuple[_Piece, ...]]]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +77,45 @@ def user_turn(prompt: str, tokenizer: Tokenizer) -> list[Segment]:
 
 
 def reply_text(text: str, tokenizer: Tokenizer) -> str:
-    """The text that a model writes after `user_turn`. With a template, it has no leading space or line break."""
-    return text.lstrip() if has_template(tokenizer) else text
+    """The text that a model writes after `user_turn`.
+
+    With a template, it begins and ends with the spaces that the template writes there (Llama 2), and no others. A SentencePiece tokenizer
+    adds the first one itself.
+    """
+    if not has_template(tokenizer):
+        return text
+    before, after = _spaces_around_reply(tokenizer)
+    adds_its_own = tokenizer.convert_ids_to_tokens(encode_text("a", tokenizer)[0]).startswith("▁")
+    return f"{'' if adds_its_own else before}{text.lstrip()}{after}"
 
 
-def chat_segments(messages: Sequence[Message], tokenizer: Tokenizer) -> list[Segment]:
-    """A conversation, up to where the assistant writes. The first segment is of kind `template`: BOS is left to the template.
+def _spaces_around_reply(tokenizer: Tokenizer) -> tuple[str, str]:
+    """What the template writes between prompt and reply, and between this and a token that ends it, if that is white space."""
+    whole, asks = _frame(("user", "assistant"), tokenizer), _frame(("user",), tokenizer)
+    reply = whole.index(1)
+    before = " " if _ends_in_space(whole[reply - 1]) and not _ends_in_space(asks[-1]) else ""
+    match whole[reply + 1 :]:
+        case [str(after), Segment(), *_] if after.isspace():
+            return before, after
+        case _:
+            return before, ""
 
+
+def _ends_in_space(piece: _Piece) -> bool:
+    return isinstance(piece, str) and piece.endswith(" ")
+
+
+def chat_segments(messages: Sequence[Message], tokenizer: Tokenizer, *, reasons: bool = False) -> list[Segment]:
+    """A conversation, up to where the assistant's reply begins. The first segment is of kind `template`: BOS is left to the template.
+
+    With `reasons`, it ends with the template's generation prompt, after which a model may think first.
     A system message becomes part of the first user turn if the template does not support it (Gemma, Mistral).
     Raises CheckpointError when the template cannot be rendered.
     """
     if messages[0].role == "system" and not _takes_system(tokenizer):
         messages = _without_system(messages)
-    segments = _filled(_frame(tuple(message.role for message in messages), tokenizer), [message.content for message in messages])
+    frame = _frame(tuple(message.role for message in messages), tokenizer, reasons=reasons)
+    segments = _filled(frame, [message.content for message in messages])
     return segments if segments[0].kind == "template" else [Segment("", "template", token_ids=()), *segments]
 
 
@@ -148,16 +179,34 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     return [Message("user", "\n\n".join(texts)), *rest]
 
 
-def _frame(roles: tuple[Role, ...], tokenizer: Tokenizer) -> tuple[_Piece, ...]:
+def _frame(roles: tuple[Role, ...], tokenizer: Tokenizer, *, reasons: bool = False) -> tuple[_Piece, ...]:
     """The text that the template writes around messages of these roles, and the places of the messages in it."""
     known = _frames.setdefault(tokenizer, {})
-    key = (tokenizer.get_chat_template(), roles)
+    key = (tokenizer.get_chat_template(), roles, reasons)
     if key not in known:
-        pieces = tuple(_pieces(_rendered(roles, tokenizer), len(roles), tokenizer))
+        rendered = _rendered(roles, tokenizer) if reasons or roles[-1] == "assistant" else _up_to_reply(roles, tokenizer)
+        pieces = tuple(_pieces(rendered, len(roles), tokenizer))
         if lost := next((role for number, role in enumerate(roles) if role != "system" and number not in pieces), None):
             raise _unusable(roles, f"it leaves out the {lost}'s message", tokenizer)
         known[key] = pieces
     return known[key]
+
+
+def _up_to_reply(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:
+    """The template up to the reply to the last message, as it renders a conversation that has one.
+
+    Where it writes no thought into such a conversation but opens one in its generation prompt (DeepSeek-R1), that thought is closed.
+    A space before the reply is left to `reply_text`, because tokenizers write it as a part of the first word.
+    """
+    asks = _rendered(roles, tokenizer)
+    before = _rendered((*roles, "assistant"), tokenizer).partition(_slot(len(roles)))[0]
+    if not before.startswith(asks) and not asks.startswith(before):
+        begin = next(i for i, (one, other) in enumerate(zip(asks, before, strict=False)) if one != other)
+        reason = f"it asks for a reply by {asks[begin:][:60]!r}, and writes {before[begin:][:60]!r} before one"
+        raise _unusable((*roles, "assistant"), reason, tokenizer)
+    prompt = asks + before.removeprefix(asks).rstrip(" ") if before.startswith(asks) else asks
+    marks = opened_thought(prompt)
+    return f"{prompt.rstrip()}\n\n{marks[1]}\n\n" if marks else prompt
 
 
 def _rendered(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:

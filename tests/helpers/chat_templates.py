@@ -40,6 +40,27 @@ CHATML = (  # SmolLM2's and Qwen2.5's, each with a system message of its own whe
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+_TURNS = (
+    "{%- for m in messages -%}{%- if m.role == 'assistant' -%}{{- 'ASSISTANT' + m.content + 'END' }}{%- else -%}{{- 'USER' + m.content }}"
+    "{%- endif -%}{%- endfor -%}{%- if add_generation_prompt -%}{{- 'ASK' }}{%- endif -%}"
+)
+
+
+def _template(user: str, assistant: str, end: str, ask: str) -> str:
+    return _TURNS.replace("USER", user).replace("ASSISTANT", assistant).replace("END", end).replace("ASK", ask)
+
+
+# Templates that write something between the generation prompt and a reply, or around it: what they write, and whether the model reasons.
+_GPT_OSS_ASK = "<|start|>assistant"
+BETWEEN = {
+    "gpt_oss": _template("<|start|>user<|message|>", f"{_GPT_OSS_ASK}<|channel|>final<|message|>", "<|return|>", _GPT_OSS_ASK),
+    "glm_4_5": _template("<|user|>\n", "<|assistant|>\n<think></think>\n", "<|return|>", "<|assistant|>\n<think></think>"),
+    "qwen_3_thinking": _template("<|start|>", "<|end|>\n<think>\n\n</think>\n\n", "<|return|>", "<|end|>\n<think>\n"),
+    "vicuna": _template("USER: ", " ASSISTANT: ", "<|return|>", " ASSISTANT:"),
+    "llama_2_chat": _template("[INST] ", " [/INST] ", " <|return|>", " [/INST]"),
+}
+DEEPSEEK_R1 = _template("<|user|>", "<|assistant|>", "<|return|>", "<|assistant|><think>\n")
+NEITHER = _template("<|user|>", "<|assistant|>Answer: ", "<|return|>", "<|assistant|>Reply: ")
 # Each: its tokenizer's kind, its template, and the token that ends the assistant's turn.
 FAMILIES = {
     "llama_3": ("llama_3", LLAMA_3, "<|eot_id|>"),
@@ -56,5 +77,14 @@ def chat_tokenizer(family: str) -> Any:
     """A small tokenizer of the family's kind, with its chat template."""
     kind, template, _ = FAMILIES[family]
     tokenizer = KINDS[kind]()
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def reasoning_tokenizer(template: str) -> Any:
+    """A small byte-level tokenizer with the marks of reasoning models among its tokens."""
+    tokenizer = KINDS["qwen_3"]()
+    names = ("<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", "<|user|>", "<|assistant|>")
+    tokenizer.add_special_tokens({"additional_special_tokens": [*names], "eos_token": "<|return|>"})
     tokenizer.chat_template = template
     return tokenizer

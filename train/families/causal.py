@@ -23,6 +23,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
     from trl.trainer.sft_config import SFTConfig
 
     from train.rows.packing import PackingCollator, build_dataset
+    from train.trainers.rows_apart import KeepRowsApart
     from train.trainers.sparse_lm_head import SupervisedHeadTrainer
 
     joined = recipe.packing or recipe.padding_free
@@ -44,6 +45,8 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
         processing_class=tokenizer,
         loss_weights={kind: weight for kind, weight in recipe.loss_weights.items() if weight},  # 0 is masked in the rows
     )
+    if joined:
+        trainer.add_callback(KeepRowsApart(rows, recipe))
     if recipe.strategy == "qlora":
         keep_trained_in_float32(model)  # SFTTrainer has cast it down
     return trainer

@@ -80,10 +80,11 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
     from transformers import DataCollatorWithPadding, TrainingArguments
 
     from train.trainers.generative_eval import ScoredTrainer, mean_cross_entropy
+    from train.trainers.rows_apart import CheckPadding
 
     records = held_out_records(recipe)
     held_out = encode_rows(records, recipe, tokenizer)[0] if records else []
-    return ScoredTrainer(
+    trainer = ScoredTrainer(
         model=model,
         recipe=recipe,
         args=TrainingArguments(**trainer_arguments(recipe)),
@@ -93,3 +94,5 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
         processing_class=tokenizer,
         compute_loss_func=mean_cross_entropy,
     )
+    trainer.add_callback(CheckPadding(rows, recipe, tokenizer.pad_token_id))
+    return trainer

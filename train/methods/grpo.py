@@ -21,7 +21,7 @@ from train.method import Family, Method
 from train.planning.rollout_steps import rollout_steps
 from train.recipe import TrainRecipe
 from train.rollouts.questions import asked_in_order, check_questions, read_file
-from train.rollouts.trained_role import check_rollouts
+from train.rollouts.trained_role import check_rollouts, shares_prefixes
 from train.rows.data import held_out_records, row_segments
 from train.settings import TrainSettings
 from train.trainers.arguments import trainer_arguments
@@ -57,6 +57,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
     from trl.trainer.grpo_config import GRPOConfig
 
     from train.trainers.group_policy import GroupPolicyTrainer
+    from train.trainers.rows_apart import CheckSharedPrefixes
 
     settings = recipe.grpo
     steps = rollout_steps(recipe, launch_from_env(), questions=len(rows))
@@ -65,7 +66,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
     order = asked_in_order(questions, steps.generations * steps.questions_per_generation, recipe.seed)
     held_out = held_out_records(recipe)
     arguments: dict[str, Any] = trainer_arguments(recipe) | {"num_train_epochs": 1, "max_steps": steps.steps}
-    return GroupPolicyTrainer(
+    trainer = GroupPolicyTrainer(
         model=model,
         recipe=recipe,
         questions=questions,
@@ -90,6 +91,9 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
         eval_dataset=Dataset.from_dict({"prompt": [question.id for question in held_out]}) if held_out else None,
         processing_class=tokenizer,
     )
+    if shares_prefixes(recipe):
+        trainer.add_callback(CheckSharedPrefixes(rows, recipe))
+    return trainer
 
 
 def evaluate(recipe: TrainRecipe) -> dict[str, Any]:

@@ -29,6 +29,11 @@ def pipeline_recipe(recipe: TrainSettings, trained: ModelConfig, **options: Any)
     return PipelineRecipe.model_validate(values).read_from(recipe.where, "rollouts")
 
 
+def shares_prefixes(recipe: TrainSettings) -> bool:
+    """Whether rollouts are computed over shared prefixes: rows of several texts are only kept apart by the mask of these."""
+    return recipe.grpo.share_prefixes or recipe.task == DECOMPOSITION
+
+
 def tree_options(recipe: TrainSettings) -> Options:
     """The options with which a generator's whole tree is grown."""
     pipeline = pipeline_recipe(recipe, ModelConfig(base=recipe.base), **system(recipe, "tree_"))

@@ -56,16 +56,17 @@ class PackingCollator:
         columns = {name: [torch.tensor(example[name]) for example in examples] for name in fill}
         if self.joined:
             lengths = [length for example in examples for length in example.get("seq_lengths", [len(example["input_ids"])])]
-            return _separated({name: torch.cat(column)[None] for name, column in columns.items()}, lengths)
+            joined = separated({name: torch.cat(column)[None] for name, column in columns.items()}, lengths)
+            joined["labels"][0, joined["cu_seq_lens_q"][:-1].long()] = IGNORED_LABEL  # the first token of a row has no context
+            return joined
         batch = {name: pad_sequence(column, batch_first=True, padding_value=fill[name]) for name, column in columns.items()}
         lengths = torch.tensor([len(example["input_ids"]) for example in examples])
         return batch | {"attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long()}
 
 
-def _separated(batch: dict[str, torch.Tensor], lengths: list[int]) -> dict[str, Any]:
-    """The batch with its rows' boundaries; the first token of a row has no context, so it is not a target."""
+def separated(batch: dict[str, torch.Tensor], lengths: list[int]) -> dict[str, Any]:
+    """A batch of joined rows with what tells the rows of these lengths apart."""
     ends = torch.tensor([0, *lengths]).cumsum(0)
-    batch["labels"][0, ends[:-1]] = IGNORED_LABEL
     return batch | {
         "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],
         "document_lengths": lengths,

@@ -30,7 +30,7 @@ from train.rollouts.kept import KeptGenerations
 from train.rollouts.rewards import next_search_cost, reward_functions, reward_weights
 from train.rollouts.rollout import as_row
 from train.rollouts.sampler import RolloutSampler
-from train.rollouts.trained_role import DECOMPOSITION
+from train.rollouts.trained_role import shares_prefixes
 from train.rollouts.trees import selection_advantages
 from train.trainers.rollout_rows import Rows, SeparateRows
 from train.trainers.shared_prefixes import SharedPrefixes
@@ -68,10 +68,7 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         self._search_cost = recipe.grpo.search_cost  # of the next rollouts
 
     def _computing(self, model: PreTrainedModel) -> SeparateRows | SharedPrefixes:
-        """How this model computes rows. Those of several texts are only kept apart by the mask of shared prefixes."""
-        if self._recipe.grpo.share_prefixes or self._recipe.task == DECOMPOSITION:
-            return SharedPrefixes(model, self._text_break)
-        return SeparateRows(model)
+        return SharedPrefixes(model, self._text_break) if shares_prefixes(self._recipe) else SeparateRows(model)
 
     def _keep_reference(self, reference: PreTrainedModel | None) -> None:
         """The model before training, for the KL divergence; of an adapter, the base without it. TRL would load a copy of its own."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refinery.llms.weights.decoder_support import SLIDING, layer_kinds
 from train.trainers.chosen_positions import ChosenPositions
 from train.trainers.rollout_rows import Rows
+from train.trainers.tree_mask import DecoderMask, tree_mask
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -57,20 +57,7 @@ class PrefixForest:
 
     def mask(self, config: "PreTrainedConfig", device: torch.device, dtype: torch.dtype) -> Any:
         """Which tokens each one sees, (1, 1, tokens, tokens), in the form that the model takes: by kind of layer where it has several."""
-        numbers, ends = torch.arange(len(self.token_ids), device=device), torch.tensor(self.ends, device=device)
-        seen = (numbers[None, :] <= numbers[:, None]) & (numbers[:, None] < ends[None, :])
-        kinds, masks = layer_kinds(config), {}
-        for kind in kinds:
-            masks[kind] = seen if kind != SLIDING else seen & self._near(config, device)
-            if config._attn_implementation == "eager":
-                masks[kind] = torch.zeros_like(seen, dtype=dtype).masked_fill(~masks[kind], torch.finfo(dtype).min)
-            masks[kind] = masks[kind][None, None]
-        return masks if getattr(config, "layer_types", None) else masks[kinds[0]]
-
-    def _near(self, config: "PreTrainedConfig", device: torch.device) -> torch.Tensor:
-        positions = torch.tensor(self.positions, device=device)
-        window: int = config.sliding_window  # pyright: ignore[reportAttributeAccessIssue]
-        return positions[:, None] - positions[None, :] < window
+        return tree_mask(torch.tensor(self.ends, device=device), torch.tensor(self.positions, device=device), config, dtype)
 
 
 class SharedPrefixes:
@@ -79,7 +66,7 @@ class SharedPrefixes:
     def __init__(self, model: "PreTrainedModel", text_break: int) -> None:
         self._config = model.config.get_text_config(decoder=True)
         self._text_break = text_break
-        self._positions = ChosenPositions(model)
+        self._positions, self._mask = ChosenPositions(model), DecoderMask(model)
 
     def scores(self, model: Any, rows: Rows, **options: Any) -> tuple[Any, int]:
         """(the model's output, tokens computed); its `log_probs` and `entropy` are (1, scored), of the scored tokens in their order."""
@@ -110,10 +97,10 @@ class SharedPrefixes:
         def row(values: Sequence[int]) -> torch.Tensor:
             return torch.tensor(values, device=device)[None]
 
-        with self._positions.only(row([forest.parents[node] for node in targets])[0]):
+        mask = forest.mask(self._config, device, next(model.parameters()).dtype)
+        with self._positions.only(row([forest.parents[node] for node in targets])[0]), self._mask.given(mask):
             return model(
                 input_ids=row(forest.token_ids),
-                attention_mask=forest.mask(self._config, device, next(model.parameters()).dtype),
                 position_ids=row(forest.positions),
                 shift_labels=row([forest.token_ids[node] for node in targets]),
                 fused_lm_head=True,

@@ -90,8 +90,9 @@ def chat_tokenizer(config: EndpointConfig) -> Tokenizer:
 
 
 def chat_tokens(chat: Chat, tokenizer: Tokenizer) -> list[int]:
-    """The prompt of a chat. What a message says never becomes a special token."""
-    segments = chat_segments([Message(cast(Role, role), content) for role, content in chat.messages], tokenizer)
+    """The prompt of a chat, after which the model may reason. What a message says never becomes a special token."""
+    messages = [Message(cast(Role, role), content) for role, content in chat.messages]
+    segments = chat_segments(messages, tokenizer, reasons=True)
     return bos_ids(segments, tokenizer) + [token for segment in segments for token in encode_segment(segment, tokenizer)]
 
 

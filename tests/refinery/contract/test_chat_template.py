@@ -1,9 +1,19 @@
 """Prompts go through the checkpoint's own chat template; what stands in a message stays text."""
 
 import pytest
-from helpers.chat_templates import CHATML, FAMILIES, LLAMA_3_2, chat_tokenizer
+from helpers.chat_templates import BETWEEN, CHATML, DEEPSEEK_R1, FAMILIES, LLAMA_3_2, NEITHER, chat_tokenizer, reasoning_tokenizer
 
-from refinery.contract.chat_template import Message, chat_segments, end_ids, frame_tokens, next_turn, reply_end, use_template, user_turn
+from refinery.contract.chat_template import (
+    Message,
+    chat_segments,
+    end_ids,
+    frame_tokens,
+    next_turn,
+    reply_end,
+    reply_text,
+    use_template,
+    user_turn,
+)
 from refinery.contract.plain_text import added_token_names
 from refinery.contract.segments import Segment, encode
 from refinery.errors import CheckpointError
@@ -21,11 +31,11 @@ def ids(segments, tokenizer):
     return encode(segments, tokenizer).input_ids
 
 
-def reference(messages, tokenizer):
+def reference(messages, tokenizer, *, add_generation_prompt=True):
     """What transformers makes of a conversation, with thinking off and on the day that we take for today."""
     told = {"enable_thinking": False, "chat_template": tokenizer.chat_template.replace("strftime_now('%d %b %Y')", "'26 Jul 2024'")}
     rendered = [{"role": role, "content": content} for role, content in messages]
-    return tokenizer.apply_chat_template(rendered, add_generation_prompt=True, tokenize=True, return_dict=False, **told)
+    return tokenizer.apply_chat_template(rendered, add_generation_prompt=add_generation_prompt, tokenize=True, return_dict=False, **told)
 
 
 @pytest.mark.parametrize("messages", [[("user", QUESTION)], CONVERSATION], ids=["prompt", "conversation"])
@@ -68,6 +78,44 @@ def test_a_second_turn_continues_the_first_reply(family, ended):
     later = ids([*written, *next_turn(CONVERSATION[-1][1], tokenizer, after=[5, end] if ended else [5])], tokenizer)
     later = later[tokenizer.bos_token_id is not None :]
     assert ids(whole, tokenizer)[-len(later) :] == later
+
+
+def tokenizer_of(name):
+    return reasoning_tokenizer(BETWEEN[name]) if name in BETWEEN else chat_tokenizer(name)
+
+
+@pytest.mark.parametrize("name", [*BETWEEN, "llama_3", "qwen_2_5", "gemma", "mistral", "llama_2"])
+def test_a_prompt_with_its_reply_is_what_the_template_writes_of_both(name):
+    tokenizer = tokenizer_of(name)
+    reply = [Segment(reply_text("know", tokenizer), "label"), Segment(reply_end(tokenizer), "control_token")]
+    row = ids([*user_turn("Who?", tokenizer), *reply], tokenizer)
+    rendered = reference([("user", "Who?"), ("assistant", "know")], tokenizer, add_generation_prompt=False)
+    assert row == rendered[: len(row)]
+    assert not tokenizer.decode(rendered[len(row) :]).strip()
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_a_later_prompt_ends_where_the_reply_begins_too(name):
+    tokenizer = tokenizer_of(name)
+    first, later = user_turn("Who?", tokenizer), next_turn("Where?", tokenizer, after=[])
+    start = tokenizer.decode(ids(first, tokenizer)).partition("Who?")[2]
+    assert tokenizer.decode(ids([Segment("", "template", token_ids=()), *later], tokenizer)).endswith(f"Where?{start}")
+
+
+def test_a_thought_that_the_generation_prompt_opens_is_closed_before_the_reply():
+    tokenizer = reasoning_tokenizer(DEEPSEEK_R1)
+    assert tokenizer.decode(ids(user_turn("Who?", tokenizer), tokenizer)).endswith("<|assistant|><think>\n\n</think>\n\n")
+
+
+def test_a_model_that_may_reason_is_asked_by_the_generation_prompt():
+    tokenizer = reasoning_tokenizer(DEEPSEEK_R1)
+    prompt = ids(chat_segments([Message("user", "Who?")], tokenizer, reasons=True), tokenizer)
+    assert prompt == reference([("user", "Who?")], tokenizer)
+
+
+def test_a_template_whose_reply_does_not_follow_its_generation_prompt_is_refused():
+    with pytest.raises(CheckpointError, match="asks for a reply by 'Reply: ', and writes 'Answer: ' before one"):
+        use_template(reasoning_tokenizer(NEITHER), "auto")
 
 
 def test_thinking_is_off():
