@@ -1,36 +1,34 @@
 """What a reasoning model thinks before it replies: kept apart, so that it is never an answer, a query or a label."""
 
 from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
+from refinery.contract.thought_marks import THOUGHT_MARKS, opened_thought
 from refinery.contract.tokenizer import Tokenizer
 
-_OPEN, _CLOSE = "<think>", "</think>"
-# Other models' marks around their reasoning: Claude's and Phi's prompts, Magistral, Kimi-VL, Seed-OSS, and gpt-oss, of which a server that
-# does not know its format sends the raw channels.
-_OTHER_MARKS = (
-    ("<thinking>", "</thinking>"),
-    ("<reasoning>", "</reasoning>"),
-    ("[THINK]", "[/THINK]"),
-    ("◁think▷", "◁/think▷"),
-    ("<seed:think>", "</seed:think>"),
-    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
-)
-_BETWEEN_CHANNELS = "<|end|>"
-_AFTER_CHANNELS = ("<|return|>", "<|end|>")
+_OPEN, _CLOSE = THOUGHT_MARKS[0]
+# How gpt-oss begins a reply, and ends a message of a channel and its reply. A server that does not know its format sends them raw.
+_FINAL = THOUGHT_MARKS[-1][1]
+_MESSAGE_END, _REPLY_END = "<|end|>", "<|return|>"
+# A prompt's tokens that may show that it opens a thought: the longest mark with white space behind it.
+_MARK_TOKENS = 8
+
+_marks: "WeakKeyDictionary[Any, list[tuple[list[int], list[int]]]]" = WeakKeyDictionary()  # those that are tokens of their own
 
 
-def split_thinking(text: str) -> tuple[str, str]:
-    """(the reasoning, the reply after it). A text that opens its reasoning and does not close it has no reply yet."""
-    thought, closed, reply = text.rpartition(_CLOSE)
-    if closed:
-        return thought.replace(_OPEN, "", 1).strip(), reply.strip()
+def split_thinking(text: str, *, opened: tuple[str, str] | None = None) -> tuple[str, str]:
+    """(the reasoning, the reply after it). A text that opens its reasoning and does not close it has no reply yet.
+
+    `opened` are the marks of the reasoning that the prompt has opened (`opened_thought`).
+    """
     start = text[:100].lstrip()
-    if start.startswith(_OPEN):
-        return text.lstrip().removeprefix(_OPEN).strip(), ""
-    for mark, end in _OTHER_MARKS:
-        if start.startswith(mark):
-            return _split_at(text.lstrip().removeprefix(mark), end)
-    return "", text
+    marks = opened or next((marks for marks in THOUGHT_MARKS if start.startswith(marks[0])), None)
+    if marks is not None:
+        return _split_at(text.strip().removeprefix(marks[0]), marks[1])
+    if _CLOSE in text:  # its beginning was cut off with the prompt
+        return _split_at(text, _CLOSE)
+    return _split_at(text, _FINAL) if start.startswith(_FINAL) else ("", text)
 
 
 def _split_at(text: str, end: str) -> tuple[str, str]:
@@ -38,16 +36,55 @@ def _split_at(text: str, end: str) -> tuple[str, str]:
     thought, closed, reply = text.rpartition(end)
     if not closed:
         return text.strip(), ""
-    for mark in _AFTER_CHANNELS:
+    for mark in (_REPLY_END, _MESSAGE_END):
         reply = reply.strip().removesuffix(mark)
-    return thought.partition(_BETWEEN_CHANNELS)[0].strip(), reply.strip()
+    return thought.partition(_MESSAGE_END)[0].strip(), reply.strip()
 
 
-def read_written(token_ids: Sequence[int], tokenizer: Tokenizer) -> tuple[str, str]:
-    """(the reasoning, the reply) of what a model wrote, without special tokens, of which some tokenizers count `</think>` as one."""
-    close = tokenizer.convert_tokens_to_ids(_CLOSE)
-    if close is None or close == tokenizer.unk_token_id or close not in token_ids:
-        return split_thinking(tokenizer.decode(token_ids, skip_special_tokens=True).strip())
-    end = len(token_ids) - 1 - list(reversed(token_ids)).index(close)
-    thought, reply = (tokenizer.decode(part, skip_special_tokens=True).strip() for part in (token_ids[:end], token_ids[end + 1 :]))
-    return thought.removeprefix(_OPEN).strip(), reply
+def opened_by(prompt: Sequence[int], tokenizer: Tokenizer) -> tuple[str, str] | None:
+    """The marks of the thought that a prompt ends by opening, or None."""
+    return opened_thought(tokenizer.decode(prompt[-_MARK_TOKENS:], skip_special_tokens=False))
+
+
+def read_written(token_ids: Sequence[int], tokenizer: Tokenizer, *, prompt: Sequence[int]) -> tuple[str, str]:
+    """(the reasoning, the reply) of what a model wrote after `prompt`, both without special tokens.
+
+    They are told apart by tokens, of which decoding would drop the special ones, and by text where a mark is no token of this tokenizer.
+    """
+    opened = opened_by(prompt, tokenizer)
+    ids = [*token_ids]
+    for start, end in _marks_of(tokenizer):
+        closed = _last(end, ids)
+        if closed is not None:
+            return _thought(ids[:closed], start, tokenizer), _text(ids[closed + len(end) :], tokenizer)
+        if ids[: len(start)] == start:
+            return _thought(ids, start, tokenizer), ""
+    return split_thinking(_text(ids, tokenizer), opened=opened)
+
+
+def _thought(ids: list[int], start: list[int], tokenizer: Tokenizer) -> str:
+    """The text behind the mark that opens it, up to where another message begins."""
+    ids = ids[len(start) :] if ids[: len(start)] == start else ids
+    end = tokenizer.convert_tokens_to_ids(_MESSAGE_END)
+    if end is not None and end != tokenizer.unk_token_id and end in ids:
+        ids = ids[: ids.index(end)]
+    return _text(ids, tokenizer).removeprefix(_OPEN).strip()
+
+
+def _text(ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    return tokenizer.decode(ids, skip_special_tokens=True).strip()
+
+
+def _marks_of(tokenizer: Tokenizer) -> list[tuple[list[int], list[int]]]:
+    """The marks that begin and end with tokens of their own, as token ids."""
+    if tokenizer not in _marks:
+        both = [tuple(tokenizer(mark, add_special_tokens=False)["input_ids"] for mark in marks) for marks in THOUGHT_MARKS]
+        added = tokenizer.added_tokens_decoder
+        _marks[tokenizer] = [(start, end) for start, end in both if all(ids[0] in added and ids[-1] in added for ids in (start, end))]
+    return _marks[tokenizer]
+
+
+def _last(wanted: list[int], ids: list[int]) -> int | None:
+    """Where the last occurrence of some ids begins."""
+    places = range(len(ids) - len(wanted), -1, -1)
+    return next((place for place in places if ids[place : place + len(wanted)] == wanted), None)

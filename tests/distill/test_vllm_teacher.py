@@ -1,8 +1,10 @@
 """A teacher that vLLM runs in this process, with a double of its engine: rows, records and stored replies as from an endpoint."""
 
+from types import SimpleNamespace
+
 import pytest
 from helpers import vllm_double
-from helpers.chat_templates import chat_tokenizer
+from helpers.chat_templates import chat_tokenizer, reasoning_tokenizer
 from helpers.scripted_server import chat_reply, scripted
 from helpers.tiny_llama import saved_llama
 from helpers.vllm_double import Engine
@@ -76,6 +78,18 @@ def test_a_template_reasons_as_the_recipe_says(instruct, thinking, reasons):
     prompt = tokenizer.decode(chats.chat_tokens(Chat((("user", "Who?"),), 9, 0.0), tokenizer))
     assert ("</think>" not in prompt) is reasons
     assert "Who?" in prompt
+
+
+def test_a_thought_that_the_prompt_opened_is_no_reply():
+    tokenizer = reasoning_tokenizer("unused")
+    prompt, written = (tokenizer(text)["input_ids"] for text in ("Who?<think>\n", "Lyon? I"))
+    output = SimpleNamespace(
+        request_id="1",
+        prompt_token_ids=prompt,
+        outputs=[SimpleNamespace(text="Lyon? I", token_ids=written, finish_reason="length", logprobs=None)],
+    )
+    message = chats.completion_json(output, "m", tokenizer)["choices"][0]["message"]
+    assert message == {"content": "", "reasoning": "Lyon? I"}
 
 
 def test_what_a_message_says_is_no_special_token(instruct):

@@ -266,7 +266,7 @@ class HuggingFaceContext:
         written = await self._llm.submit(self, adapter, **wanted)
         context = HuggingFaceContext(self._llm, self, written.token_ids, self.usage)
         context._node = written.node
-        reasoning, text = read_written(written.token_ids, tokenizer)
+        reasoning, text = read_written(written.token_ids, tokenizer, prompt=self.token_ids)
         return Generation(
             text=text,
             token_ids=written.token_ids,

@@ -33,7 +33,7 @@ from refinery.llms.served.completion_api import (
 from refinery.llms.served.endpoint import WITHHELD, RefusedRequest, ServedModelConfig
 from refinery.llms.served.paid import PaidReplies
 from refinery.llms.softmax import label_softmax
-from refinery.llms.thinking import read_written, split_thinking
+from refinery.llms.thinking import opened_by, read_written, split_thinking
 
 logger = logging.getLogger(__name__)
 _STOP_TEXTS = 4  # OpenAI's maximum
@@ -192,11 +192,11 @@ class CompletionsContext:
     def _generation(self, reply: CompletionReply, stop_ids: list[int], stop_texts: Sequence[str]) -> Generation:
         if reply.token_ids is None:
             written: list[int] = []
-            reasoning, text = split_thinking(reply.text.strip())
+            reasoning, text = split_thinking(reply.text.strip(), opened=opened_by(self._token_ids, self._llm.tokenizer))
             stopped, context = reply.finish_reason != "length", self._continued([], None)
         else:
             written = reply.token_ids
-            reasoning, text = read_written(written, self._llm.tokenizer)
+            reasoning, text = read_written(written, self._llm.tokenizer, prompt=self._token_ids)
             stopped = bool(written) and (written[-1] in stop_ids or any(stop in text for stop in stop_texts))
             context = self._continued(written, None)
         return Generation(

@@ -17,6 +17,7 @@ from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.protocols.base import Chat
 from refinery.llms.served.responses import RetryableFault
+from refinery.llms.thinking import read_written
 from refinery.llms.vllm.checks import check_base, check_vllm
 from refinery.llms.vllm.engine import start_engine
 from refinery.llms.vllm.keys import VllmKeys
@@ -61,7 +62,7 @@ class VllmChats:
         work = self._engine.write(chat_tokens(chat, self.tokenizer), parameters, json_schema=chat.json_schema)
         output = await observe.call("chat", observe.IN_PROCESS, self.config.model, work, _tokens)
         try:
-            return request.parse(completion_json(output, self.config.model), self.config)
+            return request.parse(completion_json(output, self.config.model, self.tokenizer), self.config)
         except RetryableFault as fault:
             raise RefusedRequest(f"{self.config.model}: {fault.message}", reason="no_reply") from None
 
@@ -109,10 +110,12 @@ def parameters_of(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def completion_json(output: Any, model: str) -> dict[str, Any]:
-    """vLLM's output in the form of a chat completion."""
+def completion_json(output: Any, model: str, tokenizer: Tokenizer) -> dict[str, Any]:
+    """vLLM's output in the form of a chat completion. Its text has lost the tokens that tell what the model thinks from its reply."""
     written, (read, wrote) = output.outputs[0], _tokens(output)
-    choice: dict[str, Any] = {"message": {"content": written.text}, "finish_reason": written.finish_reason}
+    thought, reply = read_written(written.token_ids, tokenizer, prompt=output.prompt_token_ids or ())
+    message = {"content": reply, "reasoning": thought} if thought else {"content": written.text}
+    choice: dict[str, Any] = {"message": message, "finish_reason": written.finish_reason}
     if written.logprobs:
         found = [step[token] for token, step in zip(written.token_ids, written.logprobs, strict=True)]
         choice["logprobs"] = {"content": [{"token": one.decoded_token, "logprob": one.logprob} for one in found]}

@@ -1,10 +1,11 @@
 """What a reasoning model thinks is kept apart from what it replies."""
 
 import pytest
-from helpers.chat_templates import chat_tokenizer
+from helpers.chat_templates import chat_tokenizer, reasoning_tokenizer
 
+from refinery.contract.thought_marks import THOUGHT_MARKS
 from refinery.llms.served.protocols.openai_chat import PROTOCOL
-from refinery.llms.thinking import read_written, split_thinking
+from refinery.llms.thinking import opened_by, read_written, split_thinking
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ from refinery.llms.thinking import read_written, split_thinking
             "Paris",
         ),
         ("<|channel|>analysis<|message|>Lyon?<|end|><|start|>assistant", "Lyon?<|end|><|start|>assistant", ""),
+        ("<|channel|>final<|message|>Paris<|return|>", "", "Paris"),
     ],
 )
 def test_a_reply_is_what_follows_the_reasoning(text, thought, reply):
@@ -37,7 +39,36 @@ def test_the_reasonings_end_is_found_where_decoding_would_drop_it(special):
     if special:
         tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>"]})
     token_ids = tokenizer("<think>Lyon? No.</think>\n\nParis<|im_end|>")["input_ids"]
-    assert read_written(token_ids, tokenizer) == ("Lyon? No.", "Paris")
+    assert read_written(token_ids, tokenizer, prompt=[]) == ("Lyon? No.", "Paris")
+
+
+ANALYSIS, FINAL = THOUGHT_MARKS[-1]
+R1, GPT_OSS = "<|assistant|><think>\n", "<|start|>assistant"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "written", "thought", "reply"),
+    [
+        (R1, "Lyon? I", "Lyon? I", ""),
+        (R1, "<think>\nLyon? I", "Lyon? I", ""),  # some write again what the prompt has opened
+        (R1, "Lyon? No.</think>\n\nParis<|return|>", "Lyon? No.", "Paris"),
+        ("<|assistant|><think>\n\n</think>\n\n", "Paris<|return|>", "", "Paris"),
+        ("<|assistant|>[THINK]", "Lyon? I", "Lyon? I", ""),  # no token of this tokenizer
+        ("<|assistant|>[THINK]", "Lyon? No.[/THINK]Paris<|return|>", "Lyon? No.", "Paris"),
+        (GPT_OSS, f"{ANALYSIS}Lyon? I", "Lyon? I", ""),
+        (GPT_OSS, f"{ANALYSIS}Lyon? No.<|end|><|start|>assistant", "Lyon? No.", ""),
+        (GPT_OSS, f"{ANALYSIS}Lyon? No.<|end|><|start|>assistant{FINAL}Paris<|return|>", "Lyon? No.", "Paris"),
+        (GPT_OSS, f"{FINAL}Paris<|return|>", "", "Paris"),
+        (f"{GPT_OSS}{FINAL}", "Paris<|return|>", "", "Paris"),
+    ],
+)
+def test_reasoning_and_reply_are_told_apart_by_tokens_and_by_what_the_prompt_opens(prompt, written, thought, reply):
+    tokenizer = reasoning_tokenizer("unused")
+    before, ids = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, written))
+    assert read_written(ids, tokenizer, prompt=before) == (thought, reply)
+    text = tokenizer.decode(ids, skip_special_tokens=True)  # as a server without token ids sends it
+    if prompt != GPT_OSS:
+        assert split_thinking(text.strip(), opened=opened_by(before, tokenizer)) == (thought, reply)
 
 
 @pytest.mark.parametrize(

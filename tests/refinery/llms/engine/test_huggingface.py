@@ -5,7 +5,9 @@ import random
 
 import pytest
 import torch
+from helpers.chat_templates import DEEPSEEK_R1, reasoning_tokenizer
 from helpers.engine_prompts import PROMPTS, continuation_logprobs, full_logprobs, generate_all, plain
+from helpers.tiny_llama import tiny_llama
 
 from refinery.contract.segments import Segment
 from refinery.llms.base import Usage
@@ -172,3 +174,12 @@ def test_a_decoder_that_gives_up_does_not_take_the_others_with_it(llm):
         return await asyncio.wait_for(asyncio.gather(*tasks[1:]), timeout=5)
 
     assert len(asyncio.run(run())) == len(PROMPTS) - 1
+
+
+def test_a_thought_that_the_prompt_opened_and_the_limit_cut_is_no_reply():
+    tokenizer = reasoning_tokenizer(DEEPSEEK_R1)
+    llm = HuggingFaceLLM(tiny_llama(tokenizer), tokenizer)
+    opened = Segment("", "template", token_ids=tuple(tokenizer("Who?<think>\n")["input_ids"]))
+    generation = asyncio.run(llm.context([opened]).generate(max_new_tokens=8))
+    assert (generation.text, generation.stopped_by) == ("", "length")
+    assert generation.reasoning

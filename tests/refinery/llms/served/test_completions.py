@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from helpers.chat_templates import reasoning_tokenizer
 from helpers.completions_server import CompletionsServer
 
 from refinery.contract.segments import Segment
@@ -248,3 +249,15 @@ def test_a_text_with_log_probabilities_left_out_is_an_error_and_never_a_score(co
     context = CompletionsLLM(config, control_tokenizer, Capabilities(logprobs=True)).context("a")
     with pytest.raises(LLMError, match=r"gave \d log-probabilities instead of 2"):
         context._generation(reply, [], ())
+
+
+@pytest.mark.parametrize("gives_ids", [False, True])
+def test_a_thought_that_the_prompt_opened_and_the_limit_cut_is_no_reply(gives_ids):
+    tokenizer = reasoning_tokenizer("unused")
+    config = ServedModelConfig(base_url="http://127.0.0.1:9/v1", model="tiny", tokenizer="tiny")
+    opened = Segment("", "template", token_ids=tuple(tokenizer("Who?<think>\n")["input_ids"]))
+    context = CompletionsLLM(config, tokenizer, Capabilities(token_ids_returned=gives_ids)).context([opened])
+    given = {"token_ids": tokenizer("Lyon? I")["input_ids"]} if gives_ids else {}
+    body = {"model": "tiny", "choices": [{"text": "Lyon? I", "finish_reason": "length", **given}]}
+    generation = context._generation(CompletionRequest("tiny", [1], 9, 0.0, {}).parse(body, EndpointConfig(model="tiny")), [], ())
+    assert (generation.text, generation.reasoning) == ("", "Lyon? I")
