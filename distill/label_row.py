@@ -5,8 +5,7 @@
 3. The judge checks the result.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,8 +14,9 @@ from pydantic import BaseModel
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.teacher.judge import CHECK, CHOOSE, preferred, right_records
+from distill.teacher.partial_labels import LabeledParts, parts_of, settled, unlabeled_of
 from distill.teacher.teacher import AnyTeacher, RejectedRow, RequestLog
-from distill.teacher.vote import Chosen, Sample, chosen_text, have_labels, pairs_of, vote
+from distill.teacher.vote import Chosen, Sample, chosen_text, have_labels, pairs_of, record_of, vote
 from refinery.contract.records import JudgeLabel, Provenance, Record
 from refinery.prompts.render import prompt_hash
 
@@ -41,7 +41,8 @@ class _RowLabeler:
     async def label(self, row: Any) -> Sequence[Record]:
         """The row's records, with everyone who took part in their provenance."""
         asked = RequestLog()  # of the judge
-        samples = await _all(self._sample(row, self._context.teacher, number) for number in range(self._recipe.samples))
+        outcomes = await settled(self._sample(row, self._context.teacher, number) for number in range(self._recipe.samples))
+        samples = [outcome for outcome in outcomes if isinstance(outcome, Sample)]
         labeled = [sample for sample in samples if sample.rejected is None]
         chosen = await self._chosen(row, labeled, asked) if labeled else None
         self._context.tally.agreement.add("samples", pairs_of(labeled))
@@ -52,7 +53,8 @@ class _RowLabeler:
         if chosen is None:
             raise next((error for error in _rejections(samples) if error.reason == "no_reply"), _rejections(samples)[-1])
         kept = await self._kept(row, chosen.records, asked)
-        return [_signed(chosen, number, samples, asked, self._prompts(chosen)) for number in kept]
+        signed = [_signed(chosen, number, samples, asked, self._prompts(chosen)) for number in kept]
+        return LabeledParts(signed, [parts_of(chosen.records)[number] for number in kept], unlabeled_of(chosen.records))
 
     async def _sample(self, row: Any, teacher: AnyTeacher | None, number: int) -> Sample:
         sampled = _SampledTeacher(teacher, number) if teacher else None
@@ -77,7 +79,7 @@ class _RowLabeler:
             return False
         if chosen is None:
             return any(sample.asked for sample in samples)
-        if self._is_improbable(chosen):
+        if unlabeled_of(chosen.records) or self._is_improbable(chosen):
             return True
         return min(chosen.votes, default=len(samples)) / len(samples) < self._recipe.escalate.min_agreement
 
@@ -138,15 +140,6 @@ class _SampledTeacher:
         return asked
 
 
-async def _all(coroutines: Iterable[Awaitable[Sample]]) -> list[Sample]:
-    """The samples, once all have ended: an error that stops the run does not interrupt requests that will be paid."""
-    outcomes = await asyncio.gather(*coroutines, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if isinstance(outcome, Sample)]
-
-
 def _rejections(samples: Sequence[Sample]) -> list[RejectedRow]:
     return [sample.rejected for sample in samples if sample.rejected is not None]
 
@@ -157,7 +150,8 @@ def _signed(chosen: Chosen, number: int, samples: Sequence[Sample], judged: Requ
     own: Provenance | None = getattr(record, "provenance", None)
     if own is None:  # a written question
         return record
-    others = [one for sample in samples if sample is not chosen.samples[number] for one in _requests(sample, number, samples)]
+    part = parts_of(chosen.records)[number]
+    others = [one for sample in samples if sample is not chosen.samples[number] for one in _requests(sample, part, samples)]
     pooled = [*others, own, judged]
     update = {
         "prompts": own.prompts | prompts,
@@ -172,10 +166,10 @@ def _signed(chosen: Chosen, number: int, samples: Sequence[Sample], judged: Requ
     return record.model_copy(update={"provenance": own.model_copy(update=update)})
 
 
-def _requests(sample: Sample, number: int, samples: Sequence[Sample]) -> Sequence[RequestLog | Provenance]:
-    """What a sample asked about its record `number`; where samples have different records, all that it asked."""
+def _requests(sample: Sample, part: str, samples: Sequence[Sample]) -> Sequence[RequestLog | Provenance]:
+    """What a sample asked about a part of the row; where it has no record of it, or samples have different records, all that it asked."""
     same_records = sample.records and have_labels([one for one in samples if one.records])
-    own: Provenance | None = getattr(sample.records[number], "provenance", None) if same_records else None
+    own: Provenance | None = getattr(record_of(sample, part), "provenance", None) if same_records else None
     return [own] if own else sample.asked
 
 

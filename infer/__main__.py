@@ -71,10 +71,22 @@ def _report_of(folder: Path, metrics: dict[str, Any], *, remedy: str) -> None:
     console.print(results_table(metrics["results"], title=title))
     if unscored == metrics["questions"]:
         print("No question has gold answers, so nothing can be scored. The answers are in predictions.jsonl.")
-    print(summary([("files", f"predictions.jsonl, scores.jsonl in {folder}"), ("next", f"refinery view {folder} --output {folder}.html")]))
+    causes = [*_causes(metrics, "failed"), *_causes(metrics, "faults")]
+    files = f"predictions.jsonl, scores.jsonl in {folder}"
+    print(summary([*causes, ("files", files), ("next", f"refinery view {folder} --output {folder}.html")]))
     if failed := metrics.get("failed", 0):
         reasons = ", ".join(f"{reason} {count}" for reason, count in metrics["failed_by_reason"].items())
         raise LLMError(f"{failed} of {metrics['questions']} questions failed ({reasons}). {remedy}")
+
+
+def _causes(metrics: dict[str, Any], name: str) -> list[tuple[str, str]]:
+    """The failed questions, or the faults of replies, with the most frequent cause of each reason below."""
+    from refinery.reporting.causes import cause_lines
+    from refinery.reporting.summary import counted
+
+    report = metrics.get("causes", {}).get(name, {})
+    total = counted({reason: of["total"] for reason, of in report.items()})
+    return [(name, f"{total}. See predictions.jsonl"), *(("", line) for line in cause_lines(report))] if report else []
 
 
 if __name__ == "__main__":

@@ -113,6 +113,7 @@ def _merge(
         "questions": len(questions),
         "failed": files.failed.total(),
         "failed_by_reason": dict(files.failed.most_common()),
+        "causes": files.cause_report(),
         "cost": files.cost.report(seconds=ledger.wall_seconds),
         **provenance(recipe, questions, pipeline.retriever),
         **bad_rows_report(),

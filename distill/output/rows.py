@@ -5,7 +5,6 @@ Files are written under a `.partial` name and renamed when the run finishes or s
 
 import asyncio
 import json
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,11 +13,13 @@ from typing import TYPE_CHECKING, Any, TextIO, get_args
 from distill.guards import Guards
 from distill.output.parquet import ColumnFile
 from distill.steps.rank_agreement import RankAgreement
+from distill.teacher.partial_labels import unlabeled_of
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import JudgeLabel, Record, RelevanceLabel, Trajectory
 from refinery.contract.rq_rag_release import release_row
 from refinery.contract.split_name import INPUTS_FILE
 from refinery.prompts.render import rendered_prompts
+from refinery.reporting.causes import Causes
 from refinery.runtime.run_dir import RunDir
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ Outcome = Sequence[Record] | RejectedRow
 _WRITTEN_AT_ONCE = 1 << 20
 _FAILURES = "failures.jsonl"
 _FIRST_REJECTED, _REASON_LENGTH = 3, 160  # quoted in messages
-_NUMBER = re.compile(r"\d+")
 _LATEST = 5  # questions that `refinery watch` shows
-# Reasons for rejection that may not recur in the next attempt, by name or by the server's status.
-_PASSING = re.compile(r"(no_reply|search_failed): |refused: status (402|408|409|429|5\d\d)\b")
 
 
 def rejections(path: Path) -> dict[str, str]:
@@ -40,27 +38,9 @@ def rejections(path: Path) -> dict[str, str]:
     return {row["question_id"]: row["detail"] for row in _failures(path)}
 
 
-def causes(folder: Path) -> list[str]:
-    """For each reason of rejection, its most frequent cause in the server's or the check's words; causes that differ in numbers are one."""
-    counts: dict[str, Counter[str]] = {}
-    shown: dict[str, str] = {}
-    for row in _failures(folder) if (folder / _FAILURES).exists() else ():
-        detail = row["detail"].removeprefix(f"{row['reason']}: ").partition("; reply: ")[0]
-        kind = _NUMBER.sub("#", detail)[:_REASON_LENGTH]
-        counts.setdefault(row["reason"], Counter())[kind] += 1
-        shown.setdefault(kind, _one_line(detail))
-    ordered = sorted(counts.items(), key=lambda item: -item[1].total())
-    return [f"{reason} {found.total():,}: {_most(found, shown)}" for reason, found in ordered]
-
-
-def _most(found: Counter[str], shown: dict[str, str]) -> str:
-    (kind, times), *_ = found.most_common(1)
-    return f"{shown[kind]} ({'each' if times == found.total() else f'{times:,} of them'})"
-
-
 def lasting_failures(path: Path) -> dict[str, RejectedRow]:
     """A finished run's rejected rows by id, without those with a temporary reason: no reply, a failed search, an unpaid bill."""
-    return {question_id: rejected for question_id, rejected in rejected_rows(path).items() if not _PASSING.match(str(rejected))}
+    return {question_id: rejected for question_id, rejected in rejected_rows(path).items() if not rejected.may_pass}
 
 
 def rejected_rows(path: Path) -> dict[str, RejectedRow]:
@@ -68,15 +48,33 @@ def rejected_rows(path: Path) -> dict[str, RejectedRow]:
     return {row["question_id"]: RejectedRow(row["reason"], row["detail"].removeprefix(f"{row['reason']}: ")) for row in _failures(path)}
 
 
-def failure_line(question_id: str, rejected: RejectedRow) -> str:
-    """A rejected row as a line of failures.jsonl."""
-    failure = {"question_id": question_id, "reason": rejected.reason, "detail": str(rejected)}
+def unlabeled_parts(path: Path) -> Iterator[dict[str, str]]:
+    """The lines about parts of labeled rows that got no label, such as one of a question's passages; `part` says which."""
+    yield from (row for row in _lines(path) if "part" in row)
+
+
+def row_causes(path: Path) -> tuple[Causes, Causes]:
+    """Why rows were rejected, and why parts of labeled rows have no label, in a finished or stopped run."""
+    rejected, unlabeled = Causes(), Causes()
+    for row in _lines(path) if (path / _FAILURES).exists() else ():
+        (unlabeled if "part" in row else rejected).add(row["reason"], row["detail"])
+    return rejected, unlabeled
+
+
+def failure_line(question_id: str, rejected: RejectedRow, *, part: str | None = None) -> str:
+    """A rejected row, or a part of a labeled one, as a line of failures.jsonl."""
+    of_part = {} if part is None else {"part": part}
+    failure = {"question_id": question_id, **of_part, "reason": rejected.reason, "detail": str(rejected)}
     return json.dumps(failure, ensure_ascii=False) + "\n"
 
 
-def _failures(path: Path) -> list[dict[str, str]]:
+def _failures(path: Path) -> Iterator[dict[str, str]]:
+    yield from (row for row in _lines(path) if "part" not in row)
+
+
+def _lines(path: Path) -> Iterator[dict[str, str]]:
     with (path / _FAILURES).open("rb") as file:
-        return [json.loads(line) for line in file]
+        yield from map(json.loads, file)
 
 
 class LabelWriter:
@@ -97,6 +95,7 @@ class LabelWriter:
         self.output, self.guards, self._replaces_finished, self._take, self.stream = output, guards, replaces_finished, take, stream
         self.questions = self.labeled = self.rows = 0
         self.rejected: Counter[str] = Counter()
+        self.unlabeled: Counter[str] = Counter()  # parts of labeled rows
         self.first_rejected: list[str] = []
         self.labels: Counter[str] = Counter()
         self._labels_of_file: dict[str, Counter[str]] = {}
@@ -138,6 +137,9 @@ class LabelWriter:
             self.guards.add(question, [])
             return
         self.labeled += bool(outcome)
+        for part, rejected in unlabeled_of(outcome).items():
+            self.unlabeled[rejected.reason] += 1
+            self._file(_FAILURES).write(failure_line(question.id, rejected, part=part))
         self.guards.add(question, outcome)
         if relevance := [row for row in outcome if isinstance(row, RelevanceLabel)]:
             self.agreement.add(question.dataset, relevance)
@@ -217,13 +219,17 @@ class LabelWriter:
                 )
 
     def counts(self) -> dict[str, Any]:
-        """The counts of rows by split, label and reason; rows in = rows labeled + rows rejected."""
+        """The counts of rows by split, label and reason; rows in = rows labeled + rows rejected.
+
+        Parts of labeled rows that have no label are counted beside them.
+        """
         return {
             "questions": self.questions,
             "questions_labelled": self.labeled,
             "questions_rejected": self.num_rejected,
             "questions_without_rows": self.questions - self.labeled - self.num_rejected,
             "rejected_by_reason": dict(self.rejected),
+            **({"unlabeled_parts_by_reason": dict(self.unlabeled)} if self.unlabeled else {}),
             "rows": self.rows,
             "rows_by_split": dict(+self.rows_of_split),  # without empty ones
             "labels": dict(self.labels),

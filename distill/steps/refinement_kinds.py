@@ -1,6 +1,5 @@
 """Turn each kind of question into the steps of a trajectory (RQ-RAG Sec. 2.1, App. A): one function per kind, by teacher or annotations."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from distill.steps.refinement_row import FewQueries, Queries, Row, SearchDecisio
 from distill.steps.right_answers import check_right
 from distill.steps.title_searches import searches_of_whole
 from distill.steps.trajectory_checks import check_support, check_support_is_known
+from distill.teacher.partial_labels import check_some_kept, settled
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.choices import choice_letters, choice_question
 from refinery.contract.records import Disambiguation, Question, Step, Turn
@@ -160,7 +160,10 @@ async def annotated_ambiguous(row: Row) -> list[Step]:
 
 
 async def _readings(row: Row, readings: list[Disambiguation]) -> list[Step]:
-    """A search and a short answer for each reading. The dataset's short answers are kept, as in the authors' release."""
+    """A search and a short answer for each reading. The dataset's short answers are kept, as in the authors' release.
+
+    A reading that the teacher does not answer is left out, unless the row ends with the dataset's own answer.
+    """
     searches = await row.searches("disambiguate", [reading.text for reading in readings])
     check_support(row.question, searches)
     known = {reading.text.strip(): "\n".join(reading.answers) for reading in readings}
@@ -168,8 +171,13 @@ async def _readings(row: Row, readings: list[Disambiguation]) -> list[Step]:
     async def respond(search: Step) -> Step:
         return Step(action="respond", text=known[search.text] or await row.short_answer(search.text, [search]))
 
-    responses = await asyncio.gather(*(respond(search) for search in searches))
-    return [step for pair in zip(searches, responses, strict=True) for step in pair]
+    responses = await settled(respond(search) for search in searches)
+    check_some_kept(responses)
+    unread = {search.text: one for search, one in zip(searches, responses, strict=True) if isinstance(one, RejectedRow)}
+    if unread and row.keeps_original:  # whose answer is about every reading
+        raise next(iter(unread.values()))
+    row.unlabeled.update(unread)
+    return [step for pair in zip(searches, responses, strict=True) if isinstance(pair[1], Step) for step in (pair[0], pair[1])]
 
 
 def turns(question: Question) -> list[Turn]:

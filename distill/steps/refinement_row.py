@@ -1,6 +1,5 @@
 """One row of the refinement task in progress: its requests to the teacher, its searches, and its closing step."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -11,6 +10,7 @@ from distill.label_context import LabelContext
 from distill.steps.ended_lists import MOST_ITEMS, ended
 from distill.steps.gold import search_own
 from distill.steps.trajectory_checks import check_answered, keeps_original, original_answer
+from distill.teacher.partial_labels import settled
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Action, Question, Step
 from refinery.prompts.render import render_prompt
@@ -58,6 +58,7 @@ class Row:
     context: LabelContext
     asked: RequestLog = field(default_factory=RequestLog)
     prompts: dict[str, None] = field(default_factory=dict)  # in order of first use
+    unlabeled: dict[str, RejectedRow] = field(default_factory=dict)  # readings that were left out, and why
 
     @property
     def keeps_original(self) -> bool:
@@ -86,7 +87,10 @@ class Row:
             raise RejectedRow("no_queries", "the teacher gave no query to search for")
         if len(distinct) > self.context.recipe.max_steps:
             raise RejectedRow("too_many_steps", f"{len(distinct)} queries, max_steps is {self.context.recipe.max_steps}")
-        return list(await asyncio.gather(*(self.search(action, query) for query in distinct)))
+        found = await settled(self.search(action, query) for query in distinct)
+        if failed := next((one for one in found if isinstance(one, RejectedRow)), None):
+            raise failed
+        return [step for step in found if isinstance(step, Step)]
 
     async def short_answer(self, question: str, steps: Sequence[Step]) -> str:
         """The teacher's short answer to a question from the steps so far. Raises RejectedRow for a refusal."""

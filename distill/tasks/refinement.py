@@ -17,6 +17,7 @@ from distill.steps.refinement_kinds import KINDS, turns
 from distill.steps.refinement_row import Row
 from distill.steps.relation_notation import Relations
 from distill.steps.right_answers import JUDGE, RightMetric
+from distill.teacher.partial_labels import LabeledParts
 from refinery.contract.choices import choice_question
 from refinery.contract.records import Question, Trajectory
 from refinery.prompts.render import render_prompt
@@ -108,17 +109,16 @@ async def label(question: Question, context: LabelContext) -> list[Trajectory]:
     by_teacher = options.by == "teacher"
     label_steps = kind.by_teacher if by_teacher else kind.by_annotations
     assert label_steps is not None  # the options were checked
-    return [
-        Trajectory(
-            question_id=question.id,
-            question=choice_question(question) if options.kind == "multiple_choice" else question.text,
-            steps=await label_steps(row),
-            history=(turns(question) or None) if options.kind == "dialogue" else None,
-            system_prompt=question.system_prompt or (render_prompt(kind.system_prompt) if kind.system_prompt else None),
-            answer_by="dataset" if row.keeps_original else "teacher",
-            provenance=context.provenance(*row.prompts, asked=row.asked),
-        )
-    ]
+    trajectory = Trajectory(
+        question_id=question.id,
+        question=choice_question(question) if options.kind == "multiple_choice" else question.text,
+        steps=await label_steps(row),
+        history=(turns(question) or None) if options.kind == "dialogue" else None,
+        system_prompt=question.system_prompt or (render_prompt(kind.system_prompt) if kind.system_prompt else None),
+        answer_by="dataset" if row.keeps_original else "teacher",
+        provenance=context.provenance(*row.prompts, asked=row.asked),
+    )
+    return LabeledParts([trajectory], ["trajectory"], row.unlabeled)
 
 
 def calls(recipe: DistillRecipe, options: Options) -> Range:

@@ -12,8 +12,6 @@ annotate steps, so every supporting passage counts as relevant to the question, 
 `by: trees` learns from RA-ISF's own runs (distill/steps/solved_trees.py).
 """
 
-import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
@@ -27,15 +25,13 @@ from distill.steps.gold import search_own, sufficient_passages
 from distill.steps.rationale import rationale_of, reasoned
 from distill.steps.relation_notation import Relations
 from distill.steps.solved_trees import TreeKeys, needed_passages, right_traces
+from distill.teacher.partial_labels import labeled_parts, settled
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel
 from refinery.prompts.render import Prompt, render_prompt
 from refinery.runtime.forecast import Range
-from refinery.text import one_line
 
 T = TypeVar("T", bound=BaseModel)
-
-_log = logging.getLogger(__name__)
 
 
 class Options(TreeKeys):
@@ -94,14 +90,8 @@ async def label(question: Question, context: LabelContext) -> list[RelevanceLabe
 
 
 async def _by_each(question: Question, passages: Sequence[Passage], context: LabelContext) -> list[RelevanceLabel]:
-    """The labels that could be read: one odd reply does not cost the others theirs. A fault that may pass has all asked again."""
-    judged = await asyncio.gather(*(_judge(question, passage, context) for passage in passages), return_exceptions=True)
-    labels = [one for one in judged if not isinstance(one, BaseException)]
-    for passage, fault in ((passage, one) for passage, one in zip(passages, judged, strict=True) if isinstance(one, BaseException)):
-        if not labels or not isinstance(fault, RejectedRow) or fault.reason == "no_reply":
-            raise fault
-        _log.warning("question %s: passage %s got no label (%s)", question.id, passage.id, one_line(str(fault)))
-    return labels
+    labels = await settled(_judge(question, passage, context) for passage in passages)
+    return labeled_parts({passage.id: label for passage, label in zip(passages, labels, strict=True)})
 
 
 async def _judge(question: Question, passage: Passage, context: LabelContext) -> RelevanceLabel:
@@ -114,23 +104,26 @@ async def _judge(question: Question, passage: Passage, context: LabelContext) ->
 async def _by_list(question: Question, passages: Sequence[Passage], context: LabelContext) -> list[RelevanceLabel]:
     asked = RequestLog()
     orders = [passages, passages[::-1]] if context.options.swap else [passages]
-    replies = await asyncio.gather(*(_judge_list(question, order, context, asked) for order in orders))
-    verdicts = [[number in reply.relevant for number in range(1, len(passages) + 1)] for reply in replies]
-    first, last = verdicts[0], verdicts[-1][::-1] if context.options.swap else verdicts[0]
+    outcomes = await settled(_judge_list(question, order, context, asked) for order in orders)
+    replies = [outcome for outcome in outcomes if isinstance(outcome, Reply)]
+    unread = next((outcome for outcome in outcomes if isinstance(outcome, RejectedRow)), None)
     provenance = context.provenance("teacher_relevance", asked=asked)
     rationale = "\n".join(filter(None, map(rationale_of, replies))) or None
-    return [
-        _labeled(
-            question,
-            question.text,
-            passage,
-            forwards and backwards,
-            provenance,
-            order_agrees=(forwards == backwards) if context.options.swap else None,
-            rationale=rationale,
-        )
-        for passage, forwards, backwards in zip(passages, first, last, strict=True)
-    ]
+    labels: dict[str, RelevanceLabel | RejectedRow] = {}
+    for number, passage in enumerate(passages):
+        verdicts = _verdicts(outcomes, number, len(passages))
+        if unread and all(verdicts):  # the other order decides, which cannot be read
+            labels[passage.id] = unread
+            continue
+        agrees = len(set(verdicts)) == 1 if len(verdicts) == 2 else None
+        labels[passage.id] = _labeled(question, question.text, passage, all(verdicts), provenance, order_agrees=agrees, rationale=rationale)
+    return labeled_parts(labels)
+
+
+def _verdicts(outcomes: Sequence[Reply | RejectedRow], number: int, count: int) -> list[bool]:
+    """Whether passage `number`, from 0, of `count` is relevant, in each order that could be read: as found, and reversed."""
+    shown_as = (number + 1, count - number)
+    return [place in reply.relevant for reply, place in zip(outcomes, shown_as, strict=False) if isinstance(reply, Reply)]
 
 
 async def _judge_list(question: Question, passages: Sequence[Passage], context: LabelContext, asked: RequestLog) -> Reply:

@@ -6,6 +6,7 @@ whether it knows the answer.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Literal, cast
 
 from pydantic import BaseModel, Field
@@ -16,6 +17,7 @@ from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.steps.closed_book import right_share
 from distill.steps.rationale import rationale_of, reasoned
 from distill.steps.solved_trees import all_traces, is_right
+from distill.teacher.partial_labels import LabeledParts, check_some_kept, settled
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.llms.base import LLM
@@ -59,7 +61,7 @@ async def label(question: Question, context: LabelContext) -> list[KnowledgeLabe
     """The label `know` or `unknow`. Raises RejectedRow if there is no gold answer to grade a student's answers against."""
     if context.options.by == "trees":
         return _by_trees(question, context)
-    return [await (_by_student if context.options.by == "student" else _by_teacher)(question, context)]
+    return await _by_student(question, context) if context.options.by == "student" else [await _by_teacher(question, context)]
 
 
 async def _by_teacher(question: Question, context: LabelContext) -> KnowledgeLabel:
@@ -86,13 +88,16 @@ def _pairs(rows: list[KnowledgeLabel], options: Options) -> list[Pair]:
     return [(_teacher_prompt(rows[0].question, options), json_reply(Reply(answer="yes" if rows[0].label == "know" else "no")))]
 
 
-async def _by_student(question: Question, context: LabelContext) -> KnowledgeLabel:
+async def _by_student(question: Question, context: LabelContext) -> list[KnowledgeLabel]:
     if not question.answers:
         raise RejectedRow("no_gold_answer", f"question {question.id} has no gold answers to compare with")
     asked = RequestLog()
-    replies = await _closed_book_answers(question, context, asked)
+    answers = await _closed_book_answers(question, context, asked)
+    check_some_kept(answers)
+    replies = [answer for answer in answers if isinstance(answer, str)]
+    withheld = {f"sample {number}": one for number, one in enumerate(answers, 1) if isinstance(one, RejectedRow)}
     share = right_share(replies, question.answers, context.options.metric)
-    return KnowledgeLabel(
+    row = KnowledgeLabel(
         question_id=question.id,
         question=question.text,
         label="know" if share >= context.options.threshold else "unknow",
@@ -100,10 +105,11 @@ async def _by_student(question: Question, context: LabelContext) -> KnowledgeLab
         replies=replies,
         provenance=context.provenance(_prompt_name(context), asked=asked, target=True),
     )
+    return LabeledParts([row], ["label"], withheld)
 
 
-async def _closed_book_answers(question: Question, context: LabelContext, asked: RequestLog) -> list[str]:
-    """`samples` answers of the target, which is a local model or an endpoint."""
+async def _closed_book_answers(question: Question, context: LabelContext, asked: RequestLog) -> Sequence[str | RejectedRow]:
+    """`samples` answers of the target, which is a local model or an endpoint; in place of those that an endpoint withholds, why."""
     assert context.target is not None
     recipe, options = context.recipe, context.options
     temperature = recipe.target_endpoint.temperature if recipe.target_endpoint else options.temperature
@@ -113,7 +119,7 @@ async def _closed_book_answers(question: Question, context: LabelContext, asked:
     prompt = render_prompt(_prompt_name(context), question=question.text)
     if recipe.target_endpoint:
         endpoint = cast(Teacher, context.target)
-        return await asyncio.gather(*(endpoint.text(prompt, asked, rollout=rollout) for rollout in range(options.samples)))
+        return await settled(endpoint.text(prompt, asked, rollout=rollout) for rollout in range(options.samples))
     asked_alone = cast(LLM, context.target).context(prompt)
     sampled = (asked_alone.generate(max_new_tokens=recipe.max_new_tokens, temperature=temperature) for _ in range(options.samples))
     return [generation.text for generation in await asyncio.gather(*sampled)]

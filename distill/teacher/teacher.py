@@ -6,6 +6,7 @@ punctuation is wrong, and otherwise requested once more with the error shown. If
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ from refinery.stores.base import ReplyStore
 
 T = TypeVar("T", bound=BaseModel)
 
+# Reasons for rejection that may not recur in the next attempt, by name or by the server's status.
+_PASSING = re.compile(r"(no_reply|search_failed): |refused: status (402|408|409|429|5\d\d)\b")
+
 
 class RejectedRow(LLMError):
     """This row cannot be labeled; `metrics.json` counts it under `reason`."""
@@ -33,6 +37,11 @@ class RejectedRow(LLMError):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason, self.detail = reason, detail
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the next attempt may not meet it: no reply, a failed search, an unpaid bill."""
+        return _PASSING.match(str(self)) is not None
 
 
 @dataclass(slots=True)

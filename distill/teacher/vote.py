@@ -4,11 +4,12 @@ Ties are decided by the order of the samples: of two labels with as many votes, 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
 from distill.teacher.agreement import DIFFERENT, SAME
+from distill.teacher.partial_labels import LabeledParts, parts_of, unlabeled_of
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, JudgeLabel, PromptCompletion, Question, Record, Trajectory
 from refinery.metrics.squad import token_f1
@@ -34,8 +35,8 @@ class Chosen:
 
 
 def have_labels(samples: Sequence[Sample]) -> bool:
-    """Whether the samples label the same things, in the same order."""
-    lengths = {len(sample.records) for sample in samples}
+    """Whether the samples label the same things, apart from those that some of them could not label."""
+    lengths = {len(sample.records) + len(unlabeled_of(sample.records)) for sample in samples}
     return len(lengths) == 1 and all(isinstance(record, JudgeLabel) for sample in samples for record in sample.records)
 
 
@@ -43,12 +44,20 @@ def vote(samples: Sequence[Sample]) -> Chosen:
     """The records that most of the samples agree on; texts are chosen whole. None may be rejected."""
     if not have_labels(samples):
         return chosen_text(samples, by_agreement(samples))
-    chosen = [_majority([sample.records[number] for sample in samples]) for number in range(len(samples[0].records))]
+    complete = max(samples, key=lambda sample: len(sample.records))
+    parts = list(dict.fromkeys([*parts_of(complete.records), *(part for sample in samples for part in parts_of(sample.records))]))
+    chosen = [_majority({number: record for number, sample in enumerate(samples) if (record := record_of(sample, part))}) for part in parts]
+    unlabeled = {part: why for sample in samples for part, why in unlabeled_of(sample.records).items() if part not in parts}
     return Chosen(
-        [samples[first].records[number] for number, (first, _) in enumerate(chosen)],
-        [samples[first] for first, _ in chosen],
-        [votes for _, votes in chosen],
+        LabeledParts([record for _, record, _ in chosen], parts, unlabeled),
+        [samples[first] for first, _, _ in chosen],
+        [votes for _, _, votes in chosen],
     )
+
+
+def record_of(sample: Sample, part: str) -> Record | None:
+    """A sample's record about a part of the row, or None if it has none."""
+    return next((record for record, other in zip(sample.records, parts_of(sample.records), strict=True) if other == part), None)
 
 
 def chosen_text(samples: Sequence[Sample], number: int) -> Chosen:
@@ -58,11 +67,12 @@ def chosen_text(samples: Sequence[Sample], number: int) -> Chosen:
     return Chosen(records, [samples[number]] * len(records), [votes] * len(records))
 
 
-def _majority(labels: Sequence[Record]) -> tuple[int, int]:
-    """The number of the first sample with the most frequent label, and how many samples have it."""
-    said = [str(record.label) for record in labels if isinstance(record, JudgeLabel)]
-    label, votes = Counter(said).most_common(1)[0]  # the first of equally frequent ones
-    return said.index(label), votes
+def _majority(labels: Mapping[int, Record]) -> tuple[int, Record, int]:
+    """The number of the first sample with the most frequent label, its record, and how many samples have the label."""
+    said = {number: str(record.label) for number, record in labels.items() if isinstance(record, JudgeLabel)}
+    label, votes = Counter(said.values()).most_common(1)[0]  # the first of equally frequent ones
+    first = next(number for number in said if said[number] == label)
+    return first, labels[first], votes
 
 
 def by_agreement(samples: Sequence[Sample]) -> int:
@@ -83,7 +93,8 @@ def pairs_of(samples: Sequence[Sample]) -> Iterator[tuple[str, str]]:
         if not labeled:
             yield SAME, SAME if outcome(one.records) == outcome(other.records) else DIFFERENT
             continue
-        for first, second in zip(one.records, other.records, strict=True):
+        for part, first in zip(parts_of(one.records), one.records, strict=True):
+            second = record_of(other, part)
             if isinstance(first, JudgeLabel) and isinstance(second, JudgeLabel):
                 yield str(first.label), str(second.label)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from distill.viewing.summary import rejected_lines
 from refinery.reporting.endpoints import total_cost
 from refinery.reporting.pages.content import Card, Table
 from refinery.reporting.pages.facts import origin, present, shown
@@ -19,6 +20,7 @@ def run_card(path: Path) -> Card:
         ("labeled by", _labeled_by(recipe, metrics)),
         ("questions", "\n".join(recipe["questions"])),
         *_counts(metrics),
+        *_rejected(metrics, path),
         *origin(record),
     ]
     return {"name": path.resolve().name, "facts": present(facts), "tables": _tables(metrics)}
@@ -27,8 +29,7 @@ def run_card(path: Path) -> Card:
 def digest(path: Path) -> list[tuple[str, str]]:
     """What matters about the run in its project."""
     recipe, metrics = read_run(path)["recipe"], _metrics(path)
-    counts = [(name, value) for name, value in _counts(metrics) if name != "rejected"]
-    return present([("task", recipe["task"]), ("labeled by", _labeled_by(recipe, metrics)), *counts])
+    return present([("task", recipe["task"]), ("labeled by", _labeled_by(recipe, metrics)), *_counts(metrics)])
 
 
 def _metrics(path: Path) -> dict[str, Any]:
@@ -45,11 +46,18 @@ def _labeled_by(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
 def _counts(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not metrics:
         return [("state", "not finished")]
-    rejected = ", ".join(f"{reason} {count:,}" for reason, count in metrics["rejected_by_reason"].items())
     paid = total_cost(metrics)
     cost = f"${paid:.4f}" if paid is not None else ""
     labeled = f"{metrics['questions_labelled']:,} of {metrics['questions']:,} questions, {metrics['rows']:,} rows"
-    return [("labels", labeled), ("rejected", rejected), ("cost", cost)]
+    return [("labels", labeled), ("cost", cost)]
+
+
+def _rejected(metrics: Mapping[str, Any], path: Path) -> list[tuple[str, str]]:
+    """What has no label, with the causes below it; empty if everything has one."""
+    facts = dict[str, list[str]]()
+    for name, text in rejected_lines(metrics, path):
+        facts.setdefault(name or list(facts)[-1], []).append(text)
+    return [(name, "\n".join(lines)) for name, lines in facts.items() if lines != ["none"]]
 
 
 def _tables(metrics: Mapping[str, Any]) -> list[Table]:

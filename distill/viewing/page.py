@@ -13,6 +13,7 @@ from distill.label_context import LabelContext
 from distill.label_row import row_labeler
 from distill.label_task import LabelTask
 from distill.output.label_text import label_text
+from distill.output.rows import rejected_rows, unlabeled_parts
 from distill.recipe import DistillRecipe
 from distill.row_source import iter_rows, load_task
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay, StoredSearches
@@ -77,7 +78,10 @@ class _ShownRun:
         self.labels: dict[str, list[dict[str, Any]]] = {}
         for split, row in _label_rows(path):
             self.labels.setdefault(row["question_id"] if "question_id" in row else row["id"], []).append(row | {"split": split})
-        self.failures = {row["question_id"]: row for row in _json_lines(path / "failures.jsonl")}
+        self.failures = rejected_rows(path)
+        self._unlabeled: dict[str, list[tuple[str, str]]] = {}
+        for line in unlabeled_parts(path):
+            self._unlabeled.setdefault(line["question_id"], []).append((f"no label for {line['part']}", line["detail"]))
         self._conversations = _Conversations(recipe, path)
 
     def ids(self) -> list[str]:
@@ -103,9 +107,10 @@ class _ShownRun:
             return None, None
         passages = Passages(gold=frozenset(getattr(self._conversations.inputs.get(question_id), "supporting", None) or ()))
         detail: RunDetail = {"nodes": label_tree(rows, self.text(question_id), passages), "passages": passages.rows}
-        detail["facts"] = [("rejected", failure["detail"])] if failure else _source(rows[0].get("provenance") or {})
+        detail["facts"] = [("rejected", str(failure))] if failure else _source(rows[0].get("provenance") or {})
+        detail["facts"] += self._unlabeled.get(question_id, [])
         detail["exchanges"] = self._conversations.of(question_id, rows)
-        return [{"text": failure["reason"] if failure else label_text(rows), "score": 0.0 if failure else 1.0}], detail
+        return [{"text": failure.reason if failure else label_text(rows), "score": 0.0 if failure else 1.0}], detail
 
     def close(self) -> None:
         """Give the store back."""

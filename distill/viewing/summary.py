@@ -1,23 +1,24 @@
 """The lines with which a labeling run ends: in, rejected and why, balance, cost, files, and what to do next."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from distill.output.rows import causes
+from distill.output.rows import row_causes
+from refinery.reporting.causes import REMEDIES, cause_lines
 from refinery.reporting.endpoints import spent_by_role, total_cost
 from refinery.reporting.summary import counted, dollars, summary
+
+_REMEDIES = REMEDIES | {"refused": "Name another model for them in `fallbacks`."}
 
 
 def run_summary(metrics: dict[str, Any], folder: Path) -> str:
     """The lines about the run in `folder`."""
-    why = causes(folder)
-    questions, labeled, rejected = (metrics[name] for name in ("questions", "questions_labelled", "questions_rejected"))
+    questions, labeled = (metrics[name] for name in ("questions", "questions_labelled"))
     return summary(
         [
             ("in", f"{questions:,} questions, {labeled:,} of them labeled"),
-            ("rejected", f"{rejected:,}: {counted(metrics['rejected_by_reason'])}" if rejected else "none"),
-            *(("why", cause) for cause in why),
-            ("", f"all {rejected:,} are in {folder / 'failures.jsonl'}" if why else ""),
+            *rejected_lines(metrics, folder),
             ("rows", _balance(metrics["rows"], metrics["labels"])),
             ("agreement", _agreement(metrics)),
             ("cost", _cost(metrics)),
@@ -25,6 +26,20 @@ def run_summary(metrics: dict[str, Any], folder: Path) -> str:
             ("next", f"refinery view {folder} --output {folder}.html"),
         ]
     )
+
+
+def rejected_lines(metrics: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, str]]:
+    """How many rows were rejected, and how many parts of labeled rows have no label, each with the most frequent causes below."""
+    counts = {
+        "rejected": metrics.get("rejected_by_reason", {}),
+        "unlabeled": metrics.get("unlabeled_parts_by_reason", {}),  # one of a question's passages, or of its samples
+    }
+    if not counts["rejected"]:
+        yield "rejected", "none"
+    for (name, found), causes in zip(counts.items(), row_causes(folder), strict=True):
+        if found:
+            yield name, f"{sum(found.values()):,}: {counted(found)}. See failures.jsonl"
+            yield from (("", line) for line in cause_lines(causes.report(), _REMEDIES))
 
 
 def _balance(rows: int, labels: dict[str, int]) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from infer.evaluation.answers import Answers
 from infer.evaluation.evaluate import TotalCost
@@ -12,20 +12,22 @@ from infer.evaluation.run_inputs import TokenTexts, with_found
 from infer.evaluation.scores import Survey
 from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE, Prediction, prediction_line
+from refinery.reporting.causes import Causes
 from refinery.runtime.line_files import LineWriter
 
 
 class AnswerFiles:
     """Two files in the folder of a run, which get their names when the block ends, and not after an error.
 
-    `failed` counts failed questions by reason, `first_failed` is the first of them, `cost` is that of all questions, `tokens` are those in
-    the traces, and `survey` is what scoring needs.
+    `failed` counts failed questions by reason, `first_failed` is the first of them, `causes` says why questions failed and why replies
+    were at fault, `cost` is that of all questions, `tokens` are those in the traces, and `survey` is what scoring needs.
     """
 
     def __init__(self, run: Path) -> None:
         self._predictions, self._questions = LineWriter(run / PREDICTIONS_FILE), LineWriter(run / QUESTIONS_FILE)
         self.failed: Counter[str] = Counter()
         self.first_failed: Prediction | None = None
+        self.causes = {"failed": Causes(), "faults": Causes()}
         self.cost, self.tokens, self.survey = TotalCost(), TokenTexts(), Survey()
 
     def __enter__(self) -> Self:
@@ -48,8 +50,18 @@ class AnswerFiles:
         self.cost.add(prediction)
         self.tokens.add(prediction)
         if prediction.failed is not None:
-            self.failed[prediction.failed.partition(":")[0]] += 1
+            reason, _, detail = prediction.failed.partition(": ")
+            self.failed[reason] += 1
+            self.causes["failed"].add(reason, detail)
             self.first_failed = self.first_failed or prediction
+        for step in prediction.trace:
+            if step.name == "fault":
+                reason, _, detail = (step.text or "").partition(": ")
+                self.causes["faults"].add(reason, detail)
+
+    def cause_report(self) -> dict[str, Any]:
+        """For `metrics.json`: the most frequent cause of each reason for failed questions, and for faults of replies."""
+        return {name: causes.report() for name, causes in self.causes.items()}
 
     def answers(self, questions: Iterable[Question]) -> Answers:
         """What was written so far, with these questions, which are those that were added."""

@@ -55,6 +55,7 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
         "questions": files.count,
         "failed": files.failed.total(),
         "failed_by_reason": dict(files.failed.most_common()),
+        "causes": files.cause_report(),
         "cost": files.cost.report(seconds=seconds),
         "questions_hash": questions_hash(questions),
         **sample_report(recipe, (question.id for question in questions)),

@@ -6,6 +6,7 @@ from typing import Any
 
 from infer.evaluation.finished_runs import StoredRun, open_stored
 from refinery.metrics.registry import DEFAULT_METRICS
+from refinery.reporting.causes import cause_lines
 from refinery.reporting.pages.content import Card, Table
 from refinery.reporting.pages.facts import estimate, origin, present, shown
 from refinery.runtime.run_dir import RunDir, read_run
@@ -67,9 +68,14 @@ def _totals(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("total", spent),
         ("tokens", tokens),
-        ("failed", _counts(metrics.get("failed_by_reason", {}))),
-        ("faults", _counts(faults)),
+        ("failed", _with_causes(metrics.get("failed_by_reason", {}), metrics, "failed")),
+        ("faults", _with_causes(faults, metrics, "faults")),
     ]
+
+
+def _with_causes(counts: Mapping[str, int], metrics: Mapping[str, Any], name: str) -> str:
+    """The counts by reason, and below them the most frequent causes; runs of older versions have no causes."""
+    return "\n".join([_counts(counts), *cause_lines(metrics.get("causes", {}).get(name, {}))])
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -7,6 +7,8 @@ import pytest
 from distill.__main__ import main
 from distill.benchmark.endpoint import Settings
 from distill.benchmark.run import endpoint, stats
+from distill.quality.labeled_run import LabeledRun
+from distill.viewing.page import write
 from refinery.contract.records import Passage, write_records
 from refinery.demo.teacher.server import serving
 
@@ -106,6 +108,31 @@ def test_a_finished_run_stays_whole_where_asking_again_fails(mock_recipe, tmp_pa
     assert main([path, "--resume"]) == 2
     assert {file.name: file.read_bytes() for file in (tmp_path / "run").glob("*.jsonl")} == whole
     assert read_metrics() == metrics
+
+
+def test_a_passage_without_a_label_is_counted_told_and_not_asked_again(mock_recipe, tmp_path, read_metrics, capsys, page_by):
+    write_records(tmp_path / "passages.jsonl", [Passage(id=f"p{n}", title="Film", text=f"Passage {n} is about a film.") for n in range(2)])
+
+    def answer(prompt: str) -> str:
+        return '{"label": "partially relevant"}' if "Passage 1 is" in prompt and "film 0?" in prompt else '{"label": "irrelevant"}'
+
+    with serving(answer) as server:
+        values = {"options": {"judge": "each"}, "retriever": {"passages": str(tmp_path / "passages.jsonl")}}
+        path = str(mock_recipe(server.base_url.removesuffix("/v1"), count=2, task="relevance", **values))
+        assert main([path]) == 0
+        asked = server.requests
+        assert main([path, "--resume"]) == 0
+        assert server.requests == asked
+    rows = [(row["question_id"], row["passage"]["id"]) for row in read_rows(tmp_path / "run" / "train.jsonl")]
+    assert sorted(rows) == [("q0", "p0"), ("q1", "p0"), ("q1", "p1")]
+    assert read_rows(tmp_path / "run" / "failures.jsonl")[0].items() >= {"question_id": "q0", "part": "p1", "reason": "malformed"}.items()
+    metrics = read_metrics()
+    assert (metrics["questions_labelled"], metrics["questions_rejected"], metrics["unlabeled_parts_by_reason"]) == (2, 0, {"malformed": 1})
+    assert "unlabeled  1: malformed 1. See failures.jsonl" in capsys.readouterr().out
+    index, details = page_by(write)(tmp_path / "run")
+    assert [name for name, _ in details[0]["runs"][0]["facts"]][-1] == "no label for p1"
+    assert "unlabeled" in dict(index["about"]["cards"][0]["facts"])
+    assert LabeledRun(tmp_path / "run").outcomes.keys() == {"q0", "q1"}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from helpers.scripted_server import chat_reply, prompt_of, scripted
 
 from distill.__main__ import main
 from distill.recipe import DistillRecipe
-from refinery.contract.records import Decomposition, KnowledgeLabel, read_records
+from refinery.contract.records import Decomposition, KnowledgeLabel, Passage, RelevanceLabel, read_records, write_records
 from refinery.runtime.recipe import build_recipe
 
 WARM = {"temperature": 0.7}
@@ -88,6 +88,24 @@ def test_a_reply_that_cannot_be_read_goes_to_the_strong_teacher(mock_recipe, tmp
         assert main([str(mock_recipe(cheap.address, count=3, escalate={"teacher": endpoint(strong, "strong")}))]) == 0
         assert (len(cheap.bodies), len(strong.bodies)) == (4, 1)
     assert [row.provenance.model for row in rows(tmp_path, Decomposition)] == ["mock", "strong", "mock"]
+
+
+def test_a_passage_without_a_label_goes_to_the_strong_teacher_with_its_question(mock_recipe, read_metrics, tmp_path):
+    write_records(tmp_path / "passages.jsonl", [Passage(id=f"p{n}", title="Film", text=f"Passage {n} is about a film.") for n in range(2)])
+    passages = {"options": {"judge": "each"}, "retriever": {"passages": str(tmp_path / "passages.jsonl")}}
+
+    def half_read(prompt):
+        return '{"label": "partially"}' if "Passage 1 is" in prompt and "film 1?" in prompt else '{"label": "irrelevant"}'
+
+    with scripted(saying(half_read)) as cheap, scripted(saying('{"label": "relevant"}')) as strong:
+        escalate = {"teacher": endpoint(strong, "strong")}
+        assert main([str(mock_recipe(cheap.address, count=2, task="relevance", escalate=escalate, **passages))]) == 0
+        assert len(strong.bodies) == 2
+    assert (
+        sorted((row.question_id, row.label) for row in rows(tmp_path, RelevanceLabel))
+        == [("q0", "irrelevant")] * 2 + [("q1", "relevant")] * 2
+    )
+    assert "unlabeled_parts_by_reason" not in read_metrics()
 
 
 def test_the_judge_rejects_a_row_with_its_reason(mock_recipe, read_metrics, tmp_path):

@@ -14,6 +14,8 @@ from helpers.completions_server import CompletionsServer
 from helpers.scripted_server import scripted
 
 from infer.__main__ import main
+from infer.evaluation.finished_runs import open_stored
+from infer.viewing.card import run_card
 from refinery.contract.records import Passage, Question, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.demo.teacher.server import serving
@@ -84,11 +86,22 @@ def test_a_question_without_passages_fails_alone_and_only_it_is_asked_again(run,
     started = run(retriever={"name": "candidates"})
     write_records(started.folder / "questions.jsonl", [*QUESTIONS[:5], QUESTIONS[5].model_copy(update={"passages": None})])
     assert started.start() == 2
-    assert "1 of 6 questions failed (unusable_question 1). Pass --resume to ask them again." in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "1 of 6 questions failed (unusable_question 1). Pass --resume to ask them again." in err
+    assert "\nfailed  unusable_question 1. See predictions.jsonl\n        unusable_question, 1 of 1: " in out
     assert started.outcomes() == dict.fromkeys(["q0", "q1", "q2", "q3", "q4"]) | {"q5": "unusable_question"}
     asked = server.requests
     assert started.start("--resume") == 2
     assert (server.requests, started.metrics()["failed"]) == (asked, 1)
+
+
+def test_why_replies_were_at_fault_is_told_at_the_end_and_on_the_card(run, tmp_path, capsys):
+    with serving(lambda prompt: "I'm sorry, I can't help with that.") as refusing:
+        started = run(decoder="direct", endpoint={"base_url": refusing.base_url, "model": "scripted"})
+        assert started.start() == 0
+    cause = "refused, 6 of 6: answer_direct: I'm sorry, I can't help with that. Try another model."
+    assert f"\nfaults  refused 6. See predictions.jsonl\n        {cause}\n" in capsys.readouterr().out
+    assert dict(run_card(open_stored(started.run), name="mine")["facts"])["faults"] == f"refused 6\n{cause}"
 
 
 def test_an_error_that_nobody_foresaw_is_one_questions_and_mended_by_resume(run, server, tmp_path, monkeypatch, caplog):

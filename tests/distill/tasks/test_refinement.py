@@ -9,6 +9,7 @@ from helpers.film_questions import AMBIGUOUS, CHOICE, HOPS, OSLO, QUESTION, TURN
 
 from distill.recipe import DistillRecipe
 from distill.steps.trajectory_checks import keeps_original
+from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Turn
 from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row, release_row
 from refinery.demo.teacher.replies import DemoTeacher
@@ -89,6 +90,23 @@ def test_readings_are_searched_and_answered_by_the_dataset_or_else_by_the_teache
         ("respond", "Maria"),
         ("answer", "The director or the woman from Lyon: Maria Torvel."),
     ]
+
+
+def test_a_reading_whose_answer_cannot_be_read_is_left_out_unless_the_datasets_answer_covers_it(label, rejection, scripted_teacher):
+    unread = RejectedRow("malformed", "field 'answer'")
+    readings = [reading.model_copy(update={"answers": []}) for reading in AMBIGUOUS.disambiguations]
+
+    def script(prompt):
+        if "born in Lyon" in prompt and "Dune?" not in prompt:
+            raise unread
+        return '{"answer": "Maria"}'
+
+    parts = {"teacher": scripted_teacher(script)}
+    rows = label("refinement", changed(AMBIGUOUS, disambiguations=readings), parts, kind="ambiguous")
+    assert told(rows[0]) == [("disambiguate", readings[0].text), ("respond", "Maria"), ("answer", "Maria")]
+    assert rows.unlabeled == {readings[1].text: unread}
+    kept = {"kind": "ambiguous", "retention": 1.0}
+    assert rejection("refinement", changed(AMBIGUOUS, disambiguations=readings), parts, **kept) is unread
 
 
 def test_without_the_datasets_readings_the_teachers_are_taken(label, replying):

@@ -44,17 +44,6 @@ def test_each_passage_is_judged_in_a_call_of_its_own(label, scripted_teacher):
     assert sorted(row.provenance.request_ids for row in rows) == [["request 1"], ["request 2"], ["request 3"]]
 
 
-def test_one_reply_that_cannot_be_read_costs_the_other_passages_no_label(label, scripted_teacher, caplog):
-    def reply(prompt: str) -> str:
-        if "Title: Dune" in prompt:
-            raise RejectedRow("malformed", "field 'label'")
-        return '{"label": "irrelevant"}'
-
-    rows = label("relevance", QUESTION, {"teacher": scripted_teacher(reply)}, judge="each")
-    assert labels_of(rows) == {"torvel": "irrelevant", "oslo": "irrelevant"}
-    assert "passage dune got no label (malformed: field 'label'" in caplog.text
-
-
 def test_rows_stand_in_the_retrievers_order(label, scripted_teacher):
     orders = {
         judge: [row.passage.id for row in label("relevance", QUESTION, {"teacher": scripted_teacher(reply)}, judge=judge)]
@@ -76,6 +65,47 @@ def test_a_passage_that_is_relevant_in_one_order_only_is_not(label, scripted_tea
     rows = label("relevance", QUESTION, {"teacher": scripted_teacher('{"relevant": [1]}')}, swap=True)  # whichever comes first
     assert {row.label for row in rows} == {"irrelevant"}
     assert [row.order_agrees for row in rows] == [False, True, False]
+
+
+UNREAD = RejectedRow("malformed", "field 'label'")
+PASSING = RejectedRow("no_reply", "timed out")
+
+
+def failing(error, on, reply):
+    """A teacher's script that raises `error` for the prompts that `on` matches."""
+
+    def script(prompt):
+        if re.search(on, prompt, flags=re.MULTILINE):
+            raise error
+        return reply
+
+    return script
+
+
+def test_an_unreadable_label_of_one_passage_keeps_the_others(label, rejection, scripted_teacher):
+    rows = label(
+        "relevance", QUESTION, {"teacher": scripted_teacher(failing(UNREAD, "Title: Oslo", '{"label": "relevant"}'))}, judge="each"
+    )
+    assert labels_of(rows) == {"dune": "relevant", "torvel": "relevant"}
+    assert rows.unlabeled == {"oslo": UNREAD}
+    assert rejection("relevance", QUESTION, {"teacher": scripted_teacher(failing(UNREAD, "Title", ""))}, judge="each") is UNREAD
+
+
+def test_a_passage_that_a_later_attempt_may_label_rejects_its_question_until_then(rejection, scripted_teacher):
+    teacher = scripted_teacher(failing(PASSING, "Title: Oslo", '{"label": "relevant"}'))
+    assert rejection("relevance", QUESTION, {"teacher": teacher}, judge="each") is PASSING
+    assert len(teacher.prompts) == 3
+
+
+def test_one_order_that_cannot_be_read_leaves_the_passages_that_the_other_finds_irrelevant(label, rejection, scripted_teacher):
+    first, *_ = labels_of(label("relevance", QUESTION, {"teacher": scripted_teacher('{"relevant": []}')}))
+    title = {"dune": "Dune", "torvel": "Maria Torvel", "oslo": "Oslo"}[first]
+    reversed_order = rf"^\[3\]\nTitle: {title}$"
+    rows = label("relevance", QUESTION, {"teacher": scripted_teacher(failing(UNREAD, reversed_order, '{"relevant": [1]}'))}, swap=True)
+    assert {(row.label, row.order_agrees) for row in rows} == {("irrelevant", None)}
+    assert rows.unlabeled == {first: UNREAD}
+    teacher = scripted_teacher(failing(UNREAD, reversed_order, '{"relevant": [1, 2, 3]}'))
+    assert rejection("relevance", QUESTION, {"teacher": teacher}, swap=True) is UNREAD
 
 
 def test_a_number_that_no_passage_has_is_rejected(rejection, scripted_teacher):

@@ -6,6 +6,7 @@ import pytest
 
 from distill.recipe import DistillRecipe
 from distill.teacher.config import TeacherConfig
+from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Question
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
@@ -74,6 +75,19 @@ def test_a_student_behind_an_endpoint_is_sampled_by_rollout(label, scripted_teac
     parts = {"teacher": served, "target_endpoint": endpoint(0.7)}
     (row,) = label("self_knowledge", QUESTION, parts, samples=2)
     assert (row.share, row.replies, len(served.prompts)) == (0.5, ["Lyon", "Paris"], 2)
+
+
+def test_a_sample_that_an_endpoint_withholds_keeps_the_others(label, scripted_teacher):
+    withheld, turns = RejectedRow("refused", "content_filter"), itertools.cycle(["Lyon", None, "Paris"])
+
+    def script(prompt):
+        if (reply := next(turns)) is None:
+            raise withheld
+        return reply
+
+    parts = {"teacher": scripted_teacher(script), "target_endpoint": endpoint(0.7)}
+    rows = label("self_knowledge", QUESTION, parts, samples=3)
+    assert ([(row.share, row.replies) for row in rows], rows.unlabeled) == ([(0.5, ["Lyon", "Paris"])], {"sample 2": withheld})
 
 
 @pytest.mark.parametrize(

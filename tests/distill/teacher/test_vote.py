@@ -2,6 +2,8 @@
 
 import pytest
 
+from distill.teacher.partial_labels import LabeledParts
+from distill.teacher.teacher import RejectedRow
 from distill.teacher.vote import Sample, by_agreement, pairs_of, vote
 from refinery.contract.records import Decomposition, KnowledgeLabel, Passage, RelevanceLabel, Step, Trajectory
 
@@ -43,6 +45,38 @@ def test_each_passage_has_its_own_majority():
     found = vote([relevant("relevant", "irrelevant"), relevant("irrelevant", "irrelevant"), relevant("relevant", "relevant")])
     assert [record.label for record in found.records] == ["relevant", "irrelevant"]
     assert found.votes == [2, 2]
+
+
+UNREAD = RejectedRow("malformed", "field 'label'")
+
+
+def partly(**labels):
+    """A sample of the passages' labels by id; None where one cannot be read."""
+    rows = [
+        RelevanceLabel(question_id="q", question="Who?", passage=Passage(id=part, text="..."), label=label)
+        for part, label in labels.items()
+        if label
+    ]
+    return Sample(LabeledParts(rows, [row.passage.id for row in rows], {part: UNREAD for part, label in labels.items() if label is None}))
+
+
+def test_passages_that_a_sample_could_not_label_are_voted_by_the_others():
+    found = vote(
+        [
+            partly(a="relevant", b=None, c=None),
+            partly(a=None, b="irrelevant", c=None),
+            partly(a="irrelevant", b="irrelevant", c=None),
+        ]
+    )
+    assert {row.passage.id: (row.label, votes) for row, votes in zip(found.records, found.votes, strict=True)} == {
+        "a": ("relevant", 1),
+        "b": ("irrelevant", 2),
+    }
+    assert found.records.unlabeled == {"c": UNREAD}
+
+
+def test_samples_are_compared_where_both_have_a_label():
+    assert list(pairs_of([partly(a="relevant", b=None), partly(a="irrelevant", b="relevant")])) == [("relevant", "irrelevant")]
 
 
 def test_a_text_that_two_samples_wrote_wins():

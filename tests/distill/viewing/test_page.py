@@ -84,6 +84,8 @@ def test_a_rejected_question_is_shown_with_its_reason_and_what_was_replied(page,
     detail = details[3]["runs"][0]
     assert detail["facts"][0][0] == "rejected"
     assert detail["exchanges"][0]["reply"] in detail["facts"][0][1]
+    told = dict(index["about"]["cards"][0]["facts"])["rejected"]
+    assert told.startswith("3: refused 3. See failures.jsonl\nrefused, 3 of 3: ")
 
 
 def test_a_reply_that_was_asked_for_again_is_there_with_its_correction(page, distilled):

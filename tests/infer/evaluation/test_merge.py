@@ -70,7 +70,7 @@ def test_merged_shards_are_what_one_process_makes(answer, shards, tmp_path, serv
     assert list(found) != list(wanted)  # they are in the order of the shards
     assert found == wanted
     one, many = metrics(whole), metrics(merged)
-    for key in ("questions", "failed", "questions_hash", "corpus_hash", "inputs", "prompts", "options", "model", "retriever"):
+    for key in ("questions", "failed", "causes", "questions_hash", "corpus_hash", "inputs", "prompts", "options", "model", "retriever"):
         assert many[key] == one[key], key
     for result in (one, many):
         del result["results"]["rag"]["cost_per_question"]["seconds"], result["cost"]["seconds"]
