@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, PositiveInt, ValidationError
 
 from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.http import LONG_HEADERS
 from refinery.llms.served.protocols.base import protocol_of
 
 _SECONDS = 10.0
@@ -36,7 +37,7 @@ async def _limit_at(config: EndpointConfig, base_url: str) -> int | None:
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     try:
         async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
+            aiohttp.ClientSession(timeout=timeout, **LONG_HEADERS) as session,
             session.get(f"{address.base}/models{address.query}", headers=address.headers, allow_redirects=False) as response,
         ):
             models = _Models.model_validate_json(await response.read())

@@ -1,5 +1,6 @@
 """An endpoint's configuration, the interface of a request to it, and its reply. `protocols/` defines how a chat is sent."""
 
+import re
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Protocol, TypeVar
@@ -26,6 +27,9 @@ def check_addresses(base_url: str | list[str] | None) -> None:
             raise secret_error("contains user information or a query; put the key into the variable that api_key_env names.")
         if not url.startswith(("http://", "https://")):
             raise ValueError("an address must start with http:// or https://")
+
+
+_ROUTE = re.compile(r"/(?:chat/completions|completions|responses|messages)/*$")
 
 
 class EndpointConfig(ModelParameters):
@@ -76,8 +80,9 @@ class EndpointConfig(ModelParameters):
 
     @property
     def base_urls(self) -> list[str | None]:
-        """The addresses as a list, where None means the protocol's provider."""
-        return list(self.base_url) if isinstance(self.base_url, list) else [self.base_url]
+        """The addresses, where None means the protocol's provider, without the route that pages of providers show at their end."""
+        named = self.base_url if isinstance(self.base_url, list) else [self.base_url]
+        return [address and _ROUTE.sub("", address) for address in named]
 
 
 # Only for a model whose tokenizer is loaded here; a chat endpoint applies its own template.

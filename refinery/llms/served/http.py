@@ -20,6 +20,8 @@ _CONNECT_SECONDS = 30.0
 _MOST_REDIRECTS = 3
 _KEEPS_METHOD = (307, 308)
 _PERMANENT = 308
+# aiohttp's own limits are 8,190 bytes, less than gateways send with their cookies and policies.
+LONG_HEADERS: Any = {"max_line_size": 65_536, "max_field_size": 65_536}
 _PORTS = {"http": 80, "https": 443}
 # What `requests` and curl read; OpenSSL itself reads SSL_CERT_FILE.
 _BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -64,7 +66,7 @@ class HttpSession:
         except TimeoutError as error:
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 raise fault_of_connection(error, proxy) from None
-            raise RetryableFault(f"no reply within {seconds:.0f} s", unseen=1) from None
+            raise RetryableFault(f"no reply within {seconds:g} s", unseen=1, timed_out=True) from None
         except (aiohttp.ClientError, OSError) as error:
             raise fault_of_connection(error, proxy) from None
         if proxy is not None and answer.status == 407:
@@ -78,7 +80,7 @@ class HttpSession:
 
             # Each server already limits open requests; a second limit in the pool would queue them unseen.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ssl=_own_certificates(url) or True)
-            self._session = aiohttp.ClientSession(connector=connector, json_serialize=json.dumps)
+            self._session = aiohttp.ClientSession(connector=connector, json_serialize=json.dumps, **LONG_HEADERS)
         return self._session
 
     async def close(self) -> None:

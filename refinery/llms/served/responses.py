@@ -65,6 +65,7 @@ _OF_SCHEMAS = (
     "grammar",
 )
 _READ_FOR_WORDS = 4_000
+_LEAST_OF_KEY = 8  # characters that give a key away
 _TITLE = re.compile(r"<title[^<>]*>([^<>]+)<", re.IGNORECASE)
 _TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^<>]*>", re.IGNORECASE | re.DOTALL)
 
@@ -82,9 +83,11 @@ class Response(NamedTuple):
 class RetryableFault(Exception):
     """A failed try that may be repeated. `unseen` is 1 when it was sent, and so may be charged, but no answer was read."""
 
-    def __init__(self, message: str, *, status: int | None = None, retry_after_seconds: float = 0.0, unseen: int = 0) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_seconds: float = 0.0, unseen: int = 0, timed_out: bool = False
+    ) -> None:
         super().__init__(message)
-        self.message, self.status, self.unseen = message, status, unseen
+        self.message, self.status, self.unseen, self.timed_out = message, status, unseen, timed_out
         self.connected = status is not None or bool(unseen)
         self.throttled = status == 429
         self.counts = status not in (429, _OVERLOADED)  # against the request's own tries
@@ -96,6 +99,29 @@ class RetryableFault(Exception):
         """Seconds to wait: full jitter under a bound that doubles with each of the request's tries, or longer if the server says so."""
         own = random.uniform(0, min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2 ** min(tries, 10)))  # noqa: S311 - jitter, not a secret
         return max(own, self.retry_after_seconds * random.uniform(1.0, 1.25))  # noqa: S311
+
+
+def without_key(response: Response, key: str | None) -> Response:
+    """The response without the key that the request was sent with, which servers and debugging proxies repeat in errors, also in part."""
+    content, secret = response.content, (key or "").encode()
+    if len(secret) < _LEAST_OF_KEY or (response.status < 300 and secret not in content):
+        return response
+    for run in sorted(_runs(secret, content), key=len, reverse=True):
+        content = content.replace(run, b"[key]")
+    return response._replace(content=content)
+
+
+def _runs(secret: bytes, content: bytes) -> set[bytes]:
+    """The longest parts of the key, of at least eight characters, that the content has."""
+    runs, start = set[bytes](), 0
+    while start + _LEAST_OF_KEY <= len(secret):
+        end = start
+        while end < len(secret) and secret[start : end + 1] in content:
+            end += 1
+        if end - start >= _LEAST_OF_KEY:
+            runs.add(secret[start:end])
+        start = max(end, start + 1) if end - start >= _LEAST_OF_KEY else start + 1
+    return runs
 
 
 def read_reply(response: Response) -> Any:

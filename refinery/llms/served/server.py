@@ -13,10 +13,10 @@ from refinery.llms.served.chat_request import TINY_CHAT
 from refinery.llms.served.endpoint import EndpointConfig, EndpointRequest, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.http import HttpSession
 from refinery.llms.served.outage import Outage
-from refinery.llms.served.protocols.base import protocol_of
+from refinery.llms.served.protocols.base import api_key, protocol_of
 from refinery.llms.served.rate_limits import AdaptiveConcurrencyLimit
 from refinery.llms.served.refused_parameters import RefusedParameters
-from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
+from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply, without_key
 from refinery.llms.served.told_limits import Sent, ServerLimits
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Tries:
     def __init__(self, deadline_seconds: float) -> None:
         self.began = self.started = time.monotonic()
         self.left = deadline_seconds
-        self.tries = self.failures = self.unseen = 0
+        self.tries = self.failures = self.unseen = self.timeouts = 0
         self.without_schema = False
 
 
@@ -58,7 +58,7 @@ class Server:
         self.outage = Outage(f"endpoint {self.base}", self._is_up)
         self.refusal = ""
         self.limits = ServerLimits(f"endpoint {self.base}", config.most_tokens)
-        self._http = http
+        self._http, self._key = http, api_key(config)
         self._tiny: EndpointRequest[Any] = TINY_CHAT  # to the last used route
         self._asking_tiny, self._last_tiny = asyncio.Lock(), _Tiny(float("-inf"), None)
         self._refused = RefusedParameters(f"endpoint {self.base} (model '{config.model}')")
@@ -76,16 +76,21 @@ class Server:
         tries.started = time.monotonic()
         try:
             return await self._send(request, tries, sent)
+        except RetryableFault as fault:
+            if fault.timed_out:  # the next try gets more time: this one was written, and will be charged
+                tries.timeouts += 1
+                fault.message += f"; raise {self.config.key_of('timeout_seconds')} (now {self.config.timeout_seconds:g})"
+            raise
         finally:
             self.limits.ended(sent)
 
     async def _send(self, request: EndpointRequest[R], tries: Tries, sent: Sent) -> R:
-        seconds = min(self.config.timeout_seconds, tries.left)
+        seconds = min(self.config.timeout_seconds * 2**tries.timeouts, tries.left)
         # Decided for each request, because another may find out meanwhile that the server does not support schemas.
         with_schema, named = request.json_schema is not None and self._sends_schemas and not tries.without_schema, False
         while True:
             body = self._refused.fit(request.body(self.config, send_schema=with_schema))
-            response = await self._post(request, body, seconds)
+            response = without_key(await self._post(request, body, seconds), self._key)
             if with_schema and is_about_schemas(response.status, response.content):
                 with_schema, named = False, True
             elif response.status < 300 or not self._refused.learn(response.status, response.content, body.keys()):
@@ -171,7 +176,7 @@ class Server:
         """The error of a tiny request, which costs a token or two, or None if it is answered."""
         try:
             body = self._refused.fit(self._tiny.body(self.config, send_schema=False))
-            read_reply(await self._post(self._tiny, body, min(self.config.timeout_seconds, seconds)))
+            read_reply(without_key(await self._post(self._tiny, body, min(self.config.timeout_seconds, seconds)), self._key))
         except (RetryableFault, LLMError) as error:
             return error
         return None

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import threading
+import time
 from contextlib import contextmanager
 
 import openai
@@ -171,3 +172,36 @@ def test_the_error_says_what_to_do(status, words):
 def test_an_endpoint_that_is_not_there_is_told_as_such():
     (outcome,) = ask(["a"], "http://127.0.0.1:9/v1", max_tries=1)
     assert "Connection refused. Is a server running there? Start it, or correct base_url." in str(outcome)
+
+
+@pytest.mark.parametrize("route", ["/chat/completions", "/chat/completions/"])
+def test_an_address_may_end_with_the_route_as_providers_show_it(route):
+    with scripted(lambda body: (200, chat_reply("yes"))) as server:
+        assert texts(ask(["a"], f"{server.base_url}{route}")) == ["yes"]
+
+
+@pytest.mark.parametrize("repeated", ["sk-a-very-secret-key", "very-sec"])
+def test_a_key_that_a_server_repeats_is_in_no_message(monkeypatch, repeated):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a-very-secret-key")
+
+    def answer(body):
+        return (200, chat_reply("yes")) if prompt_of(body) == "Hi" else (400, {"error": {"message": f"Bearer {repeated} sent x"}})
+
+    with scripted(answer) as server:
+        (outcome,) = ask(["a"], server.base_url)
+    assert isinstance(outcome, RefusedRequest)
+    assert "Bearer [key] sent x" in str(outcome)
+
+
+def test_a_slow_reply_is_waited_for_longer_the_next_time():
+    tries = itertools.count()
+
+    def answer(body):
+        if next(tries) < 1:
+            time.sleep(0.6)
+        else:
+            time.sleep(0.4)
+        return 200, chat_reply("late")
+
+    with scripted(answer) as server:
+        assert texts(ask(["a"], server.base_url, timeout_seconds=0.3, max_tries=2)) == ["late"]
