@@ -51,7 +51,7 @@ class EndpointClient:
         self._http = HttpSession()
         self._servers = [Server(config, base_url, self._http) for base_url in config.base_urls]
         self._requests, self._tokens = RateLimiter(config.requests_per_minute), RateLimiter(config.tokens_per_minute)
-        self._answered_at = float("-inf")
+        self._answered_at, self._told_of_loading = float("-inf"), False
 
     @property
     def in_flight(self) -> int:
@@ -139,6 +139,9 @@ class EndpointClient:
 
         A failure of the server, which other requests shared, does not count against this request.
         """
+        if fault.loading and not self._told_of_loading:
+            self._told_of_loading = True
+            logger.warning("endpoint %s is loading its model: waiting for it", server.base)
         tries.tries += 1
         tries.unseen += fault.unseen
         if not fault.throttled and (self._has_answered or len(self._servers) > 1):

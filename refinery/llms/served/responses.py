@@ -64,6 +64,9 @@ _OF_SCHEMAS = (
     "guided",
     "grammar",
 )
+# What a server says of a reply that its own check of the schema threw away: of what the model wrote, not of what was asked.
+_OF_WRITTEN = ("json_validate_failed", "tool_use_failed", "output_parse_failed")
+_LOADING = re.compile(r"loading model|model .{0,40}\b(?:is )?(?:currently |still )?loading|currently loading|warming up", re.IGNORECASE)
 _READ_FOR_WORDS = 4_000
 _LEAST_OF_KEY = 8  # characters that give a key away
 _TITLE = re.compile(r"<title[^<>]*>([^<>]+)<", re.IGNORECASE)
@@ -90,7 +93,8 @@ class RetryableFault(Exception):
         self.message, self.status, self.unseen, self.timed_out = message, status, unseen, timed_out
         self.connected = status is not None or bool(unseen)
         self.throttled = status == 429
-        self.counts = status not in (429, _OVERLOADED)  # against the request's own tries
+        self.loading = status == 503 and _LOADING.search(message) is not None  # its model: somebody is there
+        self.counts = status not in (429, _OVERLOADED) and not self.loading  # against the request's own tries
         self.paced = False  # whether the server has told a limit that is used up, which later requests wait for
         self.too_busy = status in _TOO_BUSY or (status is None and bool(unseen))
         self.retry_after_seconds = retry_after_seconds
@@ -173,6 +177,12 @@ def finished(reply: R) -> R:
     if reason in ("stop", "tool_calls") and reply.is_empty:
         raise no_reply_in("the reply is empty: it has no text, no reasoning and no tokens")
     return reply if reason == reply.finish_reason else replace(reply, finish_reason=reason)
+
+
+def is_about_written(status: int, content: bytes) -> bool:
+    """Whether a server threw a reply away because the model did not keep to the schema; without one, it may be read."""
+    words = content[:_READ_FOR_WORDS].decode(errors="replace")
+    return status in (400, 422) and any(word in words for word in _OF_WRITTEN)
 
 
 def is_about_schemas(status: int, content: bytes) -> bool:

@@ -16,7 +16,7 @@ from refinery.llms.served.outage import Outage
 from refinery.llms.served.protocols.base import api_key, protocol_of
 from refinery.llms.served.rate_limits import AdaptiveConcurrencyLimit
 from refinery.llms.served.refused_parameters import RefusedParameters
-from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply, without_key
+from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, is_about_written, read_reply, without_key
 from refinery.llms.served.told_limits import Sent, ServerLimits
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,9 @@ class Server:
         while True:
             body = self._refused.fit(request.body(self.config, send_schema=with_schema))
             response = without_key(await self._post(request, body, seconds), self._key)
-            if with_schema and is_about_schemas(response.status, response.content):
+            if with_schema and is_about_written(response.status, response.content):
+                with_schema = False
+            elif with_schema and is_about_schemas(response.status, response.content):
                 with_schema, named = False, True
             elif response.status < 300 or not self._refused.learn(response.status, response.content, body.keys()):
                 break
