@@ -44,15 +44,13 @@ class Options(Recipe):
 
     max_iterations: int = Field(
         default=5,
-        description="T (Table 11: 5, or 3 for open-domain questions). It includes the first search, as in Table 17, which the authors' code"
-        " does not count",
+        description="T (Table 11: 5, or 3 for open-domain questions), with the first search, which the authors' code does not count",
         ge=1,
     )
     passages_in_prompt: int = Field(default=5, description="k (Table 11)", ge=1)
     reranker: Literal["cross_encoder", "judge", "lexical", "none"] = Field(
         default="lexical",
-        description="cross_encoder: the paper's model; judge: a trained relevance judge, named as sub_models.reranker or as an adapter;"
-        " lexical: BM25; none: no filter",
+        description="cross_encoder: the paper's; judge: a trained relevance judge (sub_models.reranker or an adapter); lexical: BM25; none",
     )
     cross_encoder: CrossEncoderConfig = Field(
         default=CrossEncoderConfig(model="BAAI/bge-reranker-base"), description="the model for `reranker: cross_encoder` (Sec. 4.1)"
@@ -66,30 +64,27 @@ class Options(Recipe):
     )
     entailment: Literal["none", "llm", "nli", "judge"] = Field(
         default="none",
-        description="what checks that a cited passage entails the information. llm: the LLM; nli: the paper's t5_xxl_true_nli_mixture or"
-        " a similar model, named as sub_models.entailment; judge: a relevance judge, named there too",
+        description="what checks that a cited passage entails the information. llm; nli: the paper's t5_xxl_true_nli_mixture or a similar"
+        " one; judge: a relevance judge (both are sub_models.entailment)",
     )
     uses_per_passage: int = Field(default=2, description="how often a passage may be read; the value is from the authors' code", ge=1)
     yes_no: bool = Field(default=False, description="StrategyQA: the answer is yes or no (caption of Table 17)")
     last_answer: Literal["own_knowledge", "information"] = Field(
         default="own_knowledge",
-        description="what the Main Module answers from in iteration T. own_knowledge: from the model's own where the information is"
-        " insufficient (the authors' code; Sec. 3.2 and Table 17 do not have it); information: from the information alone, as before, and"
-        " `unknown` where it is insufficient",
+        description="where the information is insufficient in iteration T. own_knowledge: the Main Module answers from the model's own (the"
+        " authors' code; Sec. 3.2 and Table 17 do not have it); information: it answers `unknown`",
     )
     max_reply_tokens: int = Field(default=500, description="maximum tokens of each reply; the paper does not give a limit", ge=1)
     compression: Literal["sentences", "summ", "snippet", "none"] = Field(
         default="sentences",
-        description="sentences: drop irrelevant sentences; summ: the LLM summarizes each passage; snippet: the LLM quotes from it; none:"
-        " keep passages whole (Table 5)",
+        description="sentences: drop irrelevant ones; summ, snippet: the LLM summarizes or quotes each passage; none (Table 5)",
     )
     examples: Literal["zero", "few"] = Field(
         default="zero", description="few: two worked examples in each module's prompt (MIGRES* in Table 3)"
     )
     students: list[Module] = Field(
         default=[],
-        description="modules that a model distilled from traces plays (`distill`, task traces): the sub-model or adapter of that name, or"
-        " else the model itself",
+        description="modules that the sub-model or adapter of that name plays, or else the model, distilled from traces (task traces)",
     )
     no_knowledge_prompting: bool = Field(default=False, description="ablation: never ask for the LLM's own knowledge (Table 6)")
 

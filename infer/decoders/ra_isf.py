@@ -14,13 +14,12 @@ from pydantic import Field
 
 from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
 from infer.session import Session
-from infer.steps.ask import read_label, record_fault, reply_fault, reply_to
+from infer.steps.ask import read_label, record_reply_fault, reply_to
 from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import reason, spoken
 from refinery.contract.records import Passage, Question
 from refinery.contract.sub_questions import fill_references, parse_sub_questions
 from refinery.contract.trace import Prediction
-from refinery.llms.base import Generation
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.decomposition import decomposition_prompt
@@ -180,7 +179,7 @@ async def relevant_of_list(question: str, passages: list[Passage], depth: int, s
     context = session.context_for("relevance", prompt)
     reply, cut = await reply_to(prompt, context, max_new_tokens=_LIST_TOKENS, adapter=session.adapter("relevance"))
     session.record_reply("relevance", question, reply, cut, depth=depth)
-    _record_fault("relevance", reply, question, depth, session)
+    record_reply_fault("relevance", reply, session, question, depth=depth)
     named = {int(number) for number in re.findall(r"\[(\d{1,3})\]", reply.text)}
     return [passage for position, passage in enumerate(passages, 1) if position in named]
 
@@ -195,14 +194,8 @@ async def decomposed(question: str, depth: int, session: Session, *, max_new_tok
     context = session.context_for("decomposition", prompt)
     reply, cut = await reply_to(prompt, context, max_new_tokens=max_new_tokens, adapter=session.adapter("decomposition"))
     session.record_reply("decompose", question, reply, cut, depth=depth, role="decomposition")
-    _record_fault("decomposition", reply, question, depth, session)
+    record_reply_fault("decomposition", reply, session, question, depth=depth)
     return parse_sub_questions(reply.text)
-
-
-def _record_fault(role: str, reply: Generation, question: str, depth: int, session: Session) -> None:
-    """Say of a reply that was refused, empty or cut that it is; it is read all the same, as the paper reads every reply."""
-    if fault := reply_fault(reply):
-        record_fault(session, question, fault[0], f"{role}: {fault[1]}", depth=depth)
 
 
 async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...], solver: _Solver) -> list[tuple[str, str]]:

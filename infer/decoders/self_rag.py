@@ -12,7 +12,7 @@ from pydantic import Field
 
 from infer.decoders.base import Decoder
 from infer.session import Session
-from infer.steps.ask import record_fault, reply_fault
+from infer.steps.ask import record_reply_fault
 from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import UNKNOWN
 from infer.steps.reflection import RELEVANCE, SUPPORT, TOKENS, UTILITY, Critique, after_passage, control, critique_of, retrieval_share
@@ -114,8 +114,7 @@ def _select(candidates: Sequence[tuple[Generation, Critique]], options: Options)
 
 def _record(reply: Generation, question: str, session: Session, **values: Any) -> None:
     session.record("answer", question, depth=0, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs, **values)
-    if (fault := reply_fault(reply)) is not None:
-        record_fault(session, question, fault[0], f"answer: {fault[1]}", depth=0)
+    record_reply_fault("answer", reply, session, question, depth=0)
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:

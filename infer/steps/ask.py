@@ -101,6 +101,12 @@ def reply_fault(reply: Generation) -> tuple[str, str] | None:
     return None
 
 
+def record_reply_fault(role: str, reply: Generation, session: Session, question: str, *, depth: int) -> None:
+    """Say of a reply that was refused, empty or cut that it is; it is read all the same, as the papers read every reply."""
+    if fault := reply_fault(reply):
+        record_fault(session, question, fault[0], f"{role}: {fault[1]}", depth=depth)
+
+
 class _Fault(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from infer.session import Session
-from infer.steps.ask import record_fault, reply_fault
+from infer.steps.ask import record_reply_fault
 from infer.steps.reflection import TOKENS, Critique, after_passage, critique_of, retrieval_share
 from refinery.contract.records import Passage
 from refinery.contract.segments import Segment, control_token_id
@@ -96,8 +96,7 @@ def _record(reply: Generation, critique: Critique, question: str, session: Sessi
     session.record(
         "answer", question, depth=depth, text=reply.text, token_ids=reply.token_ids, logprobs=reply.logprobs, probabilities=parts
     )
-    if (fault := reply_fault(reply)) is not None:
-        record_fault(session, question, fault[0], f"answer: {fault[1]}", depth=depth)
+    record_reply_fault("answer", reply, session, question, depth=depth)
 
 
 def _text(line: _Line, *, citations: bool) -> str:

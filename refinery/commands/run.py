@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
 
     jobs = jobs_of(project, where=str(arguments.project), until=arguments.until)
     print_plan(planned := plan_of(jobs, project.folder, command_of))
-    check_outputs(jobs, project.folder)
+    check_outputs(jobs)
     for step in planned:
         for output, place in moves(jobs[step.name], project.folder) if step.state.startswith("again") else ():
             print(printable(f"{step.name}: {output} will be moved to {place}"))

@@ -79,8 +79,12 @@ def _marks_of(tokenizer: Tokenizer) -> list[tuple[list[int], list[int]]]:
     """The marks that begin and end with tokens of their own, as token ids."""
     if tokenizer not in _marks:
         both = [tuple(tokenizer(mark, add_special_tokens=False)["input_ids"] for mark in marks) for marks in THOUGHT_MARKS]
-        added = tokenizer.added_tokens_decoder
-        _marks[tokenizer] = [(start, end) for start, end in both if all(ids[0] in added and ids[-1] in added for ids in (start, end))]
+        added, unknown = tokenizer.added_tokens_decoder, tokenizer.unk_token_id  # what a tokenizer may read a mark as that it does not know
+        _marks[tokenizer] = [
+            (start, end)
+            for start, end in both
+            if all(ids[0] in added and ids[-1] in added and unknown not in (ids[0], ids[-1]) for ids in (start, end))
+        ]
     return _marks[tokenizer]
 
 

@@ -38,7 +38,7 @@ async def arun_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int, runn
     Its files are in `folder`: `.refinery` has what each step was made from, `logs` what it printed. Raises RunDirError when another
     process works in the folder, StepFailed for a step that fails, after the others were stopped, and Stopped after a SIGTERM, also then.
     """
-    check_outputs(jobs, folder)
+    check_outputs(jobs)
     with locked_run(folder / STATE_FOLDER):
         return await stoppable(_run_all(jobs, folder, at_once, runner), "Run the same command again to continue.")
 
@@ -84,11 +84,11 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path, run
     return seconds
 
 
-def check_outputs(jobs: Mapping[str, Job], folder: Path) -> None:
+def check_outputs(jobs: Mapping[str, Job]) -> None:
     """Raise RunDirError for an output outside of the project that holds something else than what such a step makes."""
     for job in jobs.values():
         output = job.output
-        if output and not _is_inside(output, folder) and output.is_dir() and any(output.iterdir()) and not is_made(output):
+        if output and not _is_inside(output) and output.is_dir() and any(output.iterdir()) and not is_made(output):
             raise RunDirError(f"{job.name}: {output} is outside of the project and not empty, and no run made it. Choose another.")
 
 
@@ -117,7 +117,7 @@ def _move(job: Job, output: Path, place: Path) -> None:
 
 def _place_of(output: Path, job: Job, folder: Path) -> Path:
     """A free place in `previous`."""
-    if not _is_inside(output, folder) or not is_made(output):
+    if not _is_inside(output) or not is_made(output):
         raise RunDirError(
             f"{job.name}: {output} was made from something else, and is not a run inside of the project, so it is not moved away. "
             "Move it yourself, or choose another output."
@@ -135,8 +135,9 @@ def is_made(output: Path) -> bool:
     return output.is_file() or any((part / name).exists() for part in parts for name in names)
 
 
-def _is_inside(path: Path, folder: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve())
+def _is_inside(path: Path) -> bool:
+    """Whether a path is in the working directory, which is where a project's paths begin. Its `folder` may be any."""
+    return path.resolve().is_relative_to(Path.cwd())
 
 
 def _forget_prompts(job: Job, changed: Sequence[str]) -> None:

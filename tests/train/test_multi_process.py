@@ -6,7 +6,6 @@ the slow tests go through the launcher and the files that ship.
 """
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -16,9 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers.free_port import free_port
 from helpers.grpo_runs import grpo_values, trained_generator
 from helpers.tiny_llama import saved_llama
+from helpers.two_processes import in_two_processes
 
 from refinery.contract.records import Passage, Step, Trajectory, write_records
 from refinery.llms.weights.checkpoint import load_checkpoint
@@ -34,23 +33,6 @@ ENVIRONMENTS = {
     "zero2": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"},
     "zero3": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"},
 }
-LOADED = [
-    "torch",
-    "datasets",
-    "peft",
-    "trl",
-    "train.run",
-    "train.families.causal",
-    "train.trainers.sparse_lm_head",
-    "train.launch.callbacks",
-]
-IN_A_PROCESS = """
-import os, sys
-log = os.open({log!r}, os.O_WRONLY | os.O_CREAT)
-os.dup2(log, 1), os.dup2(log, 2)
-os.environ.update({environment!r})
-{code}
-"""
 TRAIN = """
 from train.__main__ import main
 sys.exit(main([{recipe!r}, "--traceback"]))
@@ -145,23 +127,6 @@ def recipe_file(bases, tmp_path):
         return tmp_path / f"{name}.yaml"
 
     return write
-
-
-def in_two_processes(code: str, folder: Path, environment: dict[str, str]) -> None:
-    """Run `code` in two processes that see each other, as the launcher would start them."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*LOADED, *(["deepspeed"] if "ACCELERATE_USE_DEEPSPEED" in environment else [])])
-    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} | environment
-    started = []
-    for rank in ("0", "1"):
-        of_rank = shared | {"RANK": rank, "LOCAL_RANK": rank}
-        text = IN_A_PROCESS.format(log=str(folder / f"rank_{rank}.log"), environment=of_rank, code=code)
-        started.append(context.Process(target=exec, args=(text, {})))
-        started[-1].start()
-    for process in started:
-        process.join(600)
-        process.kill()
-    assert [process.exitcode for process in started] == [0, 0], (folder / "rank_0.log").read_text()[-3000:]
 
 
 def losses(output: Path) -> list[float]:

@@ -45,7 +45,7 @@ MODELS = [
         files={"model/pytorch_model.bin": b"x"},
         model__safetensors=None,
     ),
-    damaged_base("weights that are cut off", "model: its weights are damaged", "Copy or download", model__safetensors="x"),
+    damaged_base("weights that are cut off", "model: model.safetensors is not as it was saved", "Copy or download", model__safetensors="x"),
     BadInput(
         "an adapter of another base",
         "infer infer.yaml llm.adapters.answer=adapter",

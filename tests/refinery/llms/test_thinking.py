@@ -3,6 +3,7 @@
 import pytest
 from helpers.chat_templates import chat_tokenizer, reasoning_tokenizer
 
+from infer.benchmark.world import build_tokenizer
 from refinery.contract.thought_marks import THOUGHT_MARKS
 from refinery.llms.served.protocols.openai_chat import PROTOCOL
 from refinery.llms.thinking import opened_by, read_written, split_thinking
@@ -31,6 +32,14 @@ from refinery.llms.thinking import opened_by, read_written, split_thinking
 )
 def test_a_reply_is_what_follows_the_reasoning(text, thought, reply):
     assert split_thinking(text) == (thought, reply)
+
+
+def test_an_unknown_token_is_no_mark():
+    """A tokenizer of whole words reads every mark as its unknown token, which a model may write, too."""
+    tokenizer = build_tokenizer(64)
+    assert tokenizer("<think>", add_special_tokens=False)["input_ids"] == [tokenizer.unk_token_id]
+    written = tokenizer("<unk> w1 <unk> w2", add_special_tokens=False)["input_ids"]
+    assert read_written(written, tokenizer, prompt=[]) == ("", "w1 w2")
 
 
 @pytest.mark.parametrize("special", [False, True])
