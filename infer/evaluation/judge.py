@@ -16,6 +16,7 @@ from infer.evaluation.scores import JUDGEMENTS_FILE, JudgedAnswer, read_judgemen
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.errors import RunDirError
+from refinery.llms.served.bare_reply import yes_or_no
 from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
@@ -98,7 +99,7 @@ async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> Jud
         question_id=question.id,
         answer=answer,
         reply=reply,
-        implied=_read(reply),
+        implied=yes_or_no(reply),  # neither counts as wrong and is reported
         model=endpoint.config.model,
         prompt=prompt_hash("judge"),
     )
@@ -109,9 +110,3 @@ def _ground_truth(question: Question) -> str:
     if not question.choices:
         return " / ".join(question.answers)
     return " / ".join(f"{letter}. {question.choices[ascii_uppercase.index(letter)]}" for letter in question.answers)
-
-
-def _read(reply: str) -> bool | None:
-    """Whether the judge says yes; None if it says neither yes nor no, which counts as wrong and is reported."""
-    word = reply.strip().lstrip("*\"'").lower()
-    return True if word.startswith("yes") else False if word.startswith("no") and not word.startswith("not ") else None

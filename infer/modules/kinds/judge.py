@@ -18,6 +18,7 @@ from infer.steps.ask import reply_to
 from refinery.contract.records import Question
 from refinery.contract.trace import ModuleOutput
 from refinery.llms.base import Usage
+from refinery.llms.served.bare_reply import yes_or_no
 from refinery.llms.served.json_reply import parse_json_reply
 from refinery.prompts.render import render_prompt
 
@@ -98,12 +99,6 @@ async def _of_texts(prompt: str, output: ModuleOutput, session: Session, *, show
         return output
     replies = await asyncio.gather(*(_reply(prompt, session, _WORD, **values, **{shown_as: text}) for text in output.texts))
     return output.model_copy(update={"judged": [yes_or_no(reply) for reply in replies]})
-
-
-def yes_or_no(reply: str) -> bool | None:
-    """Whether a reply says yes; None if it says neither yes nor no."""
-    word = reply.strip().lstrip("*\"'").lower()
-    return True if word.startswith("yes") else False if re.match(r"no\b", word) else None
 
 
 async def _reply(name: str, session: Session, max_new_tokens: int, **values: object) -> str:

@@ -23,6 +23,7 @@ _LEAD = re.compile(r"^[\w ]{0,30}:[\s\"'*`(]*")  # such as `Answer:** `
 _AFTER = re.compile(r"[\n\"'*`).,:;!]")
 _STATED = re.compile(r"^(?:the |this |my )?[\w ]{0,30}\b(?:is|was)\b[\s:\"'*`(]*")  # such as `The answer is "`, `This paragraph is `
 _AFTER_STATED = re.compile(r"[\n\"'*`).,:;!]| to the question\b| because\b")
+_YES_OR_NO = re.compile(r"[\s*\"'`(]*(yes|no)\b(?!\W{0,3}(?:and|or)?\W{0,3}(?:yes|no)\b)")
 _NEGATION = r"(?:\bnot|n't|\bnever|\bnor?|\bcannot be)\s+(?:\w+\s+){0,3}"
 
 
@@ -54,7 +55,7 @@ def is_lead(text: str, name: str) -> bool:
     """Whether a text only announces an answer to the field `name`, as `Sure! Here are the sub-questions:` does, or is empty."""
     text = text.strip()
     said = set(re.findall(r"[\w']+", text.lower().replace("_", " ")))
-    own = set(name.lower().split("_")) | {name.lower().replace("_", "")}
+    own = {*re.split(r"[_ ]", name.lower()), *name.lower().replace("_", "").split()}
     return not text or (bool(_LEAD_END.search(text)) and said <= _LEAD_WORDS | own)
 
 
@@ -75,6 +76,12 @@ def stated_label(text: str, labels: Sequence[str]) -> str | None:
                 return None
             return opposite_label(named[0], labels) if negated else named[0]
     return None
+
+
+def yes_or_no(text: str) -> bool | None:
+    """Whether a judge that is asked for yes or no says yes; None if it begins with neither word, or with both."""
+    found = _YES_OR_NO.match(text.lower())
+    return None if found is None else found[1] == "yes"
 
 
 def _is_doubted(rest: str, label: str, labels: Sequence[str]) -> bool:

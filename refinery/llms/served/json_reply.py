@@ -72,7 +72,7 @@ def begins_with_object(text: str, schema: type[BaseModel]) -> str | None:
     A reply that was cut after such an object is whole: models that are held to a schema write blanks until their tokens run out, and
     others repeat the object, or explain it.
     """
-    start, end = min(islice(balanced_parts(text, "{}"), _MOST_PARTS), default=(0, 0))
+    start, end = min(balanced_parts(text, "{}"), default=(0, 0))
     if not end or not is_lead(_unfenced(text[:start]), " ".join(schema.model_fields)):
         return None
     part, rest = text[start:end], "".join(_unfenced(text[end:]).split())

@@ -149,7 +149,7 @@ def test_an_answer_at_the_end_of_reasoning_is_found(text, found):
 
 @pytest.mark.parametrize(
     "rest",
-    ["\n" * 40, " \t" * 30, "\n```\n\n", '\n{"label": "relevant"}\n{"label": "rel', "\n\nThe paragraph is about his son, who"],
+    ["\n" * 40, " \t" * 30, "\n```\n\n", '\n{"label": "relevant"}' * 100 + '\n{"label": "rel', "\n\nThe paragraph is about his son, who"],
     ids=["line breaks", "blanks", "a fence", "the object again", "prose"],
 )
 def test_an_object_that_a_cut_reply_begins_with_is_whole(rest):
