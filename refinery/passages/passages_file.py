@@ -24,7 +24,7 @@ from refinery.runtime.progress import Progress
 from refinery.runtime.run_dir import write_json
 
 _logger = logging.getLogger(__name__)
-_CUT_VERSION = 1  # raise it when the same document would give other passages
+_CUT_VERSION = 2  # raise it when the same document would give other passages
 _MOST_NAMED = 5
 
 

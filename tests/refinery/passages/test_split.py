@@ -152,3 +152,32 @@ def test_a_heading_without_text_gives_no_passage_and_a_very_long_one_is_text():
 def test_sections_of_one_name_have_ids_of_their_own():
     elements = [Heading(2, "A"), TEXT, Heading(2, "A 2"), TEXT, Heading(2, "A"), TEXT]
     assert [passage_id for passage_id, _ in titled(*elements)] == ["to/a_guide.md#a:1", "to/a_guide.md#a-2:1", "to/a_guide.md#a-3:1"]
+
+
+CHINESE = "灯塔建于一八七四年。它在一九八二年实现自动化，看守人离开了岛屿！博物馆收藏着地图。"
+
+
+@pytest.mark.parametrize(
+    ("text", "passages"),
+    [
+        (CHINESE, ["灯塔建于一八七四年。", "它在一九八二年实现自动化，看守人离开了岛屿！", "博物馆收藏着地图。"]),
+        ("灯" * 50, ["灯" * 24, "灯" * 24, "灯" * 2]),
+        ("ตลาดเปิดทุกวันอาทิตย์ ท่าเรือจัดงานเทศกาลชาวประมงทุกฤดู ตลาดปิด", ["ตลาดเปิดทุกวันอาทิตย์ ท่าเรือจัดงานเทศกาลชาวประมงทุกฤดู", "ตลาดปิด"]),
+    ],
+)
+def test_text_without_spaces_between_words_is_cut_where_its_sentences_end(text, passages):
+    assert cut(text, 12) == passages
+
+
+def test_sentences_without_a_space_between_them_get_none_in_a_passage():
+    assert cut(CHINESE, 18) == ["灯塔建于一八七四年。它在一九八二年实现自动化，看守人离开了岛屿！", "博物馆收藏着地图。"]
+    assert cut(CHINESE, 14, overlap=2) == [
+        "灯塔建于一八七四年。",
+        "七四年。它在一九八二年实现自动化，看守人离开了岛屿！",
+        "开了岛屿！博物馆收藏着地图。",
+    ]
+
+
+@given(text=st.text(alphabet="a灯塔。ก่า \n", max_size=200), words=st.integers(1, 9))
+def test_no_letter_is_lost_in_a_script_without_spaces(text, words):
+    assert "".join("".join(cut(text, words)).split()) == "".join(text.split())
