@@ -187,8 +187,7 @@ class _Overlap:
         texts = {normalize_answer(question.text) for question in evaluation}
         self._exact = {hash(text) for text in texts}
         sets = [frozenset(pairs_apart(text).split()) for text in texts]
-        frequency = Counter(word for words in sets for word in words)
-        self._similar = SimilarTexts[None](lambda word: (frequency[word], word))
+        self._similar = SimilarTexts[None]()
         for words in sets:
             self._similar.add(words, None)
         self._questions, self._same, self._near = 0, 0, 0
