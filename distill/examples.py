@@ -19,6 +19,7 @@ from refinery.contract.records import Passage, read_records, write_records
 from refinery.questions.base import iter_questions
 from refinery.similar_texts import SimilarTexts
 from refinery.text import normalize_answer
+from refinery.unspaced import pairs_apart
 
 Turns = Callable[[Sequence[Sequence[Pair]]], Iterable[Pair]]
 _COPY = Path("examples") / "rows.jsonl"  # the copy's place in a run
@@ -162,7 +163,7 @@ def _held_out(recipe: DistillRecipe) -> SimilarTexts[None]:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(normalize_answer(text).split())
+    return frozenset(pairs_apart(normalize_answer(text)).split())
 
 
 def _id_key(question_id: str) -> str:

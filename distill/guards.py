@@ -21,6 +21,7 @@ from refinery.questions.base import read_questions
 from refinery.runtime.repeated_numbers import num_repetitions
 from refinery.similar_texts import SimilarTexts
 from refinery.text import normalize_answer
+from refinery.unspaced import pairs_apart
 
 if TYPE_CHECKING:
     from refinery.tasks.base import Task
@@ -185,9 +186,8 @@ class _Overlap:
     def __init__(self, evaluation: Iterable[Question]) -> None:
         texts = {normalize_answer(question.text) for question in evaluation}
         self._exact = {hash(text) for text in texts}
-        sets = [frozenset(text.split()) for text in texts]
-        frequency = Counter(word for words in sets for word in words)
-        self._similar = SimilarTexts[None](lambda word: (frequency[word], word))
+        sets = [frozenset(pairs_apart(text).split()) for text in texts]
+        self._similar = SimilarTexts[None]()
         for words in sets:
             self._similar.add(words, None)
         self._questions, self._same, self._near = 0, 0, 0
@@ -198,7 +198,7 @@ class _Overlap:
         self._questions += 1
         text = normalize_answer(question.text)
         same = hash(text) in self._exact
-        near = not same and any(True for _ in self._similar.similar(frozenset(text.split())))
+        near = not same and any(True for _ in self._similar.similar(frozenset(pairs_apart(text).split())))
         self._same, self._near = self._same + same, self._near + near
         if same or near:
             _keep(self._examples, question.id)

@@ -5,7 +5,6 @@ passages hold more text, so recall is measured both in the first k hits and in t
 """
 
 import asyncio
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -23,6 +22,7 @@ from refinery.passages.split import split_document
 from refinery.retrievers.base import Hit, RetrieverConfig
 from refinery.retrievers.search.build import build_retriever
 from refinery.text import normalize_answer
+from refinery.unspaced import count_words, letters_apart, sentences
 
 _FEWEST_WORDS = 10  # of a passage on average; so many hits fill any number of words
 _NO_TEXT = frozenset({"yes", "no"})  # answers that no passage quotes
@@ -102,17 +102,22 @@ def _supporting(question: Question, passages: Mapping[str, Passage]) -> list[lis
     texts = [found.text for passage_id in question.supporting or [] if (found := passages.get(passage_id) or own.get(passage_id))]
     if len(texts) < len(question.supporting or []):
         return []
-    sentences = ([[f" {words} "] for part in re.split(r"(?<=[.!?])\s+", text) if (words := normalize_answer(part))] for text in texts)
-    return [paragraph for paragraph in sentences if paragraph]
+    paragraphs = ([[words] for part in sentences(text) if (words := _framed(normalize_answer(part))).strip()] for text in texts)
+    return [paragraph for paragraph in paragraphs if paragraph]
 
 
 def _quotable(question: Question) -> list[str]:
     answers = {normalize_answer(answer) for answer in question.answers}
-    return [f" {answer} " for answer in sorted(answers - _NO_TEXT) if answer]
+    return [_framed(answer) for answer in sorted(answers - _NO_TEXT) if answer]
 
 
 def _normalized(hits: Sequence[Hit]) -> list[str]:
-    return [f" {normalize_answer(searched_text(hit.passage))} " for hit in hits]
+    return [_framed(normalize_answer(searched_text(hit.passage))) for hit in hits]
+
+
+def _framed(normalized: str) -> str:
+    """The text with one space before and after each word, so that only whole words are found in it."""
+    return f" {' '.join(letters_apart(normalized).split())} "
 
 
 def _share(sought: SoughtQuestion, texts: Sequence[str]) -> float:
@@ -124,4 +129,4 @@ def _share(sought: SoughtQuestion, texts: Sequence[str]) -> float:
 
 def _fit(hits: Sequence[Hit], most_words: int) -> int:
     """How many of the first hits have at most this many words together."""
-    return sum(total <= most_words for total in accumulate(len(hit.passage.text.split()) for hit in hits))
+    return sum(total <= most_words for total in accumulate(count_words(hit.passage.text) for hit in hits))

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from refinery.similar_texts import SimilarTexts
 from refinery.text import normalize_answer
+from refinery.unspaced import pairs_apart
 
 T = TypeVar("T")
 _WORD = re.compile(r"\w+")
@@ -37,7 +38,7 @@ class AskedQuestions(Generic[T]):
         normalized = normalize_answer(text)
         asked = _Asked(len(self._by_text), item, _names(text))
         self._by_text[normalized] = item
-        self._similar.add(frozenset(normalized.split()), asked)
+        self._similar.add(frozenset(pairs_apart(normalized).split()), asked)
 
     def same(self, text: str) -> T | None:
         """The item of the question with the same text, if there is one."""
@@ -45,7 +46,7 @@ class AskedQuestions(Generic[T]):
 
     def nearly_the_same(self, text: str) -> T | None:
         """The item of the first question that is nearly the same."""
-        names, words = _names(text), frozenset(normalize_answer(text).split())
+        names, words = _names(text), frozenset(pairs_apart(normalize_answer(text)).split())
         similar = [asked for asked in self._similar.similar(words) if asked.names == names]
         first = min(similar, key=lambda asked: asked.number, default=None)
         return first and first.item

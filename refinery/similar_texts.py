@@ -1,33 +1,35 @@
 """Find texts with nearly the same words among many."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
+from itertools import chain
 from sys import intern
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-
-def _longest(word: str) -> Any:
-    return -len(word), word
 
 
 class SimilarTexts(Generic[T]):
     """Items by their sets of words; two sets are similar if their Jaccard similarity is at least 0.8.
 
     Candidates are found by prefix filtering: similar sets share one of their rarest words (Chaudhuri et al., ICDE 2006). They are also of
-    similar size. `rareness` sorts the rarest words first; where frequencies are unknown, long words count as rare.
+    similar size. How rare words are is counted anew, and all items are sorted by it, each time that there are twice as many.
     """
 
-    def __init__(self, rareness: Callable[[str], Any] = _longest) -> None:
-        self._rareness = rareness
+    def __init__(self) -> None:
+        self._items: list[tuple[tuple[str, ...], T]] = []
+        self._count_at = 2
+        self._frequency: dict[str, int] = {}  # of words that were in several items when they were last counted
         self._by_size: dict[int, dict[str, list[tuple[tuple[str, ...], T]]]] = {}
 
     def add(self, words: frozenset[str], item: T) -> None:
         """Add one item."""
-        with_word = self._by_size.setdefault(len(words), {})
         added = tuple(map(intern, words)), item  # a million texts share most words, and a set of them takes five times as much memory
-        for word in self._rarest(words):
-            with_word.setdefault(intern(word), []).append(added)
+        self._items.append(added)
+        if len(self._items) < self._count_at:
+            self._enter(added)
+        else:
+            self._count_again()
 
     def similar(self, words: frozenset[str]) -> Iterator[T]:
         """The items whose words are similar to these; one may come twice."""
@@ -39,6 +41,18 @@ class SimilarTexts(Generic[T]):
                 if len(words.intersection(others)) >= shared_at_least:
                     yield item
 
-    def _rarest(self, words: frozenset[str]) -> list[str]:
+    def _enter(self, added: tuple[tuple[str, ...], T]) -> None:
+        with_word = self._by_size.setdefault(len(added[0]), {})
+        for word in self._rarest(added[0]):
+            with_word.setdefault(word, []).append(added)
+
+    def _count_again(self) -> None:
+        counts = Counter(chain.from_iterable(words for words, _ in self._items))
+        self._frequency = {word: count for word, count in counts.items() if count > 1}
+        self._by_size, self._count_at = {}, 2 * len(self._items)
+        for added in self._items:
+            self._enter(added)
+
+    def _rarest(self, words: Collection[str]) -> list[str]:
         shared_at_least = -(-4 * len(words) // 5)
-        return sorted(words, key=self._rareness)[: len(words) - shared_at_least + 1]
+        return sorted(words, key=lambda word: (self._frequency.get(word, 0), word))[: len(words) - shared_at_least + 1]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from distill.steps.names import SENTENCE_STARTS, Name, names_in, spans_in, words_of
 from refinery.contract.records import Passage
 from refinery.passages.document import document_of
+from refinery.unspaced import count_words
 
 # Names in more passages are those of countries, prizes and wars, which link everything with everything. A name that no passage has as its
 # title must be rarer still: otherwise it is often that of an army, a university or a publisher, which both passages mention in passing.
@@ -92,7 +93,7 @@ class _Linker:
 
     def _names(self, text: str) -> dict[Name, None]:
         """The names that a text mentions, titles first, in the order of mention."""
-        if len(text.split()) < _FEWEST_WORDS:
+        if count_words(text) < _FEWEST_WORDS:
             return {}
         return dict.fromkeys([*spans_in(text, self._titled, self._lengths), *names_in(text)])
 

@@ -17,6 +17,7 @@ from refinery.prompts.render import Prompt
 from refinery.repeated_questions import AskedQuestions
 from refinery.similar_texts import SimilarTexts
 from refinery.text import normalize_answer
+from refinery.unspaced import pairs_apart
 
 
 def read_examples(path: Path) -> list[Question]:
@@ -60,7 +61,7 @@ def usable_examples(rows: Sequence[Question], *, hops: int, held_out: Sequence[P
 
 
 def _words(passage: Passage) -> frozenset[str]:
-    return frozenset(normalize_answer(text_of(passage)).split())
+    return frozenset(pairs_apart(normalize_answer(text_of(passage))).split())
 
 
 def text_of(passage: Passage) -> str:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from refinery.contract.records import Step
 from refinery.text import normalize_answer
+from refinery.unspaced import pairs_apart
 
 Path = Sequence[Step]
 PathChoice = Literal["likeliest", "shortest", "all"]
@@ -33,4 +34,4 @@ def _alikeness(one: Path, other: Path) -> float:
 
 def _words(path: Path) -> frozenset[str]:
     """What the path searches for; its answer is right, as all of them are."""
-    return frozenset(word for step in path[:-1] for word in (step.action, *normalize_answer(step.text).split()))
+    return frozenset(word for step in path[:-1] for word in (step.action, *pairs_apart(normalize_answer(step.text)).split()))

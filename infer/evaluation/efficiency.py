@@ -6,8 +6,9 @@ from collections.abc import Callable
 from refinery.contract.segments import encode_text
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, ScoredPassage
+from refinery.unspaced import UNSPACED, split_words
 
-_WORD = re.compile(r"\w+|[^\w\s]")
+_TOKEN = re.compile(rf"[{UNSPACED}]+|\w+|[^\w\s]")
 
 
 class Efficiency:
@@ -43,7 +44,7 @@ class Efficiency:
 
 def _counter(tokenizer: Tokenizer | None) -> Callable[[str], int]:
     if tokenizer is None:
-        return lambda text: len(_WORD.findall(text))
+        return lambda text: sum(len(_TOKEN.findall(word)) for word in split_words(text))
     return lambda text: len(encode_text(text, tokenizer))
 
 

@@ -15,6 +15,7 @@ from infer.steps.standalone import fit_part
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.text import one_line
+from refinery.unspaced import first_words
 
 STEP = "housekeeping"
 _INSTRUCTS = ("system", "developer")
@@ -99,7 +100,7 @@ def _is_done(said: str, task: Task, prompt: str) -> bool:
 def _extract(task: Task, messages: Sequence[Message]) -> str:
     """The task's reply, with the beginning of the first question as the title."""
     question = one_line(_first_question(messages))[:_TITLE_CHARACTERS]
-    title = " ".join(question.split()[:_TITLE_WORDS]) or _NEW_CHAT
+    title = first_words(question, _TITLE_WORDS) or _NEW_CHAT
     return task.reply.replace("{title}", json.dumps(title, ensure_ascii=False) if task.reply != "{title}" else title)
 
 

@@ -5,6 +5,7 @@ import re
 from infer.session import Session
 from infer.steps.ask import record_fault, reply_fault, reply_to
 from refinery.contract.rq_rag_release import escape
+from refinery.unspaced import count_words
 
 UNKNOWN = "unknown"
 _ANSWER_WORDS = 12  # 419 of 420 sampled answers of HotpotQA, 2WikiMultihopQA and MuSiQue have at most this many
@@ -50,7 +51,7 @@ def spoken(reply: str, question: str, session: Session, *, depth: int = 0) -> st
     if session.answer_style == "paper":
         return reply
     answer = final_answer(reply) or reply.partition("\n")[0].strip("*\"'_ ").removesuffix(".")
-    if len(answer.split()) > _ANSWER_WORDS:
+    if count_words(answer) > _ANSWER_WORDS:
         record_fault(session, question, "unparsed", f"no short answer in {reply[:80]!r}", depth=depth)
     return answer
 

@@ -11,6 +11,7 @@ from refinery.contract.segments import Segment
 from refinery.errors import IncapableModelError
 from refinery.llms.base import LLM, Generation
 from refinery.prompts.render import render_prompt
+from refinery.unspaced import first_words
 
 _MOST_TURNS = 8  # a follow-up refers to something said shortly before
 _PART = 3 * (_MOST_TURNS + 1)  # all turns and the question fit into a third of the model's context
@@ -43,7 +44,7 @@ async def standalone_question(question: Question, session: Session) -> str:
     fault = _fault(reply, rewritten, asked, said)
     if fault is None:
         return rewritten
-    alone = asked if _names(asked) else " ".join([*(word for text in said[-2:] for word in text.split()[:_MOST_WORDS]), asked])
+    alone = asked if _names(asked) else " ".join([*(first_words(text, _MOST_WORDS) for text in said[-2:]), asked])
     record_fault(session, asked, fault[0], f"condense: {fault[1]}; asked as {alone[-200:]!r}", depth=0)
     return alone
 

@@ -1,6 +1,7 @@
 """Say in one line what is wrong with a row of a file."""
 
 import json
+import re
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 from refinery.text import not_utf8
 
 _FIELDS_SHOWN = 12
+_TABLE = re.compile(r"\.(csv|tsv)(\.gz)?:\d+$")
 
 
 def row_fault(line: bytes, error: ValidationError, record: str, where: str) -> str:
@@ -36,5 +38,9 @@ def _json_fault(line: bytes, where: str) -> str:
     except UnicodeDecodeError as error:
         return f"{where}: {not_utf8(line, error, of=' of the line')}"
     except json.JSONDecodeError as error:
+        if _TABLE.search(where):
+            return f"{where}: is a table, not JSON. Save it as .jsonl or .parquet, its columns as fields, or name a reader of yours."
         return f"{where}: not valid JSON at column {error.colno} ({error.msg})."
+    except RecursionError:
+        return f"{where}: nests too deeply to be read. Check what wrote this row."
     return f"{where}: not valid JSON."

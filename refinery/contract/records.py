@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import to_json
@@ -13,9 +13,11 @@ from refinery.errors import RecordError
 from refinery.runtime.bad_rows import readable_rows
 from refinery.runtime.hub_dataset import hub_dataset, without_nulls
 from refinery.runtime.line_files import write_lines
-from refinery.runtime.text_file import opened
+from refinery.runtime.parquet_rows import parquet_rows
+from refinery.runtime.text_file import byte_lines
 from refinery.text import without_mark
 
+Text = Annotated[str, Field(coerce_numbers_to_str=True)]  # 1984 in a file is "1984", as an id or an answer
 Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
 
 
@@ -28,7 +30,7 @@ class Record(BaseModel):
 class Passage(Record):
     """One retrievable text."""
 
-    id: str
+    id: Text
     title: str = ""
     text: str
 
@@ -60,12 +62,12 @@ class Question(Record):
     supporting passages of a question that was written from them.
     """
 
-    id: str
+    id: Text
     text: str
-    answers: list[str] = Field(default_factory=list)
+    answers: list[Text] = Field(default_factory=list)
     choices: list[str] | None = None
     passages: list[Passage] | None = None
-    supporting: list[str] | None = None
+    supporting: list[Text] | None = None
     supporting_hash: str | None = None
     decomposition: list[SubQuestion] | None = None
     disambiguations: list[Disambiguation] | None = None
@@ -81,6 +83,13 @@ class Question(Record):
         if not text.strip():
             raise ValueError("the question is empty")
         return text
+
+    @field_validator("answers")
+    @classmethod
+    def _can_be_matched(cls, answers: list[str]) -> list[str]:
+        if not all(map(str.strip, answers)):
+            raise ValueError("a gold answer is blank, with which every reply would be compared; leave it out")
+        return answers
 
     @field_validator("split")
     @classmethod
@@ -261,20 +270,25 @@ def no_rows(path: str | Path, record: type[Record]) -> RecordError:
 
 
 def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
-    """The rows of a JSON Lines file, read lazily, or of a dataset on the hub (`owner/name:split`).
+    """The rows of a file of JSON Lines, which may be packed (`.gz`), or in Parquet, or of a dataset on the hub (`owner/name:split`).
+
+    They are read lazily.
 
     Raises the same errors as `read_records`, but accepts an empty file.
     """
     path = str(path)
     if (dataset := hub_dataset(Path(path))) is not None:
-        yield from readable_rows(path, enumerate(dataset.rows(), 1), lambda _, row: _of_hub(*row, record))
+        yield from readable_rows(path, enumerate(dataset.rows(), 1), lambda _, row: _of_values(*row, record))
         return
-    with opened(path) as file:  # bytes split at newlines only; text would also split at U+2028
-        lines = ((number, row) for number, line in enumerate(file, 1) if (row := (without_mark(line) if number == 1 else line).strip()))
-        yield from readable_rows(path, lines, lambda number, row: parse_record(row, record, where=f"{path}:{number}"))
+    if path.endswith(".parquet"):
+        yield from readable_rows(path, enumerate(parquet_rows(Path(path)), 1), lambda _, row: _of_values(*row, record))
+        return
+    numbered = enumerate(byte_lines(path), 1)
+    lines = ((number, row) for number, line in numbered if (row := (without_mark(line) if number == 1 else line).strip()))
+    yield from readable_rows(path, lines, lambda number, row: parse_record(row, record, where=f"{path}:{number}"))
 
 
-def _of_hub(where: str, values: dict[str, Any], record: type[R]) -> R:
+def _of_values(where: str, values: dict[str, Any], record: type[R]) -> R:
     return parse_record(to_json(without_nulls(values)), record, where=where)
 
 

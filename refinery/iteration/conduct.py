@@ -11,6 +11,7 @@ from statistics import fmean
 from refinery.contract.records import iter_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.text import normalize_answer
+from refinery.unspaced import count_words
 
 # What is counted, by its title in tables and figures.
 CONDUCT = {
@@ -42,7 +43,7 @@ class _One:
 
     def __init__(self, prediction: Prediction) -> None:
         self.searches, self.written_tokens = prediction.cost.retrievals, prediction.cost.decode_tokens
-        self.answer_words = len(prediction.answer.split())
+        self.answer_words = count_words(prediction.answer)
         self.queries = [kind for path in _queries(prediction) for kind in _kinds(path, prediction.question)]
         faulty = any(step.name == "fault" for step in prediction.trace)
         self.invalid = faulty or prediction.failed is not None or not normalize_answer(prediction.answer)

@@ -1,6 +1,8 @@
 """Every metric by its name, and the ones that a dataset's papers report.
 
 A name says which script's number it is: `f1.musique` and `f1.hotpotqa` differ on the same answers. Scores are in [0, 1].
+As in these scripts, tokens are what spaces separate. In Chinese, Japanese or Thai, which have none, an F1 is therefore nearly an exact
+match; what MLQA's or CMRC's scripts compute with their own segmentation has to be a metric of yours.
 
 Your own metric is a function in any module. A recipe names it, as in `metrics: [my_lab.metrics:starts_alike]`:
 

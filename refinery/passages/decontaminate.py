@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from refinery.contract.records import Passage
+from refinery.unspaced import letters_apart
 
 _WORD = re.compile(r"\w+")
 _HEAD = 3  # questions are looked up by their first words; most passages contain no such head
@@ -29,4 +30,4 @@ def contamination_check(questions: Iterable[str]) -> Callable[[Passage], bool]:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())
+    return _WORD.findall(letters_apart(text.lower()))

@@ -9,6 +9,8 @@ from refinery.contract.records import Passage
 from refinery.passages.documents.base import Block, Document
 from refinery.passages.sections import sections
 from refinery.passages.settings import SplitSettings
+from refinery.text import one_line
+from refinery.unspaced import count_words, cut_words, last_words, sentences, split_words
 
 # A table or code of up to this many times `words_per_passage` stays whole. A longer one is cut between its lines.
 _MOST_PASSAGES_OF_A_WHOLE = 4
@@ -47,33 +49,35 @@ def split_blocks(blocks: Iterable[Block], settings: SplitSettings) -> Iterator[s
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Text that is not cut any further. `begins` says whether its block begins with it."""
+    """Text that is not cut any further. `begins` says whether its block begins with it, `is_apart` whether a space is before it there."""
 
     text: str
     kind: str
     num_words: int
     begins: bool = True
+    is_apart: bool = True
 
 
 def _pieces(block: Block, settings: SplitSettings) -> Iterator[_Piece]:
     if block.is_whole:
-        texts = _cut_lines(block, settings.words_per_passage)
+        pieces = (_Piece(text, block.kind, _count_words(text)) for text in _cut_lines(block, settings.words_per_passage))
     else:
-        texts = _cut_sentences(block.text, settings.words_per_passage - settings.overlap_words)
-    for number, text in enumerate(texts):
-        if num_words := _count_words(text):
-            yield _Piece(text, block.kind, num_words, begins=block.is_whole or number == 0)
+        pieces = _prose_pieces(block, settings.words_per_passage - settings.overlap_words)
+    return (piece for piece in pieces if piece.num_words)
+
+
+def _prose_pieces(block: Block, most_words: int) -> Iterator[_Piece]:
+    text, at = one_line(block.text), 0
+    for piece in _cut_sentences(text, most_words):
+        at = text.index(piece, at)
+        yield _Piece(piece, block.kind, _count_words(piece), begins=at == 0, is_apart=text[at - 1 : at] in ("", " "))
+        at += len(piece)
 
 
 def _cut_sentences(text: str, most_words: int) -> Iterator[str]:
     """The text, its sentences if it is too long, and the pieces of a sentence that is too long."""
-    for part in re.split(r"(?<=[.!?])\s+", text) if len(text.split()) > most_words else [text]:
-        yield from _cut_words(part, most_words)
-
-
-def _cut_words(text: str, most_words: int) -> Iterator[str]:
-    words = text.split()
-    return (" ".join(words[start : start + most_words]) for start in range(0, len(words), most_words))
+    for part in sentences(text) if count_words(text) > most_words else [text]:
+        yield from cut_words(part, most_words)
 
 
 def _cut_lines(block: Block, most_words: int) -> Iterator[str]:
@@ -97,12 +101,12 @@ def _cut_lines(block: Block, most_words: int) -> Iterator[str]:
 
 
 def _cut_line(line: str, most_words: int) -> Iterable[str]:
-    return [line] if _count_words(line) <= most_words else _cut_words(line, most_words)
+    return [line] if _count_words(line) <= most_words else cut_words(line, most_words)
 
 
 def _count_words(text: str) -> int:
     """How many words a text has, without the bars between the cells of a table."""
-    return sum(word != "|" for word in text.split())
+    return sum(word != "|" for word in split_words(text))
 
 
 def _length(pieces: Iterable[_Piece]) -> int:
@@ -114,7 +118,7 @@ def _joined(pieces: Sequence[_Piece]) -> str:
     text = pieces[0].text
     for before, piece in pairwise(pieces):
         on_one_line = not piece.begins or before.kind == piece.kind == "paragraph"
-        text += (" " if on_one_line else "\n") + piece.text
+        text += (" " * piece.is_apart if on_one_line else "\n") + piece.text
     return text
 
 
@@ -123,5 +127,5 @@ def _repeated(pieces: Sequence[_Piece], overlap_words: int) -> list[_Piece]:
     prose = list(takewhile(lambda piece: piece.kind in ("paragraph", "item"), reversed(pieces)))[::-1]
     if not prose or not overlap_words:
         return []
-    words = _joined(prose).split()[-overlap_words:]
-    return [_Piece(" ".join(words), "paragraph", len(words))]
+    text = last_words(_joined(prose), overlap_words)
+    return [_Piece(text, "paragraph", count_words(text))]

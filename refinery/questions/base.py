@@ -283,3 +283,5 @@ def _loads(text: str, where: Callable[[json.JSONDecodeError], str]) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise RecordError(f"{where(error)}: not valid JSON at column {error.colno} ({error.msg}).") from None
+    except RecursionError:
+        raise RecordError(f"{where(json.JSONDecodeError('', text, 0))}: nests too deeply to be read. Check what wrote it.") from None

@@ -1,4 +1,7 @@
-"""Your own questions: one `Question` per line, with at least `{"id": ..., "text": ..., "answers": [...]}`."""
+"""Your own questions: one `Question` per line, with at least `{"id": ..., "text": ..., "answers": [...]}`, or per row of a `.parquet`.
+
+A file named `.gz` is unpacked on the way.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,5 +10,5 @@ from refinery.contract.records import Question, iter_records
 
 
 def read(path: Path) -> Iterator[Question]:
-    """The questions of a questions.jsonl, read lazily."""
+    """The questions of a file, read lazily."""
     return iter_records(path, Question)

@@ -18,7 +18,7 @@ from refinery.retrievers.index.postings_files import read_vocabulary
 from refinery.retrievers.index.postings_needs import bytes_of_build
 from refinery.retrievers.index.word_counts import PASSAGES_PER_PART, Share, count_share
 from refinery.retrievers.index.words import Tokenizer
-from refinery.retrievers.index.words_probe import check_probe, write_probe
+from refinery.retrievers.index.words_probe import check_probe, words_version, write_probe
 from refinery.retrievers.search.postings import Postings, open_postings
 from refinery.retrievers.search.side_process import SideProcesses
 from refinery.runtime.batching import Batcher, in_thread
@@ -69,7 +69,7 @@ class Bm25(Retriever):
     ) -> None:
         self._vocabulary, self._passages, self._tokenize, self._postings = vocabulary, passages, Tokenizer(options), postings
         self.corpus_hash = corpus
-        self.revision = text_fingerprint(["bm25", corpus, options.model_dump_json()])
+        self.revision = text_fingerprint(["bm25", corpus, options.model_dump_json(), *words_version(passages)])
         threads = _threads_for(passages)
         # One batch more than there are threads, so that none waits for the event loop.
         self._batcher = Batcher(in_thread(self._found, threads=threads), max_batch=_PER_THREAD, at_once=threads + 1) if threads else None
@@ -84,7 +84,7 @@ class Bm25(Retriever):
         return self._found([(self._words(query), k) for query, k in searches])
 
     def _words(self, query: str) -> list[int]:
-        words = self._tokenize([query])[0][:_MOST_WORDS]
+        words = self._tokenize.of_query(query)[:_MOST_WORDS]
         return [self._vocabulary[word] for word in words if word in self._vocabulary]
 
     def _found(self, searches: Sequence[tuple[list[int], int]]) -> list[list[Hit]]:

@@ -20,6 +20,7 @@ from refinery.passages.corpus import batches, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.words import Tokenizer
+from refinery.retrievers.index.words_probe import words_version
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 from refinery.retrievers.search.ties import with_ties
 from refinery.runtime.batching import Batcher, in_thread
@@ -76,7 +77,7 @@ class _Words(_Column):
         return import_module("pyarrow").array([" ".join(words) for words in self._split(texts)], type="string")
 
     def queries(self, texts: Sequence[str]) -> Sequence[str]:
-        return [" ".join(words[:_MOST_WORDS]) for words in self._split(texts)]
+        return [" ".join(self._split.of_query(text)[:_MOST_WORDS]) for text in texts]
 
     def search(self, table: Any, query: str, limit: int) -> list[tuple[float, int]]:
         if not query:
@@ -126,7 +127,8 @@ class LanceDB(Retriever):
         self._prepare: Batcher[str, Any] = Batcher(in_thread(column.queries), max_batch=_MOST_QUERIES)
         self._threads = ThreadPoolExecutor(max_workers=usable_cores())
         self.corpus_hash = corpus
-        self.revision = text_fingerprint(["lancedb", corpus, options.model_dump_json()])
+        version = [] if options.encoder else words_version(passages)
+        self.revision = text_fingerprint(["lancedb", corpus, options.model_dump_json(), *version])
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
         """The `k` best passages. Equal scores keep the corpus's order."""

@@ -20,11 +20,12 @@ from refinery.passages.corpus import batches, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.words import stop_words
-from refinery.retrievers.index.words_probe import check_probe, write_probe
+from refinery.retrievers.index.words_probe import check_probe, words_version, write_probe
 from refinery.retrievers.search.ties import with_ties
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.runtime.module_process import usable_cores
 from refinery.runtime.progress import Progress
+from refinery.unspaced import has_unspaced, is_unspaced, pairs_apart
 
 _FOLDER, _TEXT, _POSITION = "tantivy", "text", "position"
 _ANALYZER = "refinery"
@@ -45,11 +46,11 @@ class Tantivy(Retriever):
     """Searches on several threads, without the interpreter's lock."""
 
     def __init__(self, index: Any, passages: Sequence[Passage], options: Options, corpus: str) -> None:
-        self._engine, self._words = _engine(options), _tokenizer(options)
+        self._engine, self._tokenize = _engine(options), _analyzer(options).analyze
         self._schema, self._searcher, self._passages = index.schema, index.searcher(), passages
         self._threads = ThreadPoolExecutor(max_workers=usable_cores())
         self.corpus_hash = corpus
-        self.revision = text_fingerprint(["tantivy", corpus, options.model_dump_json()])
+        self.revision = text_fingerprint(["tantivy", corpus, options.model_dump_json(), *words_version(passages)])
 
     async def search(self, query: str, *, k: int, question: Question | None = None) -> list[Hit]:
         """The `k` best passages that contain any of the query's words. Equal scores keep the corpus's order."""
@@ -58,6 +59,11 @@ class Tantivy(Retriever):
     def search_all(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
         """The hits of each (query, k)."""
         return [self._search(self._words(query), k) for query, k in searches]
+
+    def _words(self, query: str) -> list[str]:
+        """Its words; letters without spaces between words are pairs, and whole, as texts have them that only quote them."""
+        words = self._tokenize(pairs_apart(query))
+        return [*words, *(word for word in self._tokenize(query) if word not in words)] if has_unspaced(query) else words
 
     def _search(self, words: list[str], k: int) -> list[Hit]:
         # Words are looked up as they are: the engine's query syntax would read operators in them.
@@ -131,7 +137,7 @@ def _add(options: Options, index: Any, passages: Sequence[Passage], start: int) 
         for batch in batches(passages, start=start, most=_PASSAGES_PER_COMMIT):
             for position, passage in enumerate(batch, start):
                 document = new_document()
-                document.add_text(_TEXT, searched_text(passage))
+                document.add_text(_TEXT, _split(searched_text(passage)))
                 document.add_unsigned(_POSITION, position)
                 writer.add_document(document)
             writer.commit()
@@ -142,7 +148,12 @@ def _add(options: Options, index: Any, passages: Sequence[Passage], start: int) 
 
 
 def _tokenizer(options: Options) -> Callable[[str], list[str]]:
-    return _analyzer(options).analyze
+    analyzer = _analyzer(options)
+    return lambda text: analyzer.analyze(_split(text))
+
+
+def _split(text: str) -> str:
+    return pairs_apart(text) if is_unspaced(text) else text
 
 
 def _analyzer(options: Options) -> Any:

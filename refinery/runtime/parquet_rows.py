@@ -1,5 +1,6 @@
 """The rows of a Parquet file."""
 
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -9,12 +10,14 @@ from refinery.errors import RecordError
 from refinery.runtime.hub_dataset import without_nulls
 
 _ROWS_PER_BATCH = 2_000
+_INDEX_OF_PANDAS = re.compile(r"__index_level_\d+__")  # a column that pandas adds
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """(where, values) of every row, without the nulls of missing fields, read in batches. Raises RecordError for another file."""
     file = _opened(path)
-    rows = (row for batch in file.iter_batches(_ROWS_PER_BATCH) for row in batch.to_pylist())
+    columns = [name for name in file.schema_arrow.names if not _INDEX_OF_PANDAS.fullmatch(name)]
+    rows = (row for batch in file.iter_batches(_ROWS_PER_BATCH, columns=columns) for row in batch.to_pylist())
     for number, row in enumerate(rows, 1):
         yield f"{path}: row {number}", without_nulls(row)
 

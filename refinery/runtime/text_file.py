@@ -2,8 +2,9 @@
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from refinery.errors import RecordError
 from refinery.text import not_utf8, without_mark
@@ -15,6 +16,22 @@ def opened(path: str | Path) -> BinaryIO:
         return Path(path).open("rb")
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror}). Check the path in the recipe.") from None
+
+
+def byte_lines(path: str | Path) -> Iterator[bytes]:
+    """The lines of a file, with their ends, read lazily; one that ends in `.gz` is unpacked. They end at newlines only.
+
+    Raises RecordError when it cannot be read.
+    """
+    with opened(path) as file:
+        if Path(path).suffix != ".gz":
+            yield from file
+            return
+        try:
+            with gzip.open(file) as unpacked:
+                yield from cast("BinaryIO", unpacked)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise _damaged(path, error) from None
 
 
 def read_text(path: Path) -> str:
@@ -33,4 +50,8 @@ def _unpacked(content: bytes, path: Path) -> bytes:
     try:
         return gzip.decompress(content)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RecordError(f"{path}: is damaged, or no gzip file ({error}). Download it again.") from None
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: str | Path, error: Exception) -> RecordError:
+    return RecordError(f"{path}: is damaged, or no gzip file ({error}). Download it again.")

@@ -71,6 +71,12 @@ def test_questions_of_an_evaluation_set_are_found(tmp_path):
     assert overlap(tmp_path, evaluation, *asked) == found
 
 
+def test_questions_without_spaces_between_their_words_are_compared_by_pairs_of_letters(tmp_path):
+    evaluation = ["诺尔港的灯塔是由谁在哪一年设计和建造的？"]
+    found = overlap(tmp_path, evaluation, "请问诺尔港的灯塔是由谁在哪一年设计和建造的？", "诺尔港的博物馆收藏着什么？")
+    assert found == {"questions": 2, "same": 0, "nearly_the_same": 1, "examples": ["asked-0"]}
+
+
 def test_every_pair_of_questions_that_similar_is_found(tmp_path):
     words = "one two three four five six seven".split()
     texts = [" ".join(chosen) for size in range(1, 8) for chosen in combinations(words, size)]

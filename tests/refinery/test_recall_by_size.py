@@ -44,6 +44,13 @@ def test_supporting_sentences_are_sought_in_passages_and_among_a_questions_own()
     assert (own.question.id, own.paragraphs) == ("own", [[[" oslo "]]])
 
 
+def test_an_answer_without_spaces_between_its_words_is_found_inside_a_sentence(tmp_path):
+    (tmp_path / "zh.txt").write_text("灯塔建于一八七四年，由埃林设计。" + "镇上居民多以捕鱼为生。" * 20, encoding="utf-8")
+    sought = sought_answers([question("灯塔建于哪一年", answers=["一八七四年"]), question("灯塔高多少", answers=["四十米"])])
+    (found,) = measure_sizes(tmp_path, RetrieverConfig(), sought, [SplitSettings(words_per_passage=20)], Cutoffs([1], [10, 30]))
+    assert (found.by_hits, found.by_words) == ({1: 0.5}, {10: 0.0, 30: 0.5})
+
+
 def test_answers_that_no_passage_quotes_are_not_sought():
     questions = [
         question("a", answers=["The Rhone", "rhone", "Saone"]),

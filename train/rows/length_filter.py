@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from refinery.contract.records import Passage
 from refinery.errors import RecordError, UnwritableError
 from refinery.runtime.process_group import map_over_processes
+from refinery.unspaced import count_words, first_words
 from train.recipe import TrainRecipe
 from train.rows.pairs import PreferenceRow
 
@@ -109,14 +110,14 @@ def _shortened(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], 
         return num_tokens(encode_record(_with_short_passages(record, recipe, words)))
 
     lengths: list[int] = []
-    _edited(record, recipe, lambda passage: lengths.append(len(passage.text.split())) or passage)
+    _edited(record, recipe, lambda passage: lengths.append(count_words(passage.text)) or passage)
     fitting = bisect_right(range(max(lengths, default=0)), recipe.max_length, key=length)
     return encode_record(_with_short_passages(record, recipe, fitting - 1)) if fitting else None
 
 
 def _with_short_passages(record: Any, recipe: TrainRecipe, words: int) -> Any:
     """A common limit spares short passages: the longest are cut first, each at its end."""
-    return _edited(record, recipe, lambda passage: passage.model_copy(update={"text": " ".join(passage.text.split()[:words])}))
+    return _edited(record, recipe, lambda passage: passage.model_copy(update={"text": first_words(passage.text, words)}))
 
 
 def _edited(record: Any, recipe: TrainRecipe, edit: Callable[[Passage], Passage]) -> Any:

@@ -12,6 +12,7 @@ from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
 from refinery.retrievers.base import Hit, IndexOptions, Retriever
 from refinery.runtime.fingerprint import running_fingerprint
+from refinery.unspaced import first_words
 
 MANIFEST_FILE = "index.json"
 _CHECKS, _CHECKED_HITS = 8, 3
@@ -120,7 +121,7 @@ def make_checks(passages: Sequence[Passage], retriever: IndexedRetriever) -> lis
 def check_queries(passages: Sequence[Passage]) -> list[str]:
     """The first words of passages spread over the corpus."""
     step = max(len(passages) // _CHECKS, 1)
-    return [" ".join(searched_text(passages[i]).split()[:_CHECK_WORDS]) for i in range(0, len(passages), step)][:_CHECKS]
+    return [first_words(searched_text(passages[i]), _CHECK_WORDS) for i in range(0, len(passages), step)][:_CHECKS]
 
 
 def self_test(folder: Path, retriever: IndexedRetriever) -> None:

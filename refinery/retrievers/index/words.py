@@ -1,4 +1,7 @@
-"""The words of texts: lower-cased, at least two characters long, stemmed and without stop words, as `bm25s.tokenize` makes them."""
+"""The words of texts: lower-cased, at least two characters long, stemmed and without stop words, as `bm25s.tokenize` makes them.
+
+In texts of scripts that have no spaces between words, each pair of letters that follow each other is a word.
+"""
 
 import json
 import re
@@ -9,8 +12,10 @@ from typing import Protocol
 import Stemmer
 
 from refinery.errors import RefineryError
+from refinery.unspaced import UNSPACED, has_unspaced, is_unspaced, pairs_apart
 
 _WORD = re.compile(r"\w\w+")
+_WORD_OR_PAIR = re.compile(rf"[{UNSPACED}]+|\w\w+")
 _MOST_KEPT = 1 << 18  # stems that a tokenizer keeps, about 40 MB; nearly all words of a text are among them
 _LONGEST_KEPT = 40
 # The lists of bm25s (MIT License, Copyright (c) 2024 Xing Han Lu): Lucene's for English, NLTK's and stopwords-iso's for other languages.
@@ -67,7 +72,26 @@ class Tokenizer:
     def __call__(self, texts: Sequence[str]) -> list[list[str]]:
         """The words of each text, in order. Equal words are mostly one object."""
         stems = self._stems
-        return [[stem for word in _WORD.findall(text.lower()) if (stem := stems[word]) is not None] for text in texts]
+        return [[stem for word in _words(text.lower()) if (stem := stems[word]) is not None] for text in texts]
+
+    def of_query(self, text: str) -> list[str]:
+        """The words of a query. Letters without spaces between words are pairs, and whole, as texts have them that only quote them."""
+        return [stem for word in _words_of_query(text.lower()) if (stem := self._stems[word]) is not None]
+
+
+def _words(text: str) -> list[str]:
+    return _words_and_pairs(text) if is_unspaced(text) else _WORD.findall(text)
+
+
+def _words_of_query(text: str) -> list[str]:
+    if not has_unspaced(text):
+        return _WORD.findall(text)
+    words = _words_and_pairs(text)
+    return [*words, *(word for word in _WORD.findall(text) if word not in words)]
+
+
+def _words_and_pairs(text: str) -> list[str]:
+    return _WORD_OR_PAIR.findall(pairs_apart(text))
 
 
 class _Stems(dict[str, str | None]):

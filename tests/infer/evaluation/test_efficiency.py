@@ -86,6 +86,10 @@ def test_without_a_filter_knowledge_is_what_was_retrieved():
     assert words(prediction(("retrieve", 0, [FILM, PERSON])), prediction(("retrieve", 0, [PERSON]))) == (15 + 3) / 2
 
 
+def test_two_letters_without_spaces_between_words_are_a_token():
+    assert words(prediction(("retrieve", 0, [FILM.model_copy(update={"title": "", "text": "灯塔建于一八七四年。"})]))) == 5 + 1
+
+
 def test_the_runs_tokenizer_counts_where_there_is_one():
     # The fake's tokens are words with the white space before them: 2 and 6 of FILM, 3 of PERSON.
     found = efficiency([prediction(("retrieve", 0, [FILM, PERSON]))], tokenizer=FakeTokenizer())

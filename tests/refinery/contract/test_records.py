@@ -1,5 +1,8 @@
+import gzip
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +26,7 @@ def test_a_missing_file_is_named(tmp_path):
         ('{"id": "p2", "text": ', "not valid JSON at column"),
         ('{"id": "p2"}', "field 'text': is missing. The row has 'id'"),
         ('{"id": "p2", "text": "x", "body": "y"}', "field 'body': Extra inputs are not permitted"),
-        ('{"id": 7, "text": "x"}', "field 'id': Input should be a valid string"),
+        ('{"id": [7], "text": "x"}', "field 'id': Input should be a valid string"),
         ('["p2", "x"]', "field 'row'"),
     ],
 )
@@ -116,3 +119,40 @@ def test_a_trajectory_has_an_answer_once_it_is_closed():
     steps = [Step(action="rewrite", text="Lyon country", passages=[PASSAGE]), Step(action="answer", text="France")]
     assert Trajectory(question_id="q", question="Where is Lyon?", steps=steps[:1]).answer is None
     assert Trajectory(question_id="q", question="Where is Lyon?", steps=steps).answer == "France"
+
+
+QUESTION = Question(id="7", text="Who directed Dune?", answers=["1984"])
+ROW = {"id": 7, "text": "Who directed Dune?", "answers": [1984]}
+
+
+def packed(path):
+    path.write_bytes(gzip.compress(json.dumps(ROW).encode()))
+
+
+def parquet(path):
+    pq.write_table(pa.Table.from_pylist([ROW | {"__index_level_0__": 0}]), path)
+
+
+@pytest.mark.parametrize(("name", "write"), [("rows.jsonl.gz", packed), ("rows.parquet", parquet)])
+def test_packed_rows_and_tables_are_read_by_their_names_and_numbers_become_texts(tmp_path, name, write):
+    write(tmp_path / name)
+    assert read_records(tmp_path / name, Question) == [QUESTION]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.csv", b"id,text,answers\nq1,Who?,blue\n", r"rows\.csv:1: is a table, not JSON\. Save it as \.jsonl or \.parquet"),
+        ("rows.jsonl", b'{"id": ' + b"[" * 3_000 + b"]" * 3_000 + b"}\n", r"rows\.jsonl:1: nests too deeply to be read"),
+        (
+            "rows.jsonl",
+            b'{"id": "q", "text": "Who?", "answers": ["x", " "]}\n',
+            r"rows\.jsonl:1: field 'answers': .*answer is blank",
+        ),
+        ("rows.jsonl.gz", b'{"id": "q"}', r"rows\.jsonl\.gz: is damaged, or no gzip file"),
+    ],
+)
+def test_a_file_of_another_kind_says_what_to_do(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RecordError, match=message):
+        read_records(tmp_path / name, Question)

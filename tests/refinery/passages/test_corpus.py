@@ -67,3 +67,9 @@ def test_batches_are_bounded_in_passages_and_in_characters():
 def test_a_passage_with_the_words_of_a_question_is_left_out(text, dropped):
     check = contamination_check(["Who directed the film Dune?", "Lyon?"])
     assert check(Passage(id="p", title="Lyon", text=text)) is dropped
+
+
+def test_a_question_without_spaces_between_its_words_is_found_inside_a_text():
+    check = contamination_check(["灯塔建于哪一年？"])
+    assert check(Passage(id="p", text="问题：灯塔建于哪一年，何人设计"))
+    assert not check(Passage(id="p", text="灯塔建于一八七四年"))

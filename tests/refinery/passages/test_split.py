@@ -174,3 +174,32 @@ def test_a_numbered_heading_does_not_take_the_id_of_an_equal_one():
 def test_a_title_of_thousands_of_letters_is_none():
     long = "A" * 2_000
     assert titled(Heading(1, long), Block("Text."), title=long) == titled(Block(long), Block("Text."))
+
+
+CHINESE = "灯塔建于一八七四年。它在一九八二年实现自动化，看守人离开了岛屿！博物馆收藏着地图。"
+
+
+@pytest.mark.parametrize(
+    ("text", "passages"),
+    [
+        (CHINESE, ["灯塔建于一八七四年。", "它在一九八二年实现自动化，看守人离开了岛屿！", "博物馆收藏着地图。"]),
+        ("灯" * 50, ["灯" * 24, "灯" * 24, "灯" * 2]),
+        ("ตลาดเปิดทุกวันอาทิตย์ ท่าเรือจัดงานเทศกาลชาวประมงทุกฤดู ตลาดปิด", ["ตลาดเปิดทุกวันอาทิตย์ ท่าเรือจัดงานเทศกาลชาวประมงทุกฤดู", "ตลาดปิด"]),
+    ],
+)
+def test_text_without_spaces_between_words_is_cut_where_its_sentences_end(text, passages):
+    assert cut(text, 12) == passages
+
+
+def test_sentences_without_a_space_between_them_get_none_in_a_passage():
+    assert cut(CHINESE, 18) == ["灯塔建于一八七四年。它在一九八二年实现自动化，看守人离开了岛屿！", "博物馆收藏着地图。"]
+    assert cut(CHINESE, 14, overlap=2) == [
+        "灯塔建于一八七四年。",
+        "七四年。它在一九八二年实现自动化，看守人离开了岛屿！",
+        "开了岛屿！博物馆收藏着地图。",
+    ]
+
+
+@given(text=st.text(alphabet="a灯塔。ก่า \n", max_size=200), words=st.integers(1, 9))
+def test_no_letter_is_lost_in_a_script_without_spaces(text, words):
+    assert "".join("".join(cut(text, words)).split()) == "".join(text.split())

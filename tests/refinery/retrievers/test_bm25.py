@@ -5,11 +5,14 @@ import pytest
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError
+from refinery.indexing import build_index
+from refinery.passages.corpus import corpus_hash
 from refinery.retrievers import bm25
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25, Options
 from refinery.retrievers.index.words import Tokenizer, stop_words
 from refinery.retrievers.search.build import build_retriever
+from refinery.runtime.fingerprint import text_fingerprint
 
 PASSAGES = [
     Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed in 1984."),
@@ -90,7 +93,7 @@ def test_an_id_used_twice_is_refused(tmp_path):
 def test_words_are_those_that_bm25s_makes(stemmer):
     import Stemmer
 
-    texts = ["Running shoes, don't run: U.S. cities' 1984!", "ÉCOLE naïve 日本語 日本 İstanbul", "", "a the OF"]
+    texts = ["Running shoes, don't run: U.S. cities' 1984!", "ÉCOLE naïve Ирина İstanbul", "", "a the OF"]
     stem = Stemmer.Stemmer(stemmer) if stemmer else None
     expected = bm25s.tokenize(texts, stopwords="en", stemmer=stem, return_ids=False, show_progress=False)
     assert Tokenizer(Options(stemmer=stemmer))(texts) == expected
@@ -100,6 +103,34 @@ def test_words_are_those_that_bm25s_makes(stemmer):
 def test_stop_words_are_those_that_bm25s_leaves_out(language):
     expected = bm25s.tokenization.Tokenizer(stopwords=language).stopwords
     assert stop_words(Options(), language) == list(expected)
+
+
+DOCUMENTS = [
+    Passage(id="zh", text="灯塔建于一八七四年，由埃林设计。"),
+    Passage(id="ja", text="博物館には古い航海地図が収められている。"),
+    Passage(id="th", text="พิพิธภัณฑ์เก็บแผนที่เดินเรือโบราณไว้มากมาย"),
+    Passage(id="en", text="The lighthouse of Tokyo (東京都) was built in 1874."),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [("灯塔建于哪一年", ["zh"]), ("博物館には何があるか", ["ja"]), ("พิพิธภัณฑ์เก็บอะไร", ["th"]), ("Where is 東京都?", ["en"])],
+)
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_passage_without_spaces_between_words_is_found_by_pairs_of_letters(query, found, on_disk, tmp_path):
+    write_records(tmp_path / "passages.jsonl", DOCUMENTS)
+    config = RetrieverConfig(passages=tmp_path / "passages.jsonl")
+    if on_disk:
+        build_index(tmp_path / "passages.jsonl", tmp_path / "index", RetrieverConfig())
+        config = RetrieverConfig(index=tmp_path / "index")
+    assert [hit.passage.id for hit in search(build_retriever(config), query)] == found
+
+
+def test_only_a_corpus_without_spaces_between_words_has_another_revision_than_before():
+    before = text_fingerprint(["bm25", corpus_hash(PASSAGES), Options().model_dump_json()])
+    assert Bm25(PASSAGES).revision == before
+    assert Bm25(DOCUMENTS).revision != text_fingerprint(["bm25", corpus_hash(DOCUMENTS), Options().model_dump_json()])
 
 
 def test_a_word_is_found_in_another_form_of_it():

@@ -20,7 +20,7 @@ from refinery.retrievers import bm25
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25, Options
 from refinery.retrievers.index import postings, word_counts
-from refinery.retrievers.index.manifest import MANIFEST_FILE, read_manifest
+from refinery.retrievers.index.manifest import MANIFEST_FILE, read_manifest, sampled_checksum
 from refinery.retrievers.index.postings_files import read_vocabulary
 from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.search.build import build_retriever
@@ -179,6 +179,21 @@ def test_a_file_that_is_missing_is_named(index):
 def test_another_tokenizer_is_noticed(index, monkeypatch):
     monkeypatch.setattr(Tokenizer, "__call__", lambda self, texts: [text.split() for text in texts])
     with pytest.raises(RetrievalError, match="was built with a tokenizer that splits"):
+        build_retriever(RetrieverConfig(index=index))
+
+
+OLD_WORDS = ["run", "shoe", "were", "gener", "organis", "citi", "univers", "1984"]
+
+
+def test_an_index_from_before_unspaced_words_were_split_stays_if_its_passages_have_spaces(index):
+    manifest = read_manifest(index)
+    (index / "tokenizer.json").write_text(json.dumps(OLD_WORDS))
+    files = manifest.files | {"tokenizer.json": sampled_checksum(index / "tokenizer.json")}
+    write_records(index / MANIFEST_FILE, [manifest.model_copy(update={"files": files})])
+    assert build_retriever(RetrieverConfig(index=index)).revision
+    unspaced = [check.model_copy(update={"query": "灯塔建于"}) for check in manifest.checks]
+    write_records(index / MANIFEST_FILE, [manifest.model_copy(update={"files": files, "checks": unspaced})])
+    with pytest.raises(RetrievalError, match=r"such as Chinese, was not split\. Build it again"):
         build_retriever(RetrieverConfig(index=index))
 
 

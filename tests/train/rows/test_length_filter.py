@@ -86,6 +86,14 @@ def test_a_shortened_passage_keeps_its_title_and_its_beginning(control_tokenizer
     assert 0 < len(long.text) < len(LONG.text)
 
 
+def test_a_passage_without_spaces_between_its_words_is_shortened_too(control_tokenizer):
+    passage = Passage(id="p", text="灯塔建于一八七四年，由埃林设计。" * 10)
+    judged = RelevanceLabel(question_id="q", question="谁？", passage=passage, label="relevant")
+    limit = len(encoded([judged], control_tokenizer, task="relevance")[0][0].input_ids) - 60
+    (row,), _ = encoded([judged], control_tokenizer, task="relevance", max_length=limit, overlong="shorten_evidence")
+    assert limit - 20 < len(row.input_ids) <= limit
+
+
 def test_a_relevance_rows_passage_is_shortened_and_its_question_is_not(control_tokenizer):
     judged = RelevanceLabel(question_id="q", question="Who directed Dune?", passage=LONG, label="relevant")
     limit = len(encoded([judged], control_tokenizer, task="relevance")[0][0].input_ids) - 100
