@@ -170,7 +170,7 @@ def test_nobody_there_no_such_host_and_no_reply_are_told_apart(monkeypatch):
         ]
     assert "Connection refused. Is a server running there? Start it, or correct base_url." in said[0]
     assert "The host 'no-such-host.invalid' is unknown (DNS). Correct base_url, or check this machine's network." in said[1]
-    assert "no reply within 0 s" in said[2]
+    assert "no reply within 0.5 s; raise timeout_seconds" in said[2]
     assert "its address is not a URL. Correct base_url." in said[3]
 
 
