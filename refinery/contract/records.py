@@ -56,10 +56,10 @@ class Disambiguation(Record):
 class Question(Record):
     """The user's question, with everything that the dataset provides about it.
 
-    `supporting` holds ids of the passages that answer it, `passages` its own candidate passages if the dataset has them. With `choices`,
-    `answers` holds the letter of the right one. `history` is the dialogue so far, beginning with the user, in alternating turns; a reply
-    that is not known is empty. `system_prompt` is what the dataset told the assistant first. `supporting_hash` is the corpus hash of the
-    supporting passages of a question that was written from them.
+    `supporting` holds ids of the passages that answer it, `passages` its own candidates if the dataset has them. With `choices`, `answers`
+    holds the letter of the right one. `history` is the dialogue so far, beginning with the user, in alternating turns; an unknown reply is
+    empty. `system_prompt` is what the dataset told the assistant first. `supporting_hash` is the corpus hash of passages that it was
+    written from.
     """
 
     id: Text
@@ -87,9 +87,9 @@ class Question(Record):
     @field_validator("answers")
     @classmethod
     def _can_be_matched(cls, answers: list[str]) -> list[str]:
-        if not all(map(str.strip, answers)):
-            raise ValueError("a gold answer is blank, with which every reply would be compared; leave it out")
-        return answers
+        if all(map(str.strip, answers)):
+            return answers
+        raise ValueError("a gold answer is blank, with which every reply would be compared; leave it out")
 
     @field_validator("split")
     @classmethod
@@ -255,7 +255,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read_records(path: str | Path, record: type[R]) -> list[R]:
-    """Read a JSON Lines file of one record type. Raises RecordError naming the file, the line and what is wrong."""
+    """Read a file of one record type. Raises RecordError naming the file, the line and what is wrong."""
     rows = list(iter_records(path, record))
     if not rows:
         raise no_rows(path, record)
@@ -270,18 +270,14 @@ def no_rows(path: str | Path, record: type[Record]) -> RecordError:
 
 
 def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
-    """The rows of a file of JSON Lines, which may be packed (`.gz`), or in Parquet, or of a dataset on the hub (`owner/name:split`).
-
-    They are read lazily.
+    """The rows, read lazily, of JSON Lines, which may be packed (`.gz`), of Parquet, or of a dataset on the hub (`owner/name:split`).
 
     Raises the same errors as `read_records`, but accepts an empty file.
     """
     path = str(path)
-    if (dataset := hub_dataset(Path(path))) is not None:
-        yield from readable_rows(path, enumerate(dataset.rows(), 1), lambda _, row: _of_values(*row, record))
-        return
-    if path.endswith(".parquet"):
-        yield from readable_rows(path, enumerate(parquet_rows(Path(path)), 1), lambda _, row: _of_values(*row, record))
+    if (dataset := hub_dataset(Path(path))) is not None or path.endswith(".parquet"):
+        rows = dataset.rows() if dataset else parquet_rows(Path(path))
+        yield from readable_rows(path, enumerate(rows, 1), lambda _, row: _of_values(*row, record))
         return
     numbered = enumerate(byte_lines(path), 1)
     lines = ((number, row) for number, line in numbered if (row := (without_mark(line) if number == 1 else line).strip()))
