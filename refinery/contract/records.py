@@ -58,8 +58,7 @@ class Question(Record):
 
     `supporting` holds ids of the passages that answer it, `passages` its own candidates if the dataset has them. With `choices`, `answers`
     holds the letter of the right one. `history` is the dialogue so far, beginning with the user, in alternating turns; an unknown reply is
-    empty. `system_prompt` is what the dataset told the assistant first. `supporting_hash` is the corpus hash of passages that it was
-    written from.
+    empty. `system_prompt` is what it was told first. `supporting_hash` is the corpus hash of passages that it was written from.
     """
 
     id: Text
