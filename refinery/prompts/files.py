@@ -1,13 +1,19 @@
-"""Prompt files as jinja templates, by their bare names, with a hash of what each consists of."""
+"""Prompt files as jinja templates, by their bare names, with a hash of what each consists of.
+
+A prompt ships with the project, or is beside a plugin of the user's: a decoder, task or module outside the project.
+"""
 
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import BaseLoader, Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import BaseLoader, Environment, FunctionLoader, StrictUndefined, Template
 from jinja2.meta import find_referenced_templates
 
+from refinery.errors import PluginError
 from refinery.runtime.fingerprint import short_sha256
+from refinery.runtime.plugins import outside_folders
+from refinery.text import did_you_mean
 
 FOLDERS = tuple(Path(__file__).parent / name for name in ("teacher", "student", "decoders"))
 
@@ -30,9 +36,12 @@ class PromptFiles:
     def template(self, name: str) -> Template:
         """The compiled prompt."""
         if name not in self._templates:
-            self._templates[name] = template = self.environment.get_template(f"{name}.jinja")
+            self._templates[name] = template = self._compiled(name)
             template.globals = {}  # in place of a chain of empty ones, which is gone through for every rendering
         return self._templates[name]
+
+    def _compiled(self, name: str) -> Template:
+        return self.environment.get_template(f"{name}.jinja")
 
     def hash(self, name: str) -> str:
         """First 12 hex digits of the SHA-256 of the prompt file, followed by the files that it includes or imports."""
@@ -64,5 +73,37 @@ def shipped_files() -> dict[str, Path]:
     return {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.jinja"))}
 
 
+def found_file(name: str) -> Path | None:
+    """Where the prompt is: among those that ship, or beside a plugin of the user's. Raises PluginError if several plugins have one."""
+    return shipped_files().get(name) or _beside(name)
+
+
+def _beside(name: str) -> Path | None:
+    found = [path for folder in outside_folders() for path in sorted(folder.glob("*.jinja")) if path.stem == name]
+    if len(found) > 1:
+        raise PluginError(f"prompt '{name}': is both {found[0]} and {found[1]}. Rename one of them.")
+    return next(iter(found), None)
+
+
+def load_file(file: str) -> tuple[str, str, None]:
+    """Text and path of the prompt file with this name, as jinja's FunctionLoader wants them. Raises PluginError where there is none."""
+    name = file.removesuffix(".jinja")
+    if path := found_file(name):
+        return path.read_text(encoding="utf-8"), str(path), None
+    places = "".join(f", nor in {folder}" for folder in outside_folders()) or ", and no plugin of yours is in use"
+    raise PluginError(f"prompt '{name}': there is no {name}.jinja among those that ship{places}.{did_you_mean(name, shipped_files())}")
+
+
+class _Shipped(PromptFiles):
+    """The prompts that ship, and those beside the user's plugins, which must have other names."""
+
+    def _compiled(self, name: str) -> Template:
+        if name in shipped_files() and (path := _beside(name)):
+            raise PluginError(
+                f"{path}: a prompt of this name ships, and is used in its place. Rename yours, or name its folder as `prompts`."
+            )
+        return super()._compiled(name)
+
+
 # Autoescape is for HTML; a prompt is plain text, and outside text in it is encoded with control-token parsing off.
-SHIPPED = PromptFiles(Environment(loader=FileSystemLoader(FOLDERS), undefined=StrictUndefined, autoescape=False))  # noqa: S701
+SHIPPED = _Shipped(Environment(loader=FunctionLoader(load_file), undefined=StrictUndefined, autoescape=False))  # noqa: S701

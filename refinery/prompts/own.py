@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
 from refinery.errors import RecipeError
-from refinery.prompts.files import SHIPPED, PromptFiles, shipped_files
+from refinery.prompts.files import SHIPPED, PromptFiles, load_file, shipped_files
 from refinery.prompts.variables import uses, variable, variables
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.text import did_you_mean, not_utf8, one_line, without_mark
@@ -68,11 +68,9 @@ class OwnPrompts(PromptFiles):
         self.own = own
         super().__init__(_Sandbox(loader=FunctionLoader(self._load), undefined=StrictUndefined, autoescape=False))
 
-    def _load(self, file: str) -> tuple[str, str, None] | None:
+    def _load(self, file: str) -> tuple[str, str, None]:
         name = file.removesuffix(".jinja")
-        if name in self.own:
-            return self.own[name][1], self.own[name][0], None
-        return (SHIPPED.text(name), str(shipped_files()[name]), None) if name in shipped_files() else None
+        return (self.own[name][1], self.own[name][0], None) if name in self.own else load_file(file)
 
     def render(self, name: str, values: dict[str, Any]) -> str:
         """The text of a prompt with `values` filled in. Raises RecipeError, which names file and line, if that fails."""

@@ -1,7 +1,8 @@
 """Render a prompt file, and name its content by a hash for provenance.
 
 A prompt is called by its file's name alone, which is the only one of its name in the three folders: `teacher/` holds what a labelling
-teacher reads, `student/` what models are trained on, `decoders/` what the methods ask any model. A run may have its own text of some.
+teacher reads, `student/` what models are trained on, `decoders/` what the methods ask any model. A run may have its own text of some, and
+a plugin from outside the project its own prompts beside its module.
 """
 
 from collections.abc import Callable, Generator
@@ -10,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
-from refinery.prompts.files import SHIPPED, PromptFiles, shipped_files
+from refinery.prompts.files import SHIPPED, PromptFiles, found_file, shipped_files
 
 _in_use: ContextVar[PromptFiles] = ContextVar("prompts", default=SHIPPED)
 _rendered: set[str] = set()
@@ -53,7 +54,8 @@ class Prompt(str):
 def render_prompt(name: str, **values: Any) -> Prompt:
     """The text of the prompt file `<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError.
 
-    Where a run uses its own text (`use_prompts`), a fault of that text raises RecipeError.
+    A name that is neither shipped nor beside a plugin raises PluginError. Where a run uses its own text (`use_prompts`), a fault of that
+    text raises RecipeError.
     """
     prompt = Prompt(_in_use.get().render(name, values))
     prompt.name, prompt.values = name, values
@@ -79,7 +81,7 @@ def use_prompts(files: PromptFiles | None) -> Generator[None]:
 
 def has_prompt(name: str) -> bool:
     """Whether there is such a prompt file."""
-    return name in shipped_files()
+    return found_file(name) is not None
 
 
 def prompt_file(name: str) -> Path:

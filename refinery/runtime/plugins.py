@@ -56,6 +56,15 @@ class PluginKind(Generic[T]):
 _trusted: Collection[str] | None = None
 
 
+# The folders of the modules that were imported from outside the project, in that order.
+_folders: dict[Path, None] = {}
+
+
+def outside_folders() -> list[Path]:
+    """The folders of the plugins that were imported from outside the project. Files beside a plugin, such as its prompts, are in them."""
+    return list(_folders)
+
+
 @contextmanager
 def trusting(names: Collection[str]) -> Generator[None]:
     """Within this context, `find` imports the user's own modules only by these names: a received run is data, and names none."""
@@ -150,6 +159,8 @@ def _outside(noun: str, name: str, names: Sequence[str] = ()) -> Any:
     if not module_name or (colon and not attribute):
         raise PluginError(f"{noun} '{name}': is neither a module name nor module:attribute.")
     module = _import(noun, name, module_name, names)
+    if module.__file__:
+        _folders[Path(module.__file__).parent.resolve()] = None
     if not colon:
         return module
     if not hasattr(module, attribute):
