@@ -14,13 +14,13 @@ mkdir -p "$OUTPUT"
 tests() { "$PYTHON" -m pytest -q -p no:cacheprovider tests/train/rows/test_document_attention.py; }
 
 # Model FLOP utilization of LoRA in bfloat16 at the shape of Llama-2-7B.
-mfu() { "$PYTHON" -c 'from train.benchmark.mfu import measure_mfu; print(measure_mfu())'; }
+mfu() { "$PYTHON" -c 'from benchmarks.train.mfu import measure_mfu; print(measure_mfu())'; }
 
 # RQ-RAG on 64 questions at the shape of Llama-3-8B, against the reference.
 rq_rag() {
   "$PYTHON" -c '
 import json
-from infer.benchmark.run import LLAMA_3_8B, measure_rq_rag
+from benchmarks.infer.run import LLAMA_3_8B, measure_rq_rag
 print(json.dumps(measure_rq_rag(LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16"), indent=1))'
 }
 

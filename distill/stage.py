@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refinery.runtime.forecast import Expected, Forecast
 from refinery.runtime.rare_collections import rare_collections
@@ -60,18 +60,6 @@ class DistillStage(Stage):
         from refinery.runtime.recipe import load_recipe
 
         return forecast(load_recipe(recipe, DistillRecipe, overrides), expected)
-
-    def measure(self) -> dict[str, Any]:
-        """Measure the client against a mock endpoint."""
-        from distill.benchmark.run import measure
-
-        return measure()
-
-    def compare(self, peers: str, *, rows: int, repeats: int) -> dict[str, Any]:
-        """Measure the client beside other projects'."""
-        from distill.benchmark.comparison import compare
-
-        return compare(peers, rows=rows, repeats=repeats)
 
 
 STAGE = DistillStage()

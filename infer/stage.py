@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refinery.runtime.forecast import Expected, Forecast
 from refinery.runtime.stages import Stage
@@ -58,12 +58,6 @@ class InferStage(Stage):
         from refinery.runtime.recipe import load_recipe
 
         return forecast(load_recipe(recipe, InferRecipe, overrides), expected)
-
-    def measure(self) -> dict[str, Any]:
-        """Compare the engine with plain decoders."""
-        from infer.benchmark.run import measure
-
-        return measure()
 
 
 STAGE = InferStage()

@@ -78,7 +78,7 @@ def spans():
 @pytest.fixture(scope="session")
 def tiny_tokenizer():
     """The demo's tokenizer as the base checkpoint has it: no control tokens."""
-    from refinery.demo.base_model.tokenizer import build_tokenizer
+    from recipes.demo.base_model.tokenizer import build_tokenizer
 
     return build_tokenizer(1856)
 

@@ -84,9 +84,8 @@ def test_a_package_that_hides_a_stage_is_named_by_the_command(run, tmp_path):
     assert f"Python finds {tmp_path / 'train'}; if that is your own, rename it" in done.stderr.splitlines()[-1]
 
 
-def test_the_bench_finds_the_decoders_that_it_compares_with(run):
-    done = run("infer.benchmark.run")
-    assert done.returncode == 0, done.stderr
+def test_benchmarks_and_references_are_for_a_checkout(installed):
+    assert not [path for path in installed.rglob("*.py") if {"benchmark", "benchmarks", "reference"} & set(path.parts)]
 
 
 @launchers

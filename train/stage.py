@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refinery.runtime.forecast import Expected, Forecast
 from refinery.runtime.stages import Stage
@@ -59,12 +59,6 @@ class TrainStage(Stage):
         from train.recipe import TrainRecipe
 
         return forecast(load_recipe(recipe, TrainRecipe, overrides), expected)
-
-    def measure(self) -> dict[str, Any]:
-        """Packed rows compared with padded ones and with TRL."""
-        from train.benchmark.run import measure
-
-        return measure()
 
 
 STAGE = TrainStage()

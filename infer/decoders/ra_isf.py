@@ -1,7 +1,7 @@
 """RA-ISF: iterative self-feedback with three sub-models (Algorithm 1).
 
 Where the paper leaves a choice open or contradicts itself, there is an option. Its default follows the algorithm as printed, except in
-line 14, where Eq. 3 and the text agree against it. infer/benchmark/reference/ra_isf.py is the algorithm alone, line by line.
+line 14, where Eq. 3 and the text agree against it. tests/reference/ra_isf.py is the algorithm alone, line by line.
 """
 
 import asyncio

@@ -82,7 +82,7 @@ label parameters decomposition_teacher "teacher=$(model "max_tokens: 128, temper
 label extra_body decomposition_teacher "teacher=$(model "max_tokens: 128, extra_body: {chat_template_kwargs: {day: Tuesday}}")"
 [ "${SCRIPTED:-}" ] || label responses_api decomposition_teacher store=$OUTPUT/responses.sqlite "teacher=$(model "max_tokens: 128, protocol: openai_responses")"
 
-python -m distill.benchmark.replies $OUTPUT/*/ | tee $OUTPUT.md
+python -m benchmarks.distill.replies $OUTPUT/*/ | tee $OUTPUT.md
 for task in decomposition relevance refinement; do
     refinery evaluate-labels $(ls -d $OUTPUT/${task}*/metrics.json | xargs dirname) --format markdown
 done | tee -a $OUTPUT.md

@@ -59,7 +59,7 @@ answer rq_rag "$VALIDATION" "$OPEN" output_dir=runs/real/validation/open/rq_rag
 
 # Tables, as runs/real/*.md.
 for judge in relevance relevance_minilm; do
-    python -m train.benchmark.relevance table $LABELS/relevance --run runs/real/models/$judge --encoder "$MINILM" | tee runs/real/judge_$judge.md
+    python -m benchmarks.train.relevance table $LABELS/relevance --run runs/real/models/$judge --encoder "$MINILM" | tee runs/real/judge_$judge.md
 done
 METRICS=(--metric em.squad --metric f1.squad --format markdown)
 for setting in own open; do

@@ -30,4 +30,4 @@ of_rows relevance_listwise relevance_listwise passages_per_query=3
 for kind in stepwise multi_hop ambiguous instruction; do
     of_rows refinement_$kind refinement_$kind
 done
-python -m distill.benchmark.replies $OUTPUT/*/ | tee $OUTPUT.md
+python -m benchmarks.distill.replies $OUTPUT/*/ | tee $OUTPUT.md

@@ -48,14 +48,6 @@ class Stage(ABC):
     def digest(self, run: Path) -> list[tuple[str, str]]:
         """A few facts about a run, for the overview of its project: (name, value)."""
 
-    @abstractmethod
-    def measure(self) -> dict[str, Any]:
-        """The measurements of `refinery bench NAME`."""
-
-    def compare(self, peers: str, *, rows: int, repeats: int) -> dict[str, Any]:
-        """The measurements of `refinery bench NAME --peers PEERS`. Raises PluginError for peers that cannot be run."""
-        raise PluginError(f"refinery bench {self.name} has no peers to run beside it; leave out --peers.")
-
 
 @cache
 def stages() -> dict[str, Stage]:

@@ -3,7 +3,7 @@
 Each value is stored with a digest of its key and itself, so a value that the disk has corrupted is a miss and never becomes a label.
 
 SQLite runs in WAL mode, without a separate thread: everything from one turn of the event loop is committed together at its end. A commit
-appends to the log and does not wait for the disk; a writer thread was not faster in `refinery bench distill`.
+appends to the log and does not wait for the disk; a writer thread was not faster in `python -m benchmarks.distill`.
 """
 
 import asyncio

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from benchmarks.distill.endpoint import Settings
+from benchmarks.distill.run import endpoint, stats
 from distill.__main__ import main
-from distill.benchmark.endpoint import Settings
-from distill.benchmark.run import endpoint, stats
 from distill.label_task import LabelTask
 from refinery.errors import PluginError
 from refinery.runtime.recipe import NoOptions
@@ -84,5 +84,5 @@ def test_a_task_that_is_declared_wrongly_is_told_where(values, lacking):
 
 def test_a_task_of_the_bench_asks_three_times(mock_recipe):
     with endpoint(Settings(latency_seconds=0.0)) as url:
-        assert main([str(mock_recipe(url, count=3, task="distill.benchmark.run:THREE_STEPS"))]) == 0
+        assert main([str(mock_recipe(url, count=3, task="benchmarks.distill.run:THREE_STEPS"))]) == 0
         assert stats(url)["requests"] == 9

@@ -13,9 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from benchmarks.distill.endpoint import Settings
+from benchmarks.distill.run import endpoint, stats
 from distill.__main__ import main
-from distill.benchmark.endpoint import Settings
-from distill.benchmark.run import endpoint, stats
 
 PROJECT = Path(__file__).parents[3]
 QUICK = {"poll_seconds": 0.05, "quiet_seconds": 0.2}

@@ -6,7 +6,6 @@ import re
 import pytest
 from helpers.ra_isf_script import DUNE, LYON, PASSAGES, WHOLE, Model, prompts, role, solve
 
-from infer.benchmark.reference.ra_isf import LlamaModels, problem_solving
 from infer.decoders.ra_isf import Options, decode
 from infer.session import Session
 from refinery.contract.records import Question
@@ -14,6 +13,7 @@ from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT
 from refinery.tasks.self_knowledge import KNOW, UNKNOW
+from tests.reference.ra_isf import LlamaModels, problem_solving
 
 TWO_HOPS = {
     "relevant": {DUNE: ["Dune"], LYON: ["Maria Torvel"]},

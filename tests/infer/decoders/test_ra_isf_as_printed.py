@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infer.benchmark.reference.ra_isf import problem_solving
 from infer.decoders.ra_isf import Options, decode
 from infer.session import Session
 from refinery.contract.records import Passage, Question
@@ -22,6 +21,7 @@ from refinery.retrievers.fake import FakeRetriever
 from refinery.runtime.fingerprint import text_fingerprint
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT
 from refinery.tasks.self_knowledge import KNOW, UNKNOW
+from tests.reference.ra_isf import problem_solving
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 FILES = ("hotpotqa/hotpot_dev_distractor_v1.json", "2wikimultihopqa/dev.json", "musique/musique_ans_v1.0_dev.jsonl", "strategyqa/dev.json")

@@ -7,7 +7,6 @@ import pytest
 import torch
 from helpers.tiny_llama import tiny_llama
 
-from infer.benchmark.reference.rq_rag import decode_plainly
 from infer.decoders.rq_rag import Options, decode
 from infer.session import Session
 from infer.steps.selection import STRATEGIES, perplexity
@@ -20,6 +19,7 @@ from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.fake import FakeRetriever
+from tests.reference.rq_rag import decode_plainly
 
 QUESTION = Question(id="q", text="Who directed Dune?")
 FILM = Passage(id="film", title="Dune", text="Dune is a film directed by Maria Torvel.")
@@ -196,7 +196,7 @@ def test_the_authors_perplexity_equals_the_loss_over_the_whole_text(real, tiny_m
 
 def layout(pieces: list[str], *, begin: str, end: str, width: int):
     """A tokenizer with these special tokens last, in this order, and a tiny model of `width` embedding rows."""
-    from refinery.demo.base_model.tokenizer import build_tokenizer
+    from recipes.demo.base_model.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(1856)
     tokenizer.add_special_tokens({"bos_token": begin, "eos_token": end, "additional_special_tokens": pieces})
@@ -235,7 +235,7 @@ def test_a_checkpoint_is_decoded_by_its_own_token_ids(tmp_path, pieces, begin, e
 
 
 def test_the_engine_equals_one_path_at_a_time(tiny_model, control_tokenizer):
-    """As `refinery bench infer` compares them, on a small model."""
+    """As `python -m benchmarks.infer` compares them, on a small model."""
     plain = decode_plainly(QUESTION, tiny_model, control_tokenizer, lambda query: [FILM], max_depth=2, max_query_tokens=5, max_new_tokens=6)
     prediction, _, _ = grow(HuggingFaceLLM(tiny_model, control_tokenizer), max_depth=2, max_query_tokens=5)
     ours = {tuple(step.action for step in path.steps): path for path in prediction.paths}

@@ -12,7 +12,6 @@ from helpers.tokenizer_kinds import KINDS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infer.benchmark.reference.rq_rag import decode_plainly
 from infer.decoders.rq_rag import Options, decode
 from infer.session import Session
 from refinery.contract.formats import evidence_segments, parse_steps, trajectory_segments
@@ -23,6 +22,7 @@ from refinery.llms.fake import FakeLLM
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.fake import FakeRetriever
 from refinery.runtime.fingerprint import text_fingerprint
+from tests.reference.rq_rag import decode_plainly
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 QUESTION = Question(id="q", text="Who directed Dune?")

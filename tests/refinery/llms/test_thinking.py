@@ -3,7 +3,7 @@
 import pytest
 from helpers.chat_templates import chat_tokenizer, reasoning_tokenizer
 
-from infer.benchmark.world import build_tokenizer
+from benchmarks.infer.world import build_tokenizer
 from refinery.contract.thought_marks import THOUGHT_MARKS
 from refinery.llms.served.protocols.openai_chat import PROTOCOL
 from refinery.llms.thinking import opened_by, read_written, split_thinking

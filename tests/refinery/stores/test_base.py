@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from benchmarks.distill.endpoint import Settings
+from benchmarks.distill.run import endpoint, stats
 from distill.__main__ import main
-from distill.benchmark.endpoint import Settings
-from distill.benchmark.run import endpoint, stats
 from distill.viewing.page import write
 
 JSON_STORE = '''

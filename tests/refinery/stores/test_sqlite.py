@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.distill.endpoint import Settings
+from benchmarks.distill.run import endpoint, stats
 from distill.__main__ import main
-from distill.benchmark.endpoint import Settings
-from distill.benchmark.run import endpoint, stats
 from refinery.errors import RunDirError
 from refinery.stores.sqlite import SqliteStore
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
+from benchmarks.distill.endpoint import Settings
+from benchmarks.distill.run import endpoint, stats
 from distill.__main__ import main
-from distill.benchmark.endpoint import Settings
-from distill.benchmark.run import endpoint, stats
 from refinery.demo.teacher.server import serving
 from refinery.llms.served.budget import Budget, BudgetExhausted, Spending, known_price
 from refinery.llms.served.chat_request import ChatRequest

@@ -1,0 +1,1 @@
+"""Measurements of this project beside its alternatives, run from a checkout."""

@@ -1,0 +1,1 @@
+"""`python -m benchmarks.distill`: measure the engine against a mock endpoint in a separate process."""

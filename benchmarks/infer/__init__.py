@@ -1,0 +1,1 @@
+"""What `python -m benchmarks.infer` measures."""

@@ -1,1 +1,0 @@
-"""`refinery bench distill`: measure the engine against a mock endpoint in a separate process."""

@@ -1,1 +1,0 @@
-"""What `refinery bench infer` measures."""

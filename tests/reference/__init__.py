@@ -1,0 +1,1 @@
+"""Plain reference decoders, with which `python -m benchmarks.infer` and the tests compare the engine."""

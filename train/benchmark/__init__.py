@@ -1,1 +1,0 @@
-"""`refinery bench train`: supervised tokens per second of packed rows, compared with padded ones and with TRL's defaults."""
