@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from refinery.runtime.arguments import Parser
-from refinery.runtime.stage import configure_logging, guarded
+from refinery.runtime.recipes.arguments import Parser
+from refinery.runtime.run.command import configure_logging, guarded
 
 
 def bench_parser(name: str, description: str) -> Parser:

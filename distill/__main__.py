@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.recipe import DistillRecipe
-from refinery.runtime.stage import merge_shards, run_stage
+from refinery.runtime.run.command import merge_shards, run_stage
 from refinery.text import printable
 
 DESCRIPTION = "Label questions with a teacher: self-knowledge, relevance, decompositions, control-token trajectories."
@@ -44,7 +44,7 @@ def _preview(recipe: DistillRecipe) -> None:
 
 
 def _merge(out: Path, runs: Sequence[Path]) -> None:
-    from distill.output.merge import merge
+    from distill.writing.merge import merge
 
     _report(merge(out, runs), out)
 

@@ -4,11 +4,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from distill.examples import examples_of
+from distill.inputs.examples import examples_of
+from distill.inputs.held_out_documents import HELD_OUT, TRAIN, Shares
 from distill.recipe import DistillRecipe
-from distill.steps.held_out import HELD_OUT, TRAIN, Shares
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.served.prices import EXAMPLE_TOKENS, probable_dollars, probable_seconds
+from refinery.llms.served.paid.prices import EXAMPLE_TOKENS, probable_dollars, probable_seconds
 from refinery.questions.base import split_of
 from refinery.runtime.forecast import Expected, Forecast, Range, RowsOf, total
 

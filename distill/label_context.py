@@ -16,11 +16,11 @@ from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.prompts.render import Prompt, prompt_hash
 from refinery.retrievers.base import Hit, Retriever
-from refinery.runtime.recipe import recipe_hash
+from refinery.runtime.recipes.recipe import recipe_hash
 from refinery.stores.base import ReplyStore
 
 if TYPE_CHECKING:
-    from distill.predictions import Predictions
+    from distill.inputs.predictions import Predictions
 
 
 @dataclass
@@ -92,7 +92,7 @@ class LabelContext:
     def predictions(self) -> "Predictions":
         """The predictions of the recipe's infer runs."""
         if "predictions" not in self._files:
-            from distill.predictions import Predictions
+            from distill.inputs.predictions import Predictions
 
             self._files["predictions"] = Predictions(self.recipe.runs)
         return self._files["predictions"]

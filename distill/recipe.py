@@ -14,15 +14,15 @@ from refinery.llms.build import ModelConfig
 from refinery.llms.served.protocols.base import check_protocol, protocol_of
 from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
-from refinery.runtime import plugins
-from refinery.runtime.bad_rows import BadRowKeys
-from refinery.runtime.recipe import Recipe, build_recipe
-from refinery.runtime.shards import ShardKeys
+from refinery.runtime.recipes import plugins
+from refinery.runtime.recipes.recipe import Recipe, build_recipe
+from refinery.runtime.run.bad_rows import BadRowKeys
+from refinery.runtime.run.shards import ShardKeys
 from refinery.sample import SampleKeys
 from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
 
 if TYPE_CHECKING:
-    from refinery.prompts.own import OwnPrompts
+    from refinery.prompts.custom import OwnPrompts
 
 
 class ExamplesConfig(Recipe):
@@ -120,7 +120,7 @@ class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):
         """The recipe's own prompts, or the run's copy if their folder has gone. Raises RecipeError for a text that cannot be used."""
         if self.prompts is None:
             return None
-        from refinery.prompts.own import own_prompts
+        from refinery.prompts.custom import own_prompts
 
         return own_prompts(self.prompts, self.output_dir)
 

@@ -12,33 +12,33 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill.examples import Examples, examples_of
-from distill.guards import Guards
+from distill.inputs.examples import Examples, examples_of
+from distill.inputs.repeats import EvaluationOverlap
+from distill.inputs.row_source import count_rows, evaluation_overlap, iter_rows, load_task, repeated_rows
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
-from distill.labeling import TooManyRejected, label_all
-from distill.output.rows import LabelWriter, lasting_failures
+from distill.labeling.workers import TooManyRejected, label_all
 from distill.recipe import DistillRecipe
-from distill.row_source import count_rows, evaluation_overlap, iter_rows, load_task, repeated_rows
-from distill.steps.repeats import EvaluationOverlap
 from distill.teacher.config import TeacherConfig
 from distill.teacher.teacher import RejectedRow, Teacher, Transport
+from distill.writing.guards import Guards
+from distill.writing.rows import LabelWriter, lasting_failures
 from refinery.contract.records import Record
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RunDirError
 from refinery.llms.base import LLM
-from refinery.llms.served.budget import Budget, Spending
-from refinery.llms.served.client import EndpointClient
-from refinery.llms.served.moved import warn_of_moved_endpoints
-from refinery.llms.served.paid import persist_in
+from refinery.llms.served.paid.budget import Budget, Spending
+from refinery.llms.served.paid.paid_replies import persist_in
+from refinery.llms.served.resumed_endpoints import warn_of_moved_endpoints
+from refinery.llms.served.transport.client import EndpointClient
 from refinery.llms.vllm.signals import shut_down_on_sigterm
 from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
-from refinery.runtime.background_loop import run_in_background
-from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
-from refinery.runtime.hub_dataset import source_fingerprint
-from refinery.runtime.rare_collections import rare_collections
-from refinery.runtime.run_dir import (
+from refinery.runtime.concurrency.background_loop import run_in_background
+from refinery.runtime.concurrency.gc_tuning import rare_collections
+from refinery.runtime.files.hub_dataset import source_fingerprint
+from refinery.runtime.run.bad_rows import bad_rows_report, skipping_bad_rows
+from refinery.runtime.run.run_dir import (
     Fingerprints,
     RunDir,
     changed_fingerprints,
@@ -47,13 +47,13 @@ from refinery.runtime.run_dir import (
     read_run,
     write_json,
 )
-from refinery.runtime.run_lock import locked_run
+from refinery.runtime.run.run_lock import locked_run
 from refinery.sample import sample_report
 from refinery.stores.base import ReplyStore
 
 if TYPE_CHECKING:
-    from distill.output.hub_stream import HubStream
-    from refinery.prompts.own import OwnPrompts
+    from distill.writing.hub_stream import HubStream
+    from refinery.prompts.custom import OwnPrompts
 
 # A full disk, a quota, a limit on file sizes, a folder that cannot be written to.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -143,7 +143,7 @@ def _guards(task: LabelTask[Any], recipe: DistillRecipe) -> Guards:
 def _open_stream(recipe: DistillRecipe, output: RunDir, total: int, inputs: Mapping[str, str | None]) -> "HubStream | None":
     if recipe.hub is None:
         return None
-    from distill.output.hub_stream import open_stream  # the hub's client is imported only where it is used
+    from distill.writing.hub_stream import open_stream  # the hub's client is imported only where it is used
 
     return open_stream(recipe, output, total, inputs)
 
@@ -179,7 +179,7 @@ def _check_prompts(recipe: DistillRecipe, now: Fingerprints) -> None:
     """Refuse to resume a run from the same folder of prompts with other texts in it, whatever else in the recipe has changed."""
     if not (recipe.output_dir / "run.json").exists():
         return
-    from refinery.prompts.own import prompts_of
+    from refinery.prompts.custom import prompts_of
 
     if not (kept := prompts_of(recipe.output_dir)).is_dir():
         return

@@ -5,9 +5,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from refinery.runtime.concurrency.gc_tuning import rare_collections
 from refinery.runtime.forecast import Expected, Forecast
-from refinery.runtime.rare_collections import rare_collections
-from refinery.runtime.stages import Stage
+from refinery.runtime.recipes.stages import Stage
 
 if TYPE_CHECKING:
     from refinery.reporting.figures import Panel
@@ -57,7 +57,7 @@ class DistillStage(Stage):
         """What a run of a recipe will probably take."""
         from distill.forecast import forecast
         from distill.recipe import DistillRecipe
-        from refinery.runtime.recipe import load_recipe
+        from refinery.runtime.recipes.recipe import load_recipe
 
         return forecast(load_recipe(recipe, DistillRecipe, overrides), expected)
 

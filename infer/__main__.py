@@ -7,7 +7,7 @@ from typing import Any
 
 from infer.recipe import InferRecipe
 from refinery.errors import LLMError
-from refinery.runtime.stage import merge_shards, run_stage
+from refinery.runtime.run.command import merge_shards, run_stage
 from refinery.text import printable
 
 DESCRIPTION = "Answer questions with a decoder and trained checkpoints, and score the answers."
@@ -34,7 +34,7 @@ def _run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _preview(recipe: InferRecipe) -> None:
-    from infer.bill import bill
+    from infer.cost.estimate import bill
     from infer.pipeline import Pipeline
 
     options = Pipeline(recipe).options
@@ -50,7 +50,7 @@ def _preview(recipe: InferRecipe) -> None:
 
 
 def _pilot(recipe: InferRecipe, count: int) -> None:
-    from infer.pilot import run_pilot
+    from infer.cost.pilot import run_pilot
 
     run_pilot(recipe, count)
 

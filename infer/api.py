@@ -11,14 +11,14 @@ from infer.evaluation.answers import Answers
 from infer.evaluation.evaluate import evaluate
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
-from infer.sources import recipe_of
+from infer.recipe_sources import recipe_of
 from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import LLMError, RecordError
 from refinery.metrics.bootstrap import Interval
 from refinery.questions.base import as_questions, given_questions
-from refinery.runtime.background_loop import await_in_background, run_in_background
-from refinery.runtime.together import together
+from refinery.runtime.concurrency.background_loop import await_in_background, run_in_background
+from refinery.runtime.concurrency.gather import together
 
 
 def load(source: str | Path | Mapping[str, Any], **changes: Any) -> "LoadedPipeline":

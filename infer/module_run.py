@@ -4,7 +4,7 @@ from typing import Any
 
 from infer.evaluation.answer_files import AnswerFiles
 from infer.evaluation.answers import Answers
-from infer.evaluation.module_quality import STAGE, graded_lines
+from infer.evaluation.module_scores import STAGE, graded_lines
 from infer.module_recipe import ModuleRecipe
 from infer.pipeline import Pipeline
 from infer.run import run_recipe

@@ -17,8 +17,8 @@ from refinery.errors import (
     RetrievalError,
     RunDirError,
 )
-from refinery.llms.served.budget import BudgetExhausted
 from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
+from refinery.llms.served.paid.budget import BudgetExhausted
 
 logger = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import cast
 
-from infer.fitting import valid_text
-from infer.known_model import warn_of_another_models_labels
+from infer.knowledge_source_check import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
-from infer.parts import Parts
+from infer.prompt_fitting import valid_text
 from infer.recipe import PipelineRecipe
-from infer.samples import SampledLLM, numbers_of
+from infer.sampling import SampledLLM, numbers_of
 from infer.session import Session
+from infer.shared_models import Parts
 from infer.steps.standalone import standalone_question
 from refinery.contract.choices import choice_question
 from refinery.contract.control_tokens import check_manifest
@@ -20,10 +20,10 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.llms.base import LLM, Need, Usage
 from refinery.llms.served.endpoint import ServedModelConfig
-from refinery.llms.served.served_llm import ServedLLM
+from refinery.llms.served.paid.served_llm import ServedLLM
 from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
-from refinery.runtime import observe
+from refinery.runtime.observe import telemetry
 
 
 class Pipeline:
@@ -166,7 +166,7 @@ class Pipeline:
 
     async def decode(self, session: Session, question: Question) -> Prediction:
         """Decode the question in a session of its own, which `session` has opened."""
-        with use_prompts(self.prompts), observe.workflow(self.recipe.decoder, question_id=question.id):
+        with use_prompts(self.prompts), telemetry.workflow(self.recipe.decoder, question_id=question.id):
             if question.history:
                 alone = await standalone_question(question, session)
                 session.question = _as_read(question.model_copy(update={"text": alone}))

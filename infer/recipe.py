@@ -7,19 +7,19 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from infer.decoders.base import Decoder, find_decoder
-from infer.samples import repeated
+from infer.sampling import repeated
 from infer.session import AnswerStyle
 from refinery.contract.records import Question
 from refinery.llms.build import ModelConfig, Role
-from refinery.llms.served.budget import Budget
 from refinery.llms.served.endpoint import ServedModelConfig
+from refinery.llms.served.paid.budget import Budget
 from refinery.llms.served.protocols.base import check_protocol
-from refinery.prompts.own import OwnPrompts, own_prompts
+from refinery.prompts.custom import OwnPrompts, own_prompts
 from refinery.questions.base import check_ids, find_reader, iter_questions, repeated_id
 from refinery.retrievers.base import RetrieverConfig
-from refinery.runtime.bad_rows import BadRowKeys, skipping_bad_rows
-from refinery.runtime.recipe import Recipe, build_recipe, read_values
-from refinery.runtime.shards import ShardKeys
+from refinery.runtime.recipes.recipe import Recipe, build_recipe, read_values
+from refinery.runtime.run.bad_rows import BadRowKeys, skipping_bad_rows
+from refinery.runtime.run.shards import ShardKeys
 from refinery.sample import SampleKeys
 from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
 

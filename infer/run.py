@@ -5,27 +5,27 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from infer.asked import AskedQuestions
+from infer.cost.payments import Payments, may_change
 from infer.evaluation.answer_files import AnswerFiles
 from infer.evaluation.answers import Answers
 from infer.evaluation.evaluate import score_answers
 from infer.evaluation.scores import Scorer, has_gold
-from infer.payments import Payments, may_change
 from infer.pipeline import Pipeline
-from infer.provenance import fingerprints, prompts_now, provenance
 from infer.recipe import InferRecipe
-from infer.shards import AnswerLedger, LedgerAnswers, Processes, delete_ledgers, ledgers_of
+from infer.run_record.ledger import AnswerLedger, LedgerAnswers, Processes, delete_ledgers, ledgers_of
+from infer.run_record.provenance import fingerprints, prompts_now, provenance
+from infer.run_record.questions import AskedQuestions
 from refinery.contract.records import Question
 from refinery.errors import LLMError, RunDirError
-from refinery.llms.served.moved import warn_of_moved_endpoints
+from refinery.indexes.supporting_passages import check_supporting
+from refinery.llms.served.resumed_endpoints import warn_of_moved_endpoints
 from refinery.prompts.render import use_prompts
-from refinery.runtime.background_loop import run_anywhere
-from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
-from refinery.runtime.progress import Progress
-from refinery.runtime.run_dir import RunDir, check_fingerprints, check_run, open_run, read_run
-from refinery.runtime.run_lock import locked_run
-from refinery.runtime.together import each
-from refinery.supporting import check_supporting
+from refinery.runtime.concurrency.background_loop import run_anywhere
+from refinery.runtime.concurrency.gather import each
+from refinery.runtime.run.bad_rows import bad_rows_report, skipping_bad_rows
+from refinery.runtime.run.progress import Progress
+from refinery.runtime.run.run_dir import RunDir, check_fingerprints, check_run, open_run, read_run
+from refinery.runtime.run.run_lock import locked_run
 
 # Says for `metrics.json` what the answers are worth that were just written; the last argument is the wall time in seconds.
 Finish = Callable[[Any, Pipeline, Answers, AnswerFiles, float], dict[str, Any]]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from infer.fitting import count_shortened, fit_passages, fit_prompt, fit_text, valid_text
 from infer.outcomes import SearchHealth
+from infer.prompt_fitting import count_shortened, fit_passages, fit_prompt, fit_text, valid_text
 from refinery.contract.chat_template import frame_tokens
 from refinery.contract.records import Passage, Question, Trajectory
 from refinery.contract.segments import Segment

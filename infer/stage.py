@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from refinery.runtime.forecast import Expected, Forecast
-from refinery.runtime.stages import Stage
+from refinery.runtime.recipes.stages import Stage
 
 if TYPE_CHECKING:
     from refinery.reporting.figures import Panel
@@ -53,9 +53,9 @@ class InferStage(Stage):
 
     def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take."""
-        from infer.forecast import forecast
+        from infer.cost.forecast import forecast
         from infer.recipe import InferRecipe
-        from refinery.runtime.recipe import load_recipe
+        from refinery.runtime.recipes.recipe import load_recipe
 
         return forecast(load_recipe(recipe, InferRecipe, overrides), expected)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from refinery.contract.records import Passage, Question
     from refinery.contract.trace import Prediction
     from refinery.errors import RefineryError
-    from refinery.retrieval import asearch, search
+    from refinery.indexes.api import asearch, search
     from refinery.retrievers.base import Hit
     from train.api import Trained, train
 
@@ -52,7 +52,7 @@ _NAMES_OF = {
     "refinery.contract.records": ("Passage", "Question"),
     "refinery.contract.trace": ("Prediction",),
     "refinery.errors": ("RefineryError",),
-    "refinery.retrieval": ("asearch", "search"),
+    "refinery.indexes.api": ("asearch", "search"),
     "refinery.retrievers.base": ("Hit",),
 }
 _HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}
@@ -63,7 +63,7 @@ if not TYPE_CHECKING:  # with this function in sight, a type checker would accep
         if name not in _HOMES:
             raise AttributeError(f"module 'refinery' has no attribute {name!r}")
         if not _HOMES[name].startswith("refinery."):
-            from refinery.runtime.stages import stages
+            from refinery.runtime.recipes.stages import stages
 
             stages()  # raises PluginError where a user's own folder hides a stage
         globals()[name] = getattr(import_module(_HOMES[name]), name)

@@ -10,11 +10,12 @@ from contextlib import nullcontext
 
 from refinery.commands import commands
 from refinery.errors import RecipeError
-from refinery.runtime import observe, plugins
-from refinery.runtime.arguments import Parser
-from refinery.runtime.project_values import is_step
-from refinery.runtime.stage import configure_logging, guarded
-from refinery.runtime.stages import Stage, own_stage, stages
+from refinery.runtime.observe import telemetry
+from refinery.runtime.recipes import plugins
+from refinery.runtime.recipes.arguments import Parser
+from refinery.runtime.recipes.shared_values import is_step
+from refinery.runtime.recipes.stages import Stage, own_stage, stages
+from refinery.runtime.run.command import configure_logging, guarded
 from refinery.text import did_you_mean
 from refinery.version import __version__
 
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         unknown = [word for word in unknown if word.startswith("-")]
     parsed.parser.refuse_unknown(unknown)
     configure_logging()
-    observe.configure()
+    telemetry.configure()
     with plugins.trusting([*parsed.trust, *getattr(parsed, "metric", [])]) if "trust" in parsed and not is_step() else nullcontext():
         return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
 

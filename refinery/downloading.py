@@ -11,7 +11,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from refinery.errors import DownloadError
-from refinery.runtime.progress import Progress
+from refinery.runtime.run.progress import Progress
 
 _BLOCK = 1 << 20
 _TIMEOUT_SECONDS = 60.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.repeated_questions import AskedQuestions
-from refinery.runtime.fingerprint import id_number
+from refinery.runtime.files.fingerprint import id_number
 
 HELD_OUT = ("test", "validation")
 

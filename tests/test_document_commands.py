@@ -12,10 +12,10 @@ from helpers.documents import GUIDES, PROJECT
 from refinery.cli import build_parser, main
 from refinery.contract.records import Passage, Question, RelevanceLabel, Trajectory, write_records
 from refinery.demo.world.data import write_demo_data
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
 from refinery.project.new import NewProject, new_project
 from refinery.retrievers.base import RetrieverConfig
-from refinery.runtime.shipped import DEMO_CHECKPOINT
+from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT
 
 BLOCKS = [block for path in GUIDES for block in re.findall(r"```bash\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)]
 LINES = dict.fromkeys(line.strip() for block in BLOCKS for line in block.splitlines() if line.strip())

@@ -14,7 +14,7 @@ from openai import OpenAI
 
 from refinery.contract.records import Passage, Question, read_records
 from refinery.passages.corpus import Corpus
-from refinery.runtime.shipped import DEMO_CHECKPOINT
+from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT
 
 FEW, MANY = 12, 200
 LISTING = (200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})

@@ -16,7 +16,7 @@ from helpers.newcomer import command, environment, refinery, write_documents
 from helpers.scripted_server import scripted
 
 from refinery.project.state import fingerprint
-from refinery.runtime.shipped import DEMO_CHECKPOINT
+from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT
 
 DOCUMENTS, KILLS = 24, 10
 LISTING = (200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})

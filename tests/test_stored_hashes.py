@@ -1,15 +1,15 @@
 """Hashes that lie in stores, indexes and records. A changed one would have replies paid again, indexes rebuilt and runs not resumed."""
 
-from distill.steps.trajectory_checks import keeps_original
+from distill.steps.refinement.trajectory_checks import keeps_original
 from distill.teacher.teacher import Teacher
 from refinery.contract.records import Passage
-from refinery.llms.served.chat import GenerationRequest, LabelRequest
+from refinery.llms.served.chat_llm import GenerationRequest, LabelRequest
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.passages.corpus import corpus_hash, write_corpus
 from refinery.retrievers.index.manifest import sampled_checksum
 from refinery.retrievers.search.cache import search_key
-from refinery.runtime.fingerprint import checksum, file_fingerprint, id_number, text_fingerprint
-from refinery.runtime.recipe import Recipe, recipe_hash
+from refinery.runtime.files.fingerprint import checksum, file_fingerprint, id_number, text_fingerprint
+from refinery.runtime.recipes.recipe import Recipe, recipe_hash
 from refinery.stores.base import effect_key
 
 PASSAGES = [Passage(id="1", title="Lyon", text="É."), Passage(id="2", title="Oslo", text="A city.")]

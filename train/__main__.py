@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refinery.errors import CheckpointError
-from refinery.runtime.stage import run_stage
+from refinery.runtime.run.command import run_stage
 from refinery.text import printable
 from train.recipe import TrainRecipe
 
@@ -61,7 +61,7 @@ def _show_rows(recipe: TrainRecipe, count: int) -> None:
 
 
 def _report(recipe: TrainRecipe, metrics: dict[str, Any]) -> None:
-    from train.summary import run_summary
+    from train.viewing.summary import run_summary
 
     print(run_summary(metrics, recipe.output_dir))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from refinery.contract.segments import EncodedRow
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecipeError
-from refinery.runtime.plugins import PluginKind, find
+from refinery.runtime.recipes.plugins import PluginKind, find
 from refinery.tasks.base import Judge, PairTask, Task, TrajectoryTask, Writer
 from train.settings import TrainSettings
 

@@ -9,15 +9,15 @@ from typing import Any
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow
 from refinery.contract.tokenizer import Tokenizer
 from refinery.hub.model_card import DATA_FILE
-from refinery.hub.reproduce import EXAMPLES_FILE, NUM_EXAMPLES
+from refinery.hub.reference_outputs import EXAMPLES_FILE, NUM_EXAMPLES
 from refinery.llms.weights.hub_files import whole_revision
 from refinery.prompts.render import rendered_prompts
 from refinery.reporting.endpoints import spent_by_role
-from refinery.runtime.fingerprint import file_fingerprint
-from refinery.runtime.hub_dataset import hub_dataset, source_fingerprint, with_split
-from refinery.runtime.run_dir import Fingerprints, RunDir, read_metrics, read_run, write_json
+from refinery.runtime.files.fingerprint import file_fingerprint
+from refinery.runtime.files.hub_dataset import hub_dataset, source_fingerprint, with_split
+from refinery.runtime.run.run_dir import Fingerprints, RunDir, read_metrics, read_run, write_json
 from train.recipe import TrainRecipe
-from train.rows.parts import keep_first_rows
+from train.rows.readable_rows import keep_first_rows
 
 
 def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:

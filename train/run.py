@@ -14,19 +14,19 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RefineryError, TrainingError
 from refinery.hub.model_card import CARD_FILE, model_card
 from refinery.hub.push import open_repository, push
-from refinery.llms.served.moved import addresses
+from refinery.llms.served.resumed_endpoints import addresses
 from refinery.llms.weights.device import own_device, use_attention_of_any_shape, warn_of_slow_bfloat16
-from refinery.runtime.bad_rows import bad_rows_report, skipping_bad_rows
-from refinery.runtime.process import is_main_process
-from refinery.runtime.run_dir import RunDir, check_run, open_run, read_run
-from refinery.runtime.run_lock import locked_run
+from refinery.runtime.run.bad_rows import bad_rows_report, skipping_bad_rows
+from refinery.runtime.run.process_rank import is_main_process
+from refinery.runtime.run.run_dir import RunDir, check_run, open_run, read_run
+from refinery.runtime.run.run_lock import locked_run
 from train.launch.checkpoints import last_checkpoint
-from train.launch.gather import whole_weights
+from train.launch.gather_weights import whole_weights
 from train.launch.launch import Launch, check_started, launch_from_env, prepare, without_zero3_init
 from train.method import Family, method_of
 from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
-from train.rollouts.kept import KEPT_FOLDER
+from train.rollouts.generation_cache import KEPT_FOLDER
 from train.rows.data import check_labels, evaluated_recipe, training_records
 from train.rows.length_filter import length_percentiles
 from train.support import check_support
@@ -172,8 +172,8 @@ def train(
     from transformers import PrinterCallback, ProgressCallback
 
     from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, StopEarly, watch_loss
-    from train.launch.progress import ShowProgress
-    from train.trainers.sums import RestoreSums
+    from train.launch.progress_lines import ShowProgress
+    from train.trainers.loss_sums import RestoreSums
 
     signals = SaveOnSignal(trainer.accelerator)
     checkpoint = _agreed_checkpoint(trainer, recipe) if resume else None

@@ -10,7 +10,7 @@ from refinery.contract.segments import SegmentKind
 from refinery.hub.config import HubConfig
 from refinery.llms.served.endpoint import CHAT_TEMPLATE
 from refinery.llms.weights.families import FamilyName
-from refinery.runtime.bad_rows import BadRowKeys
+from refinery.runtime.run.bad_rows import BadRowKeys
 from refinery.tasks.base import Task, load_task
 from train.rollout_settings import GrpoSettings, Rollouts
 

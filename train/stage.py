@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from refinery.runtime.forecast import Expected, Forecast
-from refinery.runtime.stages import Stage
+from refinery.runtime.recipes.stages import Stage
 
 if TYPE_CHECKING:
     from refinery.reporting.figures import Panel
@@ -36,7 +36,7 @@ class TrainStage(Stage):
 
     def panels(self, runs: Sequence[Path]) -> "list[Panel]":
         """Losses, scores and learning rates, step by step."""
-        from train.plot import panels
+        from train.viewing.plot import panels
 
         return panels(runs)
 
@@ -54,7 +54,7 @@ class TrainStage(Stage):
 
     def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take."""
-        from refinery.runtime.recipe import load_recipe
+        from refinery.runtime.recipes.recipe import load_recipe
         from train.planning.forecast import forecast
         from train.recipe import TrainRecipe
 

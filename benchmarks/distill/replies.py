@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from refinery.reporting.markdown import table
-from refinery.runtime.run_dir import RunDir, read_metrics
-from refinery.runtime.stage import guarded
+from refinery.runtime.run.command import guarded
+from refinery.runtime.run.run_dir import RunDir, read_metrics
 
 _HEAD = ("task", "rows", "labeled", "rejected", "reasons", "calls", "replies read")
 

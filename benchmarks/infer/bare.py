@@ -117,7 +117,7 @@ class _Rows:
 
     def read(self, tokens: int, *, score_all: bool) -> None:
         """Read so many tokens in every row, as many rows at a time as the engine would."""
-        from refinery.llms.engine.kv import tokens_of_a_pass
+        from refinery.llms.engine.tree_forward import tokens_of_a_pass
 
         at_once = max(1, tokens_of_a_pass(self.model.device) // tokens)
         for start in range(0, self.rows, at_once):

@@ -19,18 +19,18 @@ from typing import Any
 
 import yaml
 
-from infer.asked import AskedQuestions
 from infer.decoders import rq_rag
 from infer.decoders.base import Decoder
 from infer.pipeline import Pipeline
-from infer.provenance import fingerprints
 from infer.recipe import InferRecipe
-from infer.shards import AnswerLedger
+from infer.run_record.ledger import AnswerLedger
+from infer.run_record.provenance import fingerprints
+from infer.run_record.questions import AskedQuestions
 from infer.steps.selection import Definition, select_all
 from refinery.contract.records import Action, Passage, Question, Step, Trajectory, write_records
 from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
-from refinery.runtime.recipe import load_recipe
-from refinery.runtime.run_dir import open_run
+from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.run.run_dir import open_run
 
 SIZES, TREES, DEPTH = (10_000, 1_000_000), (200, 5_000), 3
 _WORDS = [f"word{number}" for number in range(5_000)]

@@ -25,7 +25,7 @@ from refinery.llms.base import LLM
 from refinery.llms.fake import FakeLLM
 from refinery.llms.weights.device import use_attention_of_any_shape
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime.progress import Progress
+from refinery.runtime.run.progress import Progress
 from tests.reference.ra_isf import LlamaModels, problem_solving
 from tests.reference.rq_rag import ReferencePath, decode_plainly
 

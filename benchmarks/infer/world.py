@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.records import Passage, Question
 from refinery.contract.tokenizer import Tokenizer
-from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.files.fingerprint import text_fingerprint
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT
 from refinery.tasks.self_knowledge import KNOW, UNKNOW
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from refinery.contract.records import Record
-from refinery.indexing import build_index, estimate_needs
+from refinery.indexes.build import build_index, estimate_needs
 from refinery.passages.corpus import searched_text
 from refinery.passages.sources import iter_passages
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.search.build import build_retriever, load_retriever_config
-from refinery.runtime.shipped import shipped
+from refinery.runtime.recipes.shipped_files import shipped
 
 BM25S = "bm25s"
 _STEMMER = "porter"

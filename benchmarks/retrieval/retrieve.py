@@ -32,7 +32,7 @@ from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RecordError, RetrievalError
 from refinery.passages.sources import iter_passages
 from refinery.questions.base import read_named_questions
-from refinery.runtime.shipped import shipped
+from refinery.runtime.recipes.shipped_files import shipped
 
 _DATA = "recipes/real/data"
 _QUESTIONS = {"hotpotqa": "hotpotqa/*.json", "two_wiki": "two_wiki/*.json", "musique": "musique/*.jsonl"}

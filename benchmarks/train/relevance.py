@@ -22,7 +22,7 @@ from refinery.contract.plain_text import plain_text_tokenizer
 from refinery.contract.records import RelevanceLabel, read_records, write_records
 from refinery.metrics.classification import accuracy, auc, label_f1
 from refinery.reporting.markdown import table
-from refinery.runtime.stage import guarded
+from refinery.runtime.run.command import guarded
 
 _SPLITS = {"train": 7, "validation": 1, "test": 2}
 _BATCH = 32

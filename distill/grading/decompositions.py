@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from distill.graded import Grader, GradingContext, Outcome, labels_of
+from distill.task_grades import Grader, GradingContext, Outcome, labels_of
 from refinery.contract.records import Decomposition, Question, SubQuestion
 from refinery.contract.sub_questions import fill_references
 from refinery.metrics.graded import Graded, overlap

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from distill.graded import Grader, GradingContext, Outcome, is_rejected, labels_of
+from distill.steps.annotations import sufficient_passages, supporting_passages
 from distill.steps.closed_book import right_share
-from distill.steps.gold import sufficient_passages, supporting_passages
+from distill.task_grades import Grader, GradingContext, Outcome, is_rejected, labels_of
 from refinery.contract.records import KnowledgeLabel, Question, RelevanceLabel, SelectionLabel
 from refinery.errors import RecordError
 from refinery.metrics.graded import Graded, graded_labels

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from distill.graded import Grader, GradingContext, Outcome, labels_of
+from distill.task_grades import Grader, GradingContext, Outcome, labels_of
 from refinery.contract.formats import SEARCH_ACTIONS
 from refinery.contract.records import Question, Trajectory
 from refinery.metrics.graded import Graded

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from distill.graded import Grader, GradingContext, Outcome, labels_of
+from distill.task_grades import Grader, GradingContext, Outcome, labels_of
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Question
 from refinery.metrics.graded import Graded

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distill.graded import GradingContext, is_rejected, labels_of
 from distill.quality.labeled_run import LabeledRun
+from distill.task_grades import GradingContext, is_rejected, labels_of
 from refinery.contract.question_groups import ALL, groups_of
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.errors import RecordError, RunDirError
@@ -15,7 +15,7 @@ from refinery.metrics.graded import Graded, measures
 from refinery.questions.base import check_ids
 from refinery.retrievers.base import Retriever, RetrieverConfig
 from refinery.retrievers.search.build import build_retriever
-from refinery.runtime.background_loop import run_anywhere
+from refinery.runtime.concurrency.background_loop import run_anywhere
 
 _NO_LABELS: Sequence[Any] = ()
 _Compared = tuple[Graded, bool]  # what the labels of a question are worth, and whether it was rejected

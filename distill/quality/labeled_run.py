@@ -5,14 +5,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from distill.graded import Grader, Outcome
-from distill.output.rows import rejected_rows
 from distill.recipe import DistillRecipe
+from distill.task_grades import Grader, Outcome
+from distill.writing.rows import rejected_rows
 from refinery.contract.records import Record, iter_records
 from refinery.contract.split_name import INPUTS_FILE, is_split
 from refinery.errors import RunDirError
-from refinery.runtime.recipe import build_recipe, flat_values
-from refinery.runtime.run_dir import read_metrics, read_run
+from refinery.runtime.recipes.recipe import build_recipe, flat_values
+from refinery.runtime.run.run_dir import read_metrics, read_run
 
 
 class LabeledRun:

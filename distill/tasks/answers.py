@@ -12,12 +12,12 @@ from pydantic import Field
 
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
-from distill.steps.gold import search_own
+from distill.steps.annotations import search_own
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.choices import choice_question
 from refinery.contract.records import Passage, PromptCompletion, Question
 from refinery.prompts.replies import student_prompt
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 
 
 class Options(Recipe):

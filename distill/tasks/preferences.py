@@ -8,9 +8,9 @@ from pydantic import Field
 
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
-from distill.steps.tree_paths import AnswerMetric, labeled_trees, likeliest
+from distill.steps.trees.tree_paths import AnswerMetric, labeled_trees, likeliest
 from refinery.contract.records import Preference, Question, Trajectory
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 
 
 class Options(Recipe):

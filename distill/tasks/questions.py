@@ -13,18 +13,19 @@ from typing import Literal
 from pydantic import Field
 
 from distill.grading.written_questions import QUESTIONS
+from distill.inputs.held_out_documents import HELD_OUT, TRAIN, Shares, joint_split, splits_of_documents
+from distill.inputs.repeats import Repeats
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair
 from distill.recipe import DistillRecipe
-from distill.steps.even_sample import even_sample
-from distill.steps.held_out import HELD_OUT, TRAIN, Shares, joint_split, splits_of_documents
-from distill.steps.linked_passages import linked_passages
-from distill.steps.question_examples import example_pairs, example_turns, read_examples, repeated_example, text_of, usable_examples
-from distill.steps.question_prompts import Answer, Written, WrittenQuestions, checking_prompt, writing_prompt
-from distill.steps.repeats import Repeats
-from distill.steps.stands_alone import reference_fault
+from distill.steps.questions.even_sample import even_sample
+from distill.steps.questions.examples import example_pairs, example_turns, read_examples, repeated_example, text_of, usable_examples
+from distill.steps.questions.linked_passages import linked_passages
+from distill.steps.questions.prompts import Answer, Written, WrittenQuestions, checking_prompt, writing_prompt
+from distill.steps.questions.self_contained import reference_fault
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Question, Record, write_records
+from refinery.indexes.supporting_passages import check_searched
 from refinery.metrics.squad import token_f1
 from refinery.passages.corpus import corpus_hash
 from refinery.passages.document import document_of
@@ -32,8 +33,7 @@ from refinery.passages.settings import SplitSettings
 from refinery.passages.sources import estimate_count
 from refinery.retrievers.base import read_passages
 from refinery.runtime.forecast import Range, RowsOf
-from refinery.runtime.recipe import Recipe
-from refinery.supporting import check_searched
+from refinery.runtime.recipes.recipe import Recipe
 from refinery.text import normalize_answer
 
 _log = logging.getLogger(__name__)

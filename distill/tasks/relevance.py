@@ -9,7 +9,7 @@ names its passages (MuSiQue, 2WikiMultihopQA, StrategyQA), a passage is relevant
 question only if it supports every step. A two-hop question therefore has no relevant passages and is decomposed. HotpotQA does not
 annotate steps, so every supporting passage counts as relevant to the question, which is coarser than App. D.
 
-`by: trees` learns from RA-ISF's own runs (distill/steps/solved_trees.py).
+`by: trees` learns from RA-ISF's own runs (distill/steps/trees/solved_trees.py).
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ from distill.grading.judgements import RELEVANCE
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.recipe import DistillRecipe
-from distill.steps.gold import search_own, sufficient_passages
+from distill.steps.annotations import search_own, sufficient_passages
 from distill.steps.rationale import rationale_of, reasoned
 from distill.steps.relation_notation import Relations
-from distill.steps.solved_trees import TreeKeys, needed_passages, right_traces
+from distill.steps.trees.solved_trees import TreeKeys, needed_passages, right_traces
 from distill.teacher.partial_labels import labeled_parts, settled
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Passage, Provenance, Question, RelevanceLabel

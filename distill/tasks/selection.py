@@ -13,9 +13,9 @@ from pydantic import Field
 from distill.grading.judgements import SELECTION
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
-from distill.steps.tree_paths import AnswerMetric, labeled_trees, likeliest
+from distill.steps.trees.tree_paths import AnswerMetric, labeled_trees, likeliest
 from refinery.contract.records import Question, SelectionLabel, Trajectory
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 from refinery.tasks.selection import selection_prompt
 
 

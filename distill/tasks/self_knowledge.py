@@ -16,13 +16,13 @@ from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.steps.closed_book import right_share
 from distill.steps.rationale import rationale_of, reasoned
-from distill.steps.solved_trees import all_traces, is_right
+from distill.steps.trees.solved_trees import all_traces, is_right
 from distill.teacher.partial_labels import LabeledParts, check_some_kept, settled
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.llms.base import LLM
 from refinery.prompts.render import Prompt, render_prompt
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 
 
 class Options(Recipe):

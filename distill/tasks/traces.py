@@ -17,15 +17,15 @@ from pydantic import Field
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
-from distill.steps.right_paths import PathChoice, chosen_paths
-from distill.steps.tree_paths import AnswerMetric, likeliest
+from distill.steps.trees.right_paths import PathChoice, chosen_paths
+from distill.steps.trees.tree_paths import AnswerMetric, likeliest
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, PromptCompletion, Question, Step, Trajectory
 from refinery.contract.trace import Prediction, TraceStep
-from refinery.llms.served.json_reply import parse_json_reply
+from refinery.llms.served.replies.json_reply import parse_json_reply
 from refinery.metrics.registry import score_all
 from refinery.prompts.replies import REPLIES, MainReply, student_prompt
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 
 # Trace steps that say that a reply failed a decoder's check: faults (infer/steps/ask.py), and MIGRES' entailment check.
 _FAILED = ("fault", "not_entailed")

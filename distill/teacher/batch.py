@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from distill.teacher.batch_config import BatchConfig
-from refinery.llms.served.chat_request import ChatRequest, parse_chat
-from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.http import HttpSession
-from refinery.llms.served.paid import persist_in
+from refinery.llms.served.paid.paid_replies import persist_in
 from refinery.llms.served.protocols.openai_chat import openai_client
-from refinery.llms.served.refused_parameters import RefusedParameters
-from refinery.llms.served.responses import Response, RetryableFault, is_about_schemas, read_reply
-from refinery.llms.served.server import Server
-from refinery.llms.served.wire import read_json
+from refinery.llms.served.transport.chat_request import ChatRequest, parse_chat
+from refinery.llms.served.transport.client import EndpointClient
+from refinery.llms.served.transport.http import HttpSession
+from refinery.llms.served.transport.refused_parameters import RefusedParameters
+from refinery.llms.served.transport.server import Server
+from refinery.llms.served.wire.lenient_json import read_json
+from refinery.llms.served.wire.responses import Response, RetryableFault, is_about_schemas, read_reply
 from refinery.stores.base import ReplyStore
 
 _ENDED = ("completed", "failed", "expired", "cancelled")

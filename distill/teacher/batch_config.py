@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 
 
 class BatchConfig(Recipe):

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from distill.teacher.config import TeacherConfig
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 
 
 class Escalation(Recipe):

@@ -11,8 +11,8 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
-from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import UnusableEndpoint
+from refinery.llms.served.transport.chat_request import ChatRequest
 from refinery.prompts.render import turns_of
 from refinery.stores.base import effect_key
 

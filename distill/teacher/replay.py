@@ -8,9 +8,9 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel
 
 from distill.teacher.teacher import RequestLog, Teacher
-from refinery.llms.served.budget import Budget
-from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, Reply
+from refinery.llms.served.paid.budget import Budget
+from refinery.llms.served.transport.chat_request import ChatRequest
 from refinery.retrievers.base import Retriever
 from refinery.stores.base import ReplyStore
 

@@ -15,14 +15,14 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel
 
 from refinery.errors import LLMError
-from refinery.llms.served.budget import Budget
-from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.json_reply import begins_with_object, ends_with_object, read_reply, reads_as_refusal
-from refinery.llms.served.request_key import frame_key, json_schema, label_field, provider_of, request_key
+from refinery.llms.served.paid.budget import Budget
+from refinery.llms.served.paid.request_key import frame_key, json_schema, label_field, provider_of, request_key
+from refinery.llms.served.replies.json_reply import begins_with_object, ends_with_object, read_reply, reads_as_refusal
+from refinery.llms.served.transport.chat_request import ChatRequest
 from refinery.prompts.render import render_prompt, turns_of
-from refinery.runtime.fingerprint import text_fingerprint
-from refinery.runtime.single_flight import SingleFlight
+from refinery.runtime.concurrency.single_flight import SingleFlight
+from refinery.runtime.files.fingerprint import text_fingerprint
 from refinery.stores.base import ReplyStore
 
 T = TypeVar("T", bound=BaseModel)

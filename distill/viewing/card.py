@@ -8,7 +8,7 @@ from distill.viewing.summary import rejected_lines
 from refinery.reporting.endpoints import total_cost
 from refinery.reporting.pages.content import Card, Table
 from refinery.reporting.pages.facts import origin, present, shown
-from refinery.runtime.run_dir import RunDir, read_metrics, read_run
+from refinery.runtime.run.run_dir import RunDir, read_metrics, read_run
 
 
 def run_card(path: Path) -> Card:

@@ -8,30 +8,30 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from distill.examples import kept_examples
+from distill.inputs.examples import kept_examples
+from distill.inputs.row_source import iter_rows, load_task
 from distill.label_context import LabelContext
-from distill.label_row import row_labeler
 from distill.label_task import LabelTask
-from distill.output.label_text import label_text
-from distill.output.rows import rejected_rows, unlabeled_parts
+from distill.labeling.row import row_labeler
 from distill.recipe import DistillRecipe
-from distill.row_source import iter_rows, load_task
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay, StoredSearches
 from distill.teacher.teacher import RejectedRow
 from distill.viewing.card import run_card
 from distill.viewing.trace_tree import groups_of, label_tree
+from distill.writing.label_text import label_text
+from distill.writing.rows import rejected_rows, unlabeled_parts
 from refinery.contract.records import iter_records
 from refinery.contract.split_name import INPUTS_FILE
 from refinery.errors import RefineryError, RunDirError
-from refinery.prompts.own import own_prompts, prompts_of
+from refinery.prompts.custom import own_prompts, prompts_of
 from refinery.prompts.render import use_prompts
 from refinery.reporting.pages.content import Cell, Detail, Passages, PromptCompletion, Row, RunDetail
 from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
-from refinery.runtime.recipe import build_recipe
-from refinery.runtime.run_dir import RunDir, read_metrics, read_run
+from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.run.run_dir import RunDir, read_metrics, read_run
 from refinery.stores.base import ReplyStore
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Any
 
 from refinery.reporting.endpoints import spent_by_role, total_cost
 from refinery.reporting.figures import Panel, draw_bars, draw_shares
-from refinery.runtime.run_dir import read_metrics
+from refinery.runtime.run.run_dir import read_metrics
 
 
 def panels(paths: Sequence[Path]) -> list[Panel]:

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from distill.examples import examples_of
 from distill.forecast import cost_by_role
+from distill.inputs.examples import examples_of
+from distill.inputs.row_source import count_rows, iter_rows, load_task
 from distill.label_context import LabelContext
-from distill.label_row import row_labeler
 from distill.label_task import LabelTask
+from distill.labeling.row import row_labeler
 from distill.recipe import DistillRecipe
-from distill.row_source import count_rows, iter_rows, load_task
 from distill.teacher.replay import CacheMiss, PromptCaptured, PromptRecorder, Replay
 from distill.teacher.teacher import RejectedRow
-from refinery.llms.served.budget import Budget
+from refinery.llms.served.paid.budget import Budget
 from refinery.prompts.render import turns_of, use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever

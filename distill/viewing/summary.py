@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from distill.output.rows import row_causes
+from distill.writing.rows import row_causes
 from refinery.reporting.causes import REMEDIES, cause_lines
 from refinery.reporting.endpoints import spent_by_role, total_cost
 from refinery.reporting.summary import counted, dollars, summary

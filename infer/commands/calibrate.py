@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the threshold as a recipe key, with its scores. Exit code 3 where no threshold reaches the precision asked for."""
     from infer.evaluation.calibrate import calibrate, shown
     from infer.recipe import load_pipeline_recipe
-    from refinery.runtime.project_values import enter_project
+    from refinery.runtime.recipes.shared_values import enter_project
 
     recipe = load_pipeline_recipe(enter_project(arguments.recipe))
     found = calibrate(recipe, arguments.role, arguments.labels, precision=arguments.precision)

@@ -31,8 +31,8 @@ def _run_recipe(arguments: argparse.Namespace) -> Path | None:
     """The run's folder; None after a dry run. Raises LLMError if questions failed."""
     from infer.module_recipe import ModuleRecipe
     from infer.module_run import run as run_module
-    from refinery.runtime.project_values import enter_project
-    from refinery.runtime.recipe import load_recipe
+    from refinery.runtime.recipes.recipe import load_recipe
+    from refinery.runtime.recipes.shared_values import enter_project
 
     path = enter_project(arguments.recipe)
     recipe = load_recipe(path, ModuleRecipe, arguments.more)
@@ -56,8 +56,8 @@ def _preview(recipe: Any) -> None:
 
 
 def _text(runs: list[Path], table_format: Any) -> str:
-    from infer.evaluation.module_quality import module_quality
-    from infer.evaluation.module_table import module_json, module_text
+    from infer.evaluation.module_scores import module_quality
+    from infer.evaluation.tables.modules import module_json, module_text
 
     found = module_quality(runs)
     return module_json(found) if table_format == "json" else module_text(found, table_format)

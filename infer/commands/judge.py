@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
 def forecast(words: Sequence[str], expected: Expected) -> Forecast:
     """One call per answer of a run that may not be there yet."""
     from refinery.contract.trace import PREDICTIONS_FILE
-    from refinery.llms.served.prices import probable_dollars, probable_seconds
+    from refinery.llms.served.paid.prices import probable_dollars, probable_seconds
 
     rows = expected.rows_of(Path(words[0]) / PREDICTIONS_FILE)
     if rows is None:
@@ -49,6 +49,6 @@ def forecast(words: Sequence[str], expected: Expected) -> Forecast:
 
 def _judge(settings: Sequence[str]) -> "EndpointConfig":
     from refinery.llms.served.endpoint import EndpointConfig
-    from refinery.runtime.recipe import apply_overrides, build_recipe
+    from refinery.runtime.recipes.recipe import apply_overrides, build_recipe
 
     return build_recipe(apply_overrides({"max_tokens": 8}, settings, where="judge"), EndpointConfig, where="judge")

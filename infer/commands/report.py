@@ -16,6 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the table."""
-    from infer.evaluation.paper_table import print_paper_table
+    from infer.evaluation.tables.paper import print_paper_table
 
     print_paper_table(arguments.table, runs=arguments.runs, table_format=arguments.format)

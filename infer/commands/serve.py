@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Serve until stopped."""
     from infer.recipe import load_pipeline_recipe
     from refinery.errors import RecipeError
-    from refinery.runtime.project_values import enter_project
+    from refinery.runtime.recipes.shared_values import enter_project
 
     overrides = [argument for argument in arguments.more if _OVERRIDE.match(argument)]
     paths = [arguments.recipe, *(argument for argument in arguments.more if argument not in overrides)]

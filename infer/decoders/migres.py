@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 from pydantic import Field, ValidationInfo, field_validator
 
 from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
-from infer.fitting import count_shortened
+from infer.prompt_fitting import count_shortened
 from infer.session import Session
 from infer.steps.ask import ask_json, ask_student, record_fault, reply_to
 from infer.steps.calls import Calls, Limits
@@ -23,12 +23,12 @@ from infer.steps.reasoning import UNKNOWN
 from infer.steps.scorers import CrossEncoderScorer, LexicalScorer, PromptedEntailment, Scorer, nli_judge, relevance_judge
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
-from refinery.llms.served.json_reply import reads_as_refusal
+from refinery.llms.served.replies.json_reply import reads_as_refusal
 from refinery.prompts.render import render_prompt
 from refinery.prompts.replies import Information, LeafReply, MainReply, QueriesReply, student_prompt
 from refinery.retrievers.base import Hit
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 from refinery.text import normalize_answer
 
 T = TypeVar("T", LeafReply, MainReply, QueriesReply)

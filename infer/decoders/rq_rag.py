@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from infer.decoders.base import READS_LABELS, Decoder, SubModelRole
-from infer.samples import drawn
+from infer.sampling import drawn
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.calls import Calls, Limits
@@ -26,7 +26,7 @@ from refinery.contract.trace import Prediction
 from refinery.llms.base import Context, Generation, Need
 from refinery.llms.weights.families import FamilyName
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 
 SELECTOR = "selection"
 

@@ -13,7 +13,7 @@ from infer.evaluation.scores import Survey
 from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE, Prediction, prediction_line
 from refinery.reporting.causes import Causes
-from refinery.runtime.line_files import LineWriter
+from refinery.runtime.files.jsonl import LineWriter
 
 
 class AnswerFiles:

@@ -9,7 +9,7 @@ from infer.evaluation.rows_by_id import RowsById
 from refinery.contract.records import Question, Record, iter_records
 from refinery.contract.trace import Prediction
 from refinery.errors import RunDirError
-from refinery.runtime.line_files import LineIndex
+from refinery.runtime.files.jsonl import LineIndex
 
 R = TypeVar("R", bound=Record)
 

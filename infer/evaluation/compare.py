@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from infer.evaluation.comparison_table import Line, System, comparison_text, unequal
 from infer.evaluation.evaluate import groups_in
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.rows_by_id import RowsById
 from infer.evaluation.scores import SCORES_FILE, QuestionScores
+from infer.evaluation.tables.comparison import Line, System, comparison_text, unequal
 from refinery.contract.question_groups import ALL
 from refinery.errors import RunDirError
 from refinery.metrics.bootstrap import counted_measure, counted_paired
 from refinery.metrics.registry import find_metric
 from refinery.reporting.tables import TableFormat
-from refinery.runtime.line_files import LineIndex
+from refinery.runtime.files.jsonl import LineIndex
 from refinery.text import printable
 
 

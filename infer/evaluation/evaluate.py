@@ -13,7 +13,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.metrics.bootstrap import counted_interval
 from refinery.metrics.registry import DEFAULT_METRICS, METRICS, metrics_of
-from refinery.runtime.line_files import LineWriter
+from refinery.runtime.files.jsonl import LineWriter
 
 _COSTS = ("calls", "retrievals", "prefill_tokens", "decode_tokens")
 

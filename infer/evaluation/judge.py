@@ -16,14 +16,14 @@ from infer.evaluation.scores import JUDGEMENTS_FILE, JudgedAnswer, read_judgemen
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.errors import RunDirError
-from refinery.llms.served.bare_reply import yes_or_no
-from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
+from refinery.llms.served.replies.bare_reply import yes_or_no
+from refinery.llms.served.transport.chat_request import ChatRequest
+from refinery.llms.served.transport.client import EndpointClient
 from refinery.prompts.render import prompt_hash, render_prompt
-from refinery.runtime.background_loop import run_anywhere
-from refinery.runtime.progress import Progress
-from refinery.runtime.together import each
+from refinery.runtime.concurrency.background_loop import run_anywhere
+from refinery.runtime.concurrency.gather import each
+from refinery.runtime.run.progress import Progress
 
 _log = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from infer.evaluation.evaluate import score_answers
 from infer.evaluation.finished_runs import StoredRun, open_stored
 from infer.evaluation.run_inputs import TOKENS_FILE
 from infer.evaluation.scores import Scorer
-from infer.provenance import corpus_hash, questions_hash
 from infer.recipe import InferRecipe
+from infer.run_record.provenance import corpus_hash, questions_hash
 from refinery.contract.records import Question
 from refinery.errors import RecordError, RunDirError
-from refinery.prompts.own import prompts_of
-from refinery.runtime.bad_rows import skipping_bad_rows
-from refinery.runtime.run_dir import RunDir, write_json
-from refinery.runtime.shards import Shards
+from refinery.prompts.custom import prompts_of
+from refinery.runtime.run.bad_rows import skipping_bad_rows
+from refinery.runtime.run.run_dir import RunDir, write_json
+from refinery.runtime.run.shards import Shards
 from refinery.sample import sample_report
 from refinery.stores.base import join_stores
 

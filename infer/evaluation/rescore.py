@@ -8,13 +8,13 @@ from infer.evaluation.answer_files import AnswerFiles
 from infer.evaluation.evaluate import score_answers
 from infer.evaluation.finished_runs import StoredRun, open_stored
 from infer.evaluation.scores import Scorer, read_judgements
-from infer.provenance import questions_hash
+from infer.run_record.provenance import questions_hash
 from infer.steps.selection import LEARNED, Definition, Fidelity, select_all, selectable, strategies_of
 from refinery.contract.records import Question, no_rows
 from refinery.contract.trace import QUESTIONS_FILE, Prediction
 from refinery.errors import RunDirError
-from refinery.runtime.run_dir import RunDir
-from refinery.runtime.run_lock import locked_run
+from refinery.runtime.run.run_dir import RunDir
+from refinery.runtime.run.run_lock import locked_run
 
 
 def rescore(

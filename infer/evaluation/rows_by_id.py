@@ -7,7 +7,7 @@ from typing import BinaryIO, Generic, Protocol, TypeVar, cast
 from pydantic_core import from_json
 
 from refinery.contract.records import Record, iter_records, parse_record
-from refinery.runtime.line_files import LineIndex, numbered_lines
+from refinery.runtime.files.jsonl import LineIndex, numbered_lines
 
 
 class _OfQuestion(Protocol):

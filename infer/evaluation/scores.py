@@ -12,7 +12,7 @@ from refinery.contract.question_groups import groups_of
 from refinery.contract.records import Question, Record, Trajectory, iter_records
 from refinery.contract.trace import Prediction
 from refinery.metrics.registry import METRICS, find_metric, score_all
-from refinery.runtime.fingerprint import id_number
+from refinery.runtime.files.fingerprint import id_number
 
 SCORES_FILE = "scores.jsonl"
 JUDGEMENTS_FILE = "judgements.jsonl"

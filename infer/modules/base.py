@@ -20,8 +20,8 @@ from infer.session import Session
 from refinery.contract.records import Question
 from refinery.contract.trace import ModuleOutput, Prediction
 from refinery.errors import PluginError
-from refinery.runtime import plugins
-from refinery.runtime.plugins import PluginKind
+from refinery.runtime.recipes import plugins
+from refinery.runtime.recipes.plugins import PluginKind
 from refinery.text import did_you_mean
 
 OUTPUT = "output"  # the name of the trace steps that are graded

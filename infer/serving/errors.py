@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from refinery.runtime.serving import RequestFault
+from refinery.runtime.http_checks import RequestFault
 
 
 class ApiError(Exception):

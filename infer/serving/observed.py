@@ -7,8 +7,8 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from infer.session import Session
-from refinery.runtime import observe
-from refinery.runtime.server_metrics import OTHER, ServerMetrics
+from refinery.runtime.observe import telemetry
+from refinery.runtime.observe.prometheus import OTHER, ServerMetrics
 
 
 class ObservedRequests:
@@ -23,7 +23,7 @@ class ObservedRequests:
             return await self._app(scope, receive, send)
         path = next((route.path_format for route in self._routes if route.matches(scope)[0] is not Match.NONE), OTHER)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        with observe.continuing(headers), self._metrics.request(path) as answered:
+        with telemetry.continuing(headers), self._metrics.request(path) as answered:
 
             async def sent(message: Message) -> None:
                 if message["type"] == "http.response.start":
@@ -43,7 +43,7 @@ def counted(metrics: ServerMetrics, model: str, session: Session, *, is_question
             metrics.count("failures", model, reason if reason.isidentifier() else OTHER)
         metrics.count("questions", model, by=int(is_question))
     except BaseException as error:
-        metrics.count("failures", model, observe.kind_of(error))
+        metrics.count("failures", model, telemetry.kind_of(error))
         raise
     finally:
         metrics.count("searches", model, by=session.retrievals)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from infer.fitting import fit_text
+from infer.prompt_fitting import fit_text
 from infer.serving.errors import ApiError
 from infer.serving.request import ChatBody
 from infer.serving.sources import sources

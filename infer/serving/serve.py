@@ -11,15 +11,15 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 
-from infer.parts import Parts
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.errors import HANDLERS
 from infer.serving.observed import ObservedRequests
 from infer.serving.service import ServeOptions, Service, model_name
+from infer.shared_models import Parts
 from refinery.errors import RecipeError
-from refinery.runtime.server_metrics import PATH, ServerMetrics
-from refinery.runtime.serving import Guard, check_origins, listen, url_of
+from refinery.runtime.http_checks import Guard, check_origins, listen, url_of
+from refinery.runtime.observe.prometheus import PATH, ServerMetrics
 from refinery.text import printable
 
 _SHUTDOWN_SECONDS = 30

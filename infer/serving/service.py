@@ -23,8 +23,8 @@ from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.errors import RecordError, RefineryError
-from refinery.runtime.server_metrics import CONTENT_TYPE, ServerMetrics
-from refinery.runtime.serving import Guard, read_json_body
+from refinery.runtime.http_checks import Guard, read_json_body
+from refinery.runtime.observe.prometheus import CONTENT_TYPE, ServerMetrics
 
 _log = logging.getLogger(__name__)
 _MOST_BODY_BYTES = 64 << 20  # interfaces send the pictures of earlier turns again

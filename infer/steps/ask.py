@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from infer.session import Session
 from refinery.llms.base import Context, Generation
-from refinery.llms.served.json_reply import begins_with_object, parse_json_reply, reads_as_refusal
+from refinery.llms.served.replies.json_reply import begins_with_object, parse_json_reply, reads_as_refusal
 from refinery.prompts.render import render_prompt
 from refinery.prompts.replies import ModuleReply
 from refinery.prompts.stops import split_reply, stop_texts

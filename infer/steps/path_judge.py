@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from infer.fitting import fit_passages
+from infer.prompt_fitting import fit_passages
 from infer.session import Session
 from infer.steps.ask import read_label
 from refinery.contract.chat_template import frame_tokens

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from infer.fitting import count_shortened, fit_passages, fit_text
+from infer.prompt_fitting import count_shortened, fit_passages, fit_text
 from infer.session import Session
 from infer.steps.ask import ask_json, read_label
 from refinery.contract.chat_template import frame_tokens

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from infer.fitting import fit_part, valid_text
+from infer.prompt_fitting import fit_part, valid_text
 from infer.session import Session
 from infer.steps.ask import record_fault, reply_fault
 from refinery.contract.records import Question

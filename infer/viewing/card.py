@@ -9,7 +9,7 @@ from refinery.metrics.registry import DEFAULT_METRICS
 from refinery.reporting.causes import cause_lines
 from refinery.reporting.pages.content import Card, Table
 from refinery.reporting.pages.facts import estimate, origin, present, shown
-from refinery.runtime.run_dir import RunDir, read_run
+from refinery.runtime.run.run_dir import RunDir, read_run
 
 _MOST_GROUPS, _MOST_METRICS = 24, 3
 

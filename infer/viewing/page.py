@@ -6,10 +6,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from infer.evaluation.error_cause import why_wrong
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.rows_by_id import RowsById
 from infer.evaluation.scores import has_gold
-from infer.evaluation.why_wrong import why_wrong
 from infer.steps.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
 from infer.viewing.card import run_card
 from infer.viewing.trace_tree import prediction_tree
@@ -20,7 +20,7 @@ from refinery.metrics.registry import metrics_of, score_all
 from refinery.reporting.pages.content import Cell, Detail, Leaf, Passages, Row, Run, RunDetail, Selection
 from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
-from refinery.runtime.line_files import LineIndex
+from refinery.runtime.files.jsonl import LineIndex
 
 _WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by"}
 _COLUMNS = ("score", "F1", "calls", "tokens")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from refinery.contract.records import Passage, read_records
-from refinery.runtime.stage import guarded
+from refinery.runtime.run.command import guarded
 
 PASSAGES = Path(__file__).parent / "data" / "passages.jsonl"
 

@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from refinery.errors import CheckpointError
-from refinery.runtime.run_dir import write_json
-from refinery.runtime.stage import guarded
+from refinery.runtime.run.command import guarded
+from refinery.runtime.run.run_dir import write_json
 
 NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = Path(__file__).with_name("weights.txt")

@@ -2,14 +2,14 @@
 
 Each command imports the code that it needs only when it runs. A command that costs something may also have `forecast(words, expected)`,
 which says for the plan of `refinery run` what it will take (`refinery.runtime.forecast`). One that shards can do has `divided(words)`,
-which says for `refinery run --on ray` where it is done (`refinery.project.cluster`).
+which says for `refinery run --on ray` where it is done (`refinery.project.ray_runner`).
 """
 
 import importlib
 from pkgutil import iter_modules
 from types import ModuleType
 
-from refinery.runtime.stages import stages
+from refinery.runtime.recipes.stages import stages
 
 
 def commands() -> dict[str, str]:

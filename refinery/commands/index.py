@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refinery.runtime.forecast import Expected, Forecast
-from refinery.runtime.shipped import shipped
+from refinery.runtime.recipes.shipped_files import shipped
 
 if TYPE_CHECKING:
-    from refinery.index_update import Update
-    from refinery.project.cluster import Place
+    from refinery.indexes.update import Update
+    from refinery.project.ray_runner import Place
     from refinery.retrievers.base import RetrieverConfig
     from refinery.retrievers.index.manifest import Manifest
 
@@ -55,15 +55,15 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
 
 def begin(arguments: argparse.Namespace) -> None:
     """Write what shards index, which also checks all inputs."""
-    from refinery.indexing import begin_shards
+    from refinery.indexes.build import begin_shards
 
     begin_shards(arguments.passages, arguments.output, _config(arguments), **_of_questions(arguments))
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Build or update the index or one shard of it, and print what it holds."""
-    from refinery.index_update import update_index
-    from refinery.indexing import build_index, build_shard
+    from refinery.indexes.build import build_index, build_shard
+    from refinery.indexes.update import update_index
 
     asked, folder = _of_questions(arguments), arguments.output
     if arguments.update:
@@ -96,8 +96,8 @@ def forecast(words: Sequence[str], expected: Expected) -> Forecast:
 
 def divided(words: Sequence[str]) -> "Place":
     """Where `refinery run --on ray` builds an index. Raises RecipeError for a retriever's recipe that cannot be read."""
-    from refinery.indexing import has_shards, is_built
-    from refinery.project.cluster import Place
+    from refinery.indexes.build import has_shards, is_built
+    from refinery.project.ray_runner import Place
 
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_arguments(parser)

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> None:
     from refinery.iteration.run import all_steps, iterate
     from refinery.iteration.table import draw_rounds
     from refinery.project.plan import plan_of, print_plan
-    from refinery.runtime.recipe import load_recipe
+    from refinery.runtime.recipes.recipe import load_recipe
     from refinery.text import printable
 
     recipe = load_recipe(arguments.recipe, IterateRecipe, arguments.overrides)

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Draw the panels that the runs have data for."""
     from refinery.reporting.figures import save_figure
-    from refinery.runtime.run_dir import stage_of
+    from refinery.runtime.run.run_dir import stage_of
     from refinery.text import printable
 
     stage = stage_of(arguments.folders)

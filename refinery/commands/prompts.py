@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from refinery.errors import RecipeError, RunDirError
+from refinery.prompts.custom import check_replaceable, may_replace
 from refinery.prompts.files import FOLDERS, SHIPPED, shipped_files
-from refinery.prompts.own import check_replaceable, may_replace
 from refinery.prompts.variables import variable, variables
 from refinery.text import did_you_mean, printable
 

@@ -46,8 +46,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the shards, join them, and print what came out of all of them."""
-    from refinery.project.on_ray import Resources, index_on_ray, run_on_ray
-    from refinery.runtime.project_values import enter_project
+    from refinery.project.ray_shards import Resources, index_on_ray, run_on_ray
+    from refinery.runtime.recipes.shared_values import enter_project
 
     where = {"shards": arguments.shards, "address": arguments.address, "each": Resources(**_given(arguments))}
     if arguments.work == "index":

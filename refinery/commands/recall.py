@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refinery.runtime.shipped import shipped
+from refinery.runtime.recipes.shipped_files import shipped
 
 if TYPE_CHECKING:
     from refinery.contract.records import Question
-    from refinery.recall_by_size import SizeRecall, SoughtQuestion
+    from refinery.indexes.recall_by_size import SizeRecall, SoughtQuestion
 
 GROUP = "Retrieval"
 HELP = "compare retrievers, or sizes of passages, by how much they find of what supports the answers"
@@ -44,10 +44,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _compare_retrievers(arguments: argparse.Namespace) -> None:
     from refinery.errors import RecordError
+    from refinery.indexes.recall import judged_questions, measure
+    from refinery.indexes.supporting_passages import check_supporting
     from refinery.questions.base import read_named_questions
-    from refinery.recall import judged_questions, measure
     from refinery.retrievers.search.build import build_retriever, load_retriever_config
-    from refinery.supporting import check_supporting
     from refinery.text import printable
 
     if not arguments.recipes:
@@ -80,9 +80,9 @@ def _table(measured: dict[str, tuple[dict[str, dict[int, float]], float]], ks: l
 
 def _compare_sizes(arguments: argparse.Namespace) -> None:
     """Cut the documents in every way, search every question, and print a line for each way and retriever."""
+    from refinery.indexes.recall_by_size import Cutoffs, measure_sizes
     from refinery.passages.settings import checked_settings
     from refinery.questions.base import read_named_questions
-    from refinery.recall_by_size import Cutoffs, measure_sizes
     from refinery.retrievers.search.build import load_retriever_config
     from refinery.text import printable
 
@@ -104,8 +104,8 @@ def _compare_sizes(arguments: argparse.Namespace) -> None:
 def _sought(questions: "Sequence[Question]", supporting: Path | None) -> "tuple[list[SoughtQuestion], str]":
     """What is sought for each question, and what it is: supporting text where it is known, else answers."""
     from refinery.errors import RecordError
+    from refinery.indexes.recall_by_size import sought_answers, sought_in_supporting
     from refinery.passages.sources import iter_passages
-    from refinery.recall_by_size import sought_answers, sought_in_supporting
 
     passages = {passage.id: passage for passage in iter_passages(supporting)} if supporting else {}
     if found := sought_in_supporting(questions, passages):

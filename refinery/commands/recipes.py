@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path, PurePath
 
 from refinery.errors import RecipeError, RunDirError
-from refinery.runtime.shipped import RECIPES, shipped, shipped_files
+from refinery.runtime.recipes.shipped_files import RECIPES, shipped, shipped_files
 from refinery.text import did_you_mean, printable
 
 GROUP = "Pipeline"

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _stand_in(arguments: argparse.Namespace) -> None:
     from refinery.demo.stand_in.place import TINY_MODELS, stand_in_place
-    from refinery.project.here import runner_here
+    from refinery.project.in_process import runner_here
     from refinery.project.project import read_project
 
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -66,7 +66,7 @@ def _stand_in(arguments: argparse.Namespace) -> None:
 def _check_cluster(arguments: argparse.Namespace) -> None:
     """Raise RecipeError for arguments that do not go together, and PluginError without Ray."""
     from refinery.errors import RecipeError
-    from refinery.project.on_ray import load_ray
+    from refinery.project.ray_shards import load_ray
 
     if arguments.on and arguments.stand_in is not None:
         raise RecipeError(f"{arguments.project}: --stand-in does all steps in one process, so leave out --on {arguments.on}.")
@@ -78,13 +78,13 @@ def _check_cluster(arguments: argparse.Namespace) -> None:
 
 def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | None" = None) -> None:
     from refinery.commands import command_of
-    from refinery.project.cluster import print_places, runner_on_ray
     from refinery.project.jobs import jobs_of
     from refinery.project.plan import plan_of, print_plan
     from refinery.project.process import run_process
+    from refinery.project.ray_runner import print_places, runner_on_ray
     from refinery.project.report import print_report
     from refinery.project.run import check_outputs, moves, run_jobs
-    from refinery.runtime.project_values import begin_steps
+    from refinery.runtime.recipes.shared_values import begin_steps
     from refinery.text import printable
 
     jobs = jobs_of(project, where=str(arguments.project), until=arguments.until)

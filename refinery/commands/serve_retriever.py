@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from refinery.retrievers.search.build import build_retriever, load_retriever_config
     from refinery.retrievers.search.server import retrieve_app
-    from refinery.runtime.serving import Guard, listen, url_of
+    from refinery.runtime.http_checks import Guard, listen, url_of
     from refinery.text import printable
 
     config = load_retriever_config(arguments.recipe, arguments.set)

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the run, or write the page."""
     from refinery.reporting.runs import print_run
-    from refinery.runtime.run_dir import stage_of
+    from refinery.runtime.run.run_dir import stage_of
 
     if _is_project(arguments.folders):
         _write_project(arguments.folders[0], arguments.output)

@@ -21,7 +21,7 @@ from refinery.contract.segments import Segment, encode_segment
 from refinery.contract.thought_marks import opened_thought
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
-from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.files.fingerprint import text_fingerprint
 
 Role = Literal["system", "user", "assistant"]
 AUTO, NONE = "auto", "none"

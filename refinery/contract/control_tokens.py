@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
-from refinery.runtime.fingerprint import file_fingerprint
+from refinery.runtime.files.fingerprint import file_fingerprint
 
 RqRagRole = Literal["answer", "rewrite", "decompose", "disambiguate", "evidence_start", "evidence_end", "respond", "end"]
 RetrievalRole = Literal["no_retrieval", "retrieval", "continue", "irrelevant", "relevant", "evidence_start", "evidence_end"]

@@ -10,11 +10,11 @@ from pydantic_core import to_json
 from refinery.contract.record_faults import row_fault
 from refinery.contract.split_name import SPLIT_RULE, is_split
 from refinery.errors import RecordError
-from refinery.runtime.bad_rows import readable_rows
-from refinery.runtime.hub_dataset import hub_dataset, without_nulls
-from refinery.runtime.line_files import write_lines
-from refinery.runtime.parquet_rows import parquet_rows
-from refinery.runtime.text_file import byte_lines
+from refinery.runtime.files.hub_dataset import hub_dataset, without_nulls
+from refinery.runtime.files.jsonl import write_lines
+from refinery.runtime.files.parquet import parquet_rows
+from refinery.runtime.files.text_file import byte_lines
+from refinery.runtime.run.bad_rows import readable_rows
 from refinery.text import without_mark
 
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]  # 1984 in a file is "1984", as an id or an answer

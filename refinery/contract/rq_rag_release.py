@@ -19,8 +19,8 @@ from refinery.contract.control_tokens import RQ_RAG, token_for
 from refinery.contract.formats import ACTIONS, SEARCH_ACTIONS, parse_evidence, steps_segments
 from refinery.contract.records import Action, Record, Step, Trajectory, Turn, read_records
 from refinery.errors import RecordError
-from refinery.runtime.bad_rows import bad_row, end_of_rows
-from refinery.runtime.hub_dataset import hub_dataset
+from refinery.runtime.files.hub_dataset import hub_dataset
+from refinery.runtime.run.bad_rows import bad_row, end_of_rows
 
 CHAT_MARKERS = ("<s>", "</s>", "<unk>", "<pad>", "<|system|>", "<|user|>", "<|assistant|>")
 _SPECIAL = [*(token.token for token in RQ_RAG), *CHAT_MARKERS]

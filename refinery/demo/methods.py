@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from refinery.runtime.run_dir import read_metrics, write_json
+from refinery.runtime.run.run_dir import read_metrics, write_json
 
 METHODS_FILE = "methods.json"
 

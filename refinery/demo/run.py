@@ -20,7 +20,7 @@ from refinery.errors import RecipeError, RunDirError
 from refinery.project.jobs import jobs_of
 from refinery.project.project import Project
 from refinery.project.run import arun_jobs
-from refinery.runtime.run_dir import environment, read_metrics, write_json
+from refinery.runtime.run.run_dir import environment, read_metrics, write_json
 
 _STEPS_AT_ONCE = 2
 Methods = Literal["core", "all"]

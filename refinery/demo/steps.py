@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from refinery.project.project import Step
-from refinery.runtime.shipped import DEMO_CHECKPOINT, shipped
+from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT, shipped
 
 Steps = dict[str, Step]
 

@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from refinery.contract.control_tokens import MANIFEST_FILE
-from refinery.hub.snippets import use_lines
+from refinery.hub.usage_commands import use_lines
 from refinery.reporting.markdown import code_block, front_matter, json_block, table_block, without_secrets
-from refinery.runtime.plugins import find_installed
+from refinery.runtime.recipes.plugins import find_installed
 from refinery.tasks.base import TASKS, Card
 
 DATA_FILE, CARD_FILE = "data.json", "README.md"

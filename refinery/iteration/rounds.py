@@ -9,7 +9,7 @@ from pathlib import Path
 from refinery.iteration.recipe import IterateRecipe
 from refinery.project.jobs import Job, jobs_of
 from refinery.project.project import Project, Step
-from refinery.runtime.yaml_file import read_yaml
+from refinery.runtime.recipes.yaml_file import read_yaml
 
 Steps = dict[str, Step]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from refinery.errors import RunDirError
-from refinery.iteration.conduct import CONDUCT, conduct_of
+from refinery.iteration.behavior import CONDUCT, conduct_of
 from refinery.iteration.recipe import IterateRecipe
 from refinery.iteration.rounds import folder_of
 from refinery.reporting.figures import Panel, draw_lines, save_figure
 from refinery.reporting.markdown import table
-from refinery.runtime.run_dir import read_metrics, write_json
+from refinery.runtime.run.run_dir import read_metrics, write_json
 
 ROUNDS_FILE, TABLE_FILE, FIGURE_FILE = "rounds.json", "rounds.md", "rounds.svg"
 

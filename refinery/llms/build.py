@@ -12,7 +12,7 @@ from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedM
 from refinery.llms.vllm.keys import VllmKeys, refuse_keys
 from refinery.llms.weights.device import inference_dtype, own_device, use_attention_of_any_shape, warn_of_slow_bfloat16
 from refinery.llms.weights.families import FamilyName, checkpoint_family
-from refinery.runtime.background_loop import run_anywhere
+from refinery.runtime.concurrency.background_loop import run_anywhere
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -66,8 +66,8 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
     if isinstance(config, ServedModelConfig) and config.tokenizer:
         return _served(config, config.tokenizer)
     if isinstance(config, EndpointConfig):
-        from refinery.llms.served.chat import ChatLLM
-        from refinery.llms.served.context_limit import served_context_limit
+        from refinery.llms.served.chat_llm import ChatLLM
+        from refinery.llms.served.completions.context_limit import served_context_limit
 
         if not isinstance(config, ServedModelConfig):
             return ChatLLM(config)
@@ -131,8 +131,8 @@ def llm_over(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, family:
 
 
 def _served(config: ServedModelConfig, tokenizer: str) -> LLM:
-    from refinery.llms.served.capabilities import probe
-    from refinery.llms.served.completions import CompletionsLLM
+    from refinery.llms.served.completions.capabilities import probe
+    from refinery.llms.served.completions.llm import CompletionsLLM
     from refinery.llms.weights.checkpoint import load_tokenizer
 
     loaded = load_tokenizer(tokenizer, config.chat_template)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from refinery.contract.records import Question
 from refinery.metrics import closed, multi_hop, open_domain, retrieval, squad
-from refinery.runtime import plugins
-from refinery.runtime.plugins import PluginKind
+from refinery.runtime.recipes import plugins
+from refinery.runtime.recipes.plugins import PluginKind
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,9 +11,9 @@ from typing import Any, overload
 
 from refinery.contract.records import Passage, Record
 from refinery.errors import RecordError
-from refinery.runtime.fingerprint import id_number, running_fingerprint
-from refinery.runtime.line_files import written_to
-from refinery.runtime.progress import Progress
+from refinery.runtime.files.fingerprint import id_number, running_fingerprint
+from refinery.runtime.files.jsonl import written_to
+from refinery.runtime.run.progress import Progress
 
 _LINES, _OFFSETS = "passages.jsonl", "passages.offsets.npy"
 _PART_BYTES = 1 << 24

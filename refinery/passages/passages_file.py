@@ -19,10 +19,10 @@ from refinery.passages.documents.read import document_bytes, document_files, doc
 from refinery.passages.documents.reader_process import read_document
 from refinery.passages.settings import DEFAULT_SETTINGS, SplitSettings
 from refinery.passages.split import split_document
-from refinery.runtime.fingerprint import file_fingerprint, running_fingerprint
-from refinery.runtime.line_files import written_to
-from refinery.runtime.progress import Progress
-from refinery.runtime.run_dir import write_json
+from refinery.runtime.files.fingerprint import file_fingerprint, running_fingerprint
+from refinery.runtime.files.jsonl import written_to
+from refinery.runtime.run.progress import Progress
+from refinery.runtime.run.run_dir import write_json
 
 _logger = logging.getLogger(__name__)
 _CUT_VERSION = 2  # raise it when the same document would give other passages

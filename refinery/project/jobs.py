@@ -13,10 +13,10 @@ from typing import Any, cast
 
 from refinery.errors import RecipeError
 from refinery.project.project import Project, Step
-from refinery.runtime.recipe import read_values
-from refinery.runtime.shipped import accelerate_file
-from refinery.runtime.stages import stages
-from refinery.runtime.yaml_file import read_yaml
+from refinery.runtime.recipes.recipe import read_values
+from refinery.runtime.recipes.shipped_files import accelerate_file
+from refinery.runtime.recipes.stages import stages
+from refinery.runtime.recipes.yaml_file import read_yaml
 
 # What the stages call their output, and the commands.
 _OUTPUT_KEY, _OUTPUT_FLAG = "output_dir", "--output"

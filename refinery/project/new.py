@@ -12,10 +12,10 @@ from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.passages.sources import estimate_count
 from refinery.project.project import read_project
 from refinery.questions.base import find_reader
-from refinery.runtime.line_files import written_to
-from refinery.runtime.project_values import PROJECT_FILE
-from refinery.runtime.recipe import build_recipe
-from refinery.runtime.shipped import found
+from refinery.runtime.files.jsonl import written_to
+from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipes.shared_values import PROJECT_FILE
+from refinery.runtime.recipes.shipped_files import found
 
 Method = Literal["rq_rag", "ra_isf"]
 # What each method trains: the task of the labels, of the model and of its recipe in the template.

@@ -15,7 +15,7 @@ from refinery.passages.sources import estimate_count
 from refinery.project.jobs import Job
 from refinery.project.state import changes, is_done, sources_of
 from refinery.runtime.forecast import Expected, Forecast, Range, total
-from refinery.runtime.stages import stages
+from refinery.runtime.recipes.stages import stages
 
 # The module of a command that is no stage, by its name; None if there is no such command.
 CommandOf = Callable[[str], ModuleType | None]

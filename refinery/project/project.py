@@ -12,9 +12,9 @@ from pydantic import Field, StringConstraints
 
 from refinery.errors import RecipeError
 from refinery.project.variants import repeated
-from refinery.runtime.project_values import PROJECT_FILE
-from refinery.runtime.recipe import Recipe, build_recipe
-from refinery.runtime.yaml_file import read_yaml
+from refinery.runtime.recipes.recipe import Recipe, build_recipe
+from refinery.runtime.recipes.shared_values import PROJECT_FILE
+from refinery.runtime.recipes.yaml_file import read_yaml
 
 # It names the step's log.
 StepName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]

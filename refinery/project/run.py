@@ -12,11 +12,11 @@ from refinery.errors import RunDirError
 from refinery.project.jobs import Job
 from refinery.project.process import log_of, run_process, warnings_in
 from refinery.project.state import STATE_FOLDER, changes, is_done, sources_of, write_state
-from refinery.prompts.own import prompts_of
-from refinery.runtime.run_lock import LOCK_FILE, PENDING_FILE, locked_run
-from refinery.runtime.shards import shard_folders, shards_of
-from refinery.runtime.stoppable import stoppable
-from refinery.runtime.together import together
+from refinery.prompts.custom import prompts_of
+from refinery.runtime.concurrency.gather import together
+from refinery.runtime.concurrency.sigterm import stoppable
+from refinery.runtime.run.run_lock import LOCK_FILE, PENDING_FILE, locked_run
+from refinery.runtime.run.shards import shard_folders, shards_of
 from refinery.text import printable
 
 _MOST_WARNINGS = 5

@@ -11,8 +11,8 @@ from jinja2 import BaseLoader, Environment, FunctionLoader, StrictUndefined, Tem
 from jinja2.meta import find_referenced_templates
 
 from refinery.errors import PluginError
-from refinery.runtime.fingerprint import short_sha256
-from refinery.runtime.plugins import outside_folders
+from refinery.runtime.files.fingerprint import short_sha256
+from refinery.runtime.recipes.plugins import outside_folders
 from refinery.text import did_you_mean
 
 FOLDERS = tuple(Path(__file__).parent / name for name in ("teacher", "student", "decoders"))

@@ -23,12 +23,12 @@ from pydantic_core import from_json
 
 from refinery.contract.records import Question, no_rows
 from refinery.errors import RecordError
-from refinery.runtime import plugins
-from refinery.runtime.bad_rows import bad_row, end_of_rows
-from refinery.runtime.hub_dataset import hub_dataset
-from refinery.runtime.parquet_rows import parquet_rows
-from refinery.runtime.plugins import PluginKind
-from refinery.runtime.text_file import read_text
+from refinery.runtime.files.hub_dataset import hub_dataset
+from refinery.runtime.files.parquet import parquet_rows
+from refinery.runtime.files.text_file import read_text
+from refinery.runtime.recipes import plugins
+from refinery.runtime.recipes.plugins import PluginKind
+from refinery.runtime.run.bad_rows import bad_row, end_of_rows
 from refinery.sample import SampleKeys, sampled
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import READERS
-from refinery.runtime import plugins
+from refinery.runtime.recipes import plugins
 
 
 def read(path: Path) -> Iterable[Question]:

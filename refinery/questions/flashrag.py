@@ -11,7 +11,7 @@ from typing import Any
 from refinery.contract.records import Question
 from refinery.questions.base import DatasetRow, Reader, distinct, iter_dataset, read_dataset
 from refinery.questions.popqa import popularity
-from refinery.runtime.hub_dataset import parse_address
+from refinery.runtime.files.hub_dataset import parse_address
 
 
 class _Metadata(DatasetRow):

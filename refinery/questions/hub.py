@@ -18,9 +18,9 @@ from pydantic_core import from_json
 from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import READERS, find_reader, parse_row
-from refinery.runtime import plugins
-from refinery.runtime.bad_rows import bad_row, end_of_rows
-from refinery.runtime.hub_dataset import HubDataset, parse_address, without_nulls
+from refinery.runtime.files.hub_dataset import HubDataset, parse_address, without_nulls
+from refinery.runtime.recipes import plugins
+from refinery.runtime.run.bad_rows import bad_row, end_of_rows
 
 _LISTS = ("answers", "choices", "history")
 

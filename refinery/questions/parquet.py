@@ -6,8 +6,8 @@ from pathlib import Path
 from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import parse_row
-from refinery.runtime.bad_rows import bad_row, end_of_rows
-from refinery.runtime.parquet_rows import parquet_rows
+from refinery.runtime.files.parquet import parquet_rows
+from refinery.runtime.run.bad_rows import bad_row, end_of_rows
 
 
 def read(path: Path) -> Iterator[Question]:

@@ -14,7 +14,7 @@ from pydantic import Field, Json
 from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.questions.base import DatasetRow, Reader, distinct, iter_dataset, read_dataset
-from refinery.runtime.text_file import read_text
+from refinery.runtime.files.text_file import read_text
 
 _LONG_TAIL = 100  # monthly page views; the subjects of the long tail have fewer
 

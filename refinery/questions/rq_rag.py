@@ -12,7 +12,7 @@ from refinery.contract.records import Question, Turn, iter_records
 from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row
 from refinery.errors import RecordError
 from refinery.questions.base import Reader, parse_row, split_of
-from refinery.runtime.bad_rows import bad_row, end_of_rows
+from refinery.runtime.run.bad_rows import bad_row, end_of_rows
 
 
 def read(path: Path) -> Iterator[Question]:

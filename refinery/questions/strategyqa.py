@@ -13,7 +13,7 @@ from pydantic import StrictBool, TypeAdapter, ValidationError
 from refinery.contract.records import Passage, Question, SubQuestion
 from refinery.errors import RecordError
 from refinery.questions.base import DatasetRow, Reader, Rows, distinct, first_fault, iter_dataset, read_dataset
-from refinery.runtime.text_file import read_text
+from refinery.runtime.files.text_file import read_text
 
 # One annotator's evidence for one step: lists of paragraph ids, and the words `operation` and `no_evidence`.
 _Evidence = list[list[str] | str]

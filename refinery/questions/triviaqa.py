@@ -16,7 +16,7 @@ from pydantic import AliasChoices, AliasGenerator, ConfigDict, Field
 
 from refinery.contract.records import Passage, Question
 from refinery.questions.base import DatasetRow, Reader, Rows, distinct, iter_dataset, load_json, numbered, parse_row
-from refinery.runtime.text_file import read_text
+from refinery.runtime.files.text_file import read_text
 
 _NO_ANSWER = "<unk>"  # in the hub's test sets; the release leaves the answer out
 

@@ -9,7 +9,7 @@ from refinery.contract.records import iter_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import RunDirError
 from refinery.reporting.results import print_trace, results_table
-from refinery.runtime.run_dir import read_metrics, read_run
+from refinery.runtime.run.run_dir import read_metrics, read_run
 
 
 def print_run(run: Path, *, question: str | None, limit: int) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from refinery.errors import RunDirError
 from refinery.reporting.markdown import without_secrets
 from refinery.reporting.summary import summary
-from refinery.runtime.progress_file import is_alive, read_progress
-from refinery.runtime.run_dir import RunDir, read_run
-from refinery.runtime.stages import stages
+from refinery.runtime.recipes.stages import stages
+from refinery.runtime.run.progress_file import is_alive, read_progress
+from refinery.runtime.run.run_dir import RunDir, read_run
 from refinery.text import one_line, printable
 
 _SILENT_SECONDS = 30.0  # a run writes twice a second

@@ -21,9 +21,9 @@ from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.index.words_probe import check_probe, words_version, write_probe
 from refinery.retrievers.search.postings import Postings, open_postings
 from refinery.retrievers.search.side_process import SideProcesses
-from refinery.runtime.batching import Batcher, in_thread
-from refinery.runtime.fingerprint import text_fingerprint
-from refinery.runtime.module_process import usable_cores
+from refinery.runtime.concurrency.batching import Batcher, in_thread
+from refinery.runtime.concurrency.subprocesses import usable_cores
+from refinery.runtime.files.fingerprint import text_fingerprint
 
 # Searching fewer passages takes at most a few milliseconds, less than moving the search to a thread off the event loop.
 _SEARCHED_AT_ONCE = 100_000

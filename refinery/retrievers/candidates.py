@@ -13,8 +13,8 @@ from refinery.retrievers import bm25
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 from refinery.retrievers.search.okapi import okapi_scores
-from refinery.runtime.batching import Batcher, in_thread
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.concurrency.batching import Batcher, in_thread
+from refinery.runtime.recipes.recipe import Recipe
 
 _MOST_KEPT = 1_024  # questions whose passages stay indexed
 _MOST_ENCODED = 512  # texts of one batch

@@ -14,8 +14,8 @@ from refinery.passages.corpus import Corpus, batches, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
-from refinery.runtime.batching import Batcher, in_thread
-from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.concurrency.batching import Batcher, in_thread
+from refinery.runtime.files.fingerprint import text_fingerprint
 
 _MOST_QUERIES = 256  # encoded and searched at once
 _BATCHES_AT_ONCE = 32  # of an encoder, which sorts the texts in them by length; 2,048 texts by default

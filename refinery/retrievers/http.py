@@ -15,8 +15,8 @@ from refinery.errors import RetrievalError
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.search.connections import Connections
 from refinery.retrievers.search.requests import Fault, RequestOptions, divided, retried
-from refinery.runtime.batching import Batcher, in_thread
-from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.concurrency.batching import Batcher, in_thread
+from refinery.runtime.files.fingerprint import text_fingerprint
 
 _logger = logging.getLogger(__name__)
 _HEALTH_SECONDS = 10

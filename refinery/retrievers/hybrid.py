@@ -8,8 +8,8 @@ from pydantic import Field
 from refinery.contract.records import Passage, Question
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.search.build import build_retriever
-from refinery.runtime.fingerprint import text_fingerprint
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.files.fingerprint import text_fingerprint
+from refinery.runtime.recipes.recipe import Recipe
 
 
 class Options(Recipe):

@@ -23,10 +23,10 @@ from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.index.words_probe import words_version
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 from refinery.retrievers.search.ties import with_ties
-from refinery.runtime.batching import Batcher, in_thread
-from refinery.runtime.fingerprint import text_fingerprint
-from refinery.runtime.module_process import usable_cores
-from refinery.runtime.progress import Progress
+from refinery.runtime.concurrency.batching import Batcher, in_thread
+from refinery.runtime.concurrency.subprocesses import usable_cores
+from refinery.runtime.files.fingerprint import text_fingerprint
+from refinery.runtime.run.progress import Progress
 
 _FOLDER, _TABLE = "lancedb", "passages"
 _MOST_WORDS = 1_024  # of a query, like Lucene's maxClauseCount

@@ -19,8 +19,8 @@ from refinery.retrievers.base import Hit, Indexing, Retriever, RetrieverConfig, 
 from refinery.retrievers.index.loading import forget_progress, load_passages, store_name
 from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.search.requests import Fault, RequestOptions, divided, retried
-from refinery.runtime.batching import Batcher, in_thread
-from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.concurrency.batching import Batcher, in_thread
+from refinery.runtime.files.fingerprint import text_fingerprint
 
 _logger = logging.getLogger(__name__)
 _PASSAGES_PER_REQUEST = 1_000

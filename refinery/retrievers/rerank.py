@@ -8,7 +8,7 @@ from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverP
 from refinery.retrievers.hybrid import part_of
 from refinery.retrievers.search.build import build_retriever
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
-from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.files.fingerprint import text_fingerprint
 
 
 class Options(CrossEncoderConfig):

@@ -22,9 +22,9 @@ from refinery.retrievers.index.manifest import open_index
 from refinery.retrievers.index.words import stop_words
 from refinery.retrievers.index.words_probe import check_probe, words_version, write_probe
 from refinery.retrievers.search.ties import with_ties
-from refinery.runtime.fingerprint import text_fingerprint
-from refinery.runtime.module_process import usable_cores
-from refinery.runtime.progress import Progress
+from refinery.runtime.concurrency.subprocesses import usable_cores
+from refinery.runtime.files.fingerprint import text_fingerprint
+from refinery.runtime.run.progress import Progress
 from refinery.unspaced import has_unspaced, is_unspaced, pairs_apart
 
 _FOLDER, _TEXT, _POSITION = "tantivy", "text", "position"

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from refinery.errors import RecipeError
-from refinery.runtime import plugins
-from refinery.runtime.fingerprint import store_key
-from refinery.runtime.plugins import PluginKind
+from refinery.runtime.files.fingerprint import store_key
+from refinery.runtime.recipes import plugins
+from refinery.runtime.recipes.plugins import PluginKind
 
 # The keys of every recipe whose replies are stored.
 STORE: Any = Field(default=None, description="where replies and searches are stored; by default effects.sqlite in output_dir")

@@ -19,8 +19,8 @@ from typing import Any, TextIO
 from pydantic_core import from_json
 
 from refinery.errors import RunDirError
-from refinery.runtime.fingerprint import checksum
-from refinery.runtime.sqlite_file import open_database
+from refinery.runtime.files.fingerprint import checksum
+from refinery.runtime.files.sqlite import open_database
 from refinery.stores.base import ReplyStore, StorePlugin
 
 _Item = tuple[str, tuple[Any, ...], asyncio.Future[None]]

@@ -17,8 +17,8 @@ from typing import Any, Generic, Literal, TypeVar
 from refinery.contract.control_tokens import ControlToken
 from refinery.contract.records import JudgeLabel, Passage, Record, Step, Trajectory, read_records
 from refinery.prompts.render import Prompt
-from refinery.runtime.hub_dataset import with_split
-from refinery.runtime.plugins import PluginKind, find, find_installed
+from refinery.runtime.files.hub_dataset import with_split
+from refinery.runtime.recipes.plugins import PluginKind, find, find_installed
 
 R = TypeVar("R", bound=Record)
 J = TypeVar("J", bound=JudgeLabel)

@@ -14,10 +14,10 @@ from infer.steps.selection import STRATEGIES, Definition, select
 from refinery.cli import main
 from refinery.contract.records import Passage, Question, Step, Trajectory, write_records
 from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
-from refinery.runtime.run_dir import write_json
+from refinery.runtime.run.run_dir import write_json
 from train.recipe import TrainRecipe
-from train.rows.parts import ShownRow
-from train.trainers.held_out import HeldOutAnswer
+from train.rows.readable_rows import ShownRow
+from train.trainers.held_out_answers import HeldOutAnswer
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 HOSTILE = '</script><script>document.title = "owned"</script><img src=x onerror="document.title=\'owned\'"> [A_Response] <b>bold</b>'

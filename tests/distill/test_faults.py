@@ -18,9 +18,9 @@ from benchmarks.distill.run import endpoint, stats
 from distill.__main__ import main
 from refinery.demo.teacher.server import ChatServer, serving
 from refinery.errors import RunDirError
-from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
+from refinery.llms.served.transport.chat_request import ChatRequest
+from refinery.llms.served.transport.client import EndpointClient
 from refinery.stores.sqlite import SqliteStore
 
 PROJECT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from distill.__main__ import main
 from refinery.contract.records import KnowledgeLabel, read_records
-from refinery.llms.served.chat_labels import value_probability
+from refinery.llms.served.transport.chat_labels import value_probability
 
 
 def reply(word, probability):

@@ -20,7 +20,7 @@ from refinery.demo.teacher.replies import serve
 from refinery.demo.teacher.server import MODEL, Faults
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
-from refinery.runtime import run_lock
+from refinery.runtime.run import run_lock
 
 PROJECT = Path(__file__).parents[2]
 WORLDS = demo_worlds(0)

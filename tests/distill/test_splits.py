@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from distill.__main__ import main
-from distill.output.merge import merge
 from distill.recipe import DistillRecipe
 from distill.run import run
+from distill.writing.merge import merge
 from refinery.contract.records import Decomposition, Question, SubQuestion, read_records
 from refinery.errors import RunDirError
 

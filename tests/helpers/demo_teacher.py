@@ -14,10 +14,10 @@ from refinery.contract.records import Question
 from refinery.demo.teacher.server import MODEL, ChatServer
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import QUESTION_TYPES, draw_questions
-from refinery.llms.served.budget import Budget
-from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.served.paid import persist_in
+from refinery.llms.served.paid.budget import Budget
+from refinery.llms.served.paid.paid_replies import persist_in
+from refinery.llms.served.transport.client import EndpointClient
 from refinery.prompts.render import render_prompt
 from refinery.stores.sqlite import SqliteStore
 

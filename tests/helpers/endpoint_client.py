@@ -3,9 +3,9 @@
 import asyncio
 
 from refinery.errors import LLMError
-from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, Reply
+from refinery.llms.served.transport.chat_request import ChatRequest
+from refinery.llms.served.transport.client import EndpointClient
 
 
 def ask(prompts, base_url, *, schema=None, seconds=30.0, first=(), **config) -> list[Reply | LLMError]:

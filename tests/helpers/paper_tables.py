@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from infer.evaluation.paper_table import PaperTable
-from refinery.runtime.recipe import load_recipe
+from infer.evaluation.tables.paper import PaperTable
+from refinery.runtime.recipes.recipe import load_recipe
 
 
 def runs_of(path: Path) -> set[Path]:

@@ -7,12 +7,12 @@ import pytest
 from infer.evaluation.answer_files import AnswerFiles
 from infer.evaluation.evaluate import evaluate
 from infer.evaluation.scores import SCORES_FILE, score
-from infer.provenance import provenance
 from infer.recipe import InferRecipe
+from infer.run_record.provenance import provenance
 from refinery.contract.control_tokens import RQ_RAG, write_manifest
 from refinery.contract.records import Passage, Question, write_records
 from refinery.contract.trace import Cost, Prediction
-from refinery.runtime.run_dir import open_run
+from refinery.runtime.run.run_dir import open_run
 
 PASSAGES = [Passage(id=str(number), title=f"film {number}", text=f"film {number} is by Maria {number}.") for number in range(5)]
 

@@ -11,9 +11,9 @@ from refinery.cli import main as refinery
 from refinery.contract.records import Passage, Question, read_records, write_records
 from refinery.demo.teacher.server import serving
 from refinery.errors import RecordError
+from refinery.indexes.supporting_passages import check_supporting
 from refinery.passages.corpus import corpus_hash
 from refinery.retrievers.base import RetrieverConfig
-from refinery.supporting import check_supporting
 
 FILM = "Dune is a film.\n\n" + "It is long and dry. " * 15 + "\n\nMaria Torvel made it."
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import refinery
-from infer.sources import recipe_of
+from infer.recipe_sources import recipe_of
 from refinery import Passage, RefineryError
 from refinery.contract.records import write_records
 

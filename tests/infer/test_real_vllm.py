@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from helpers.trees import trees
 
-from infer.parts import Parts
 from infer.pipeline import Pipeline
 from infer.recipe import pipeline_recipe
+from infer.shared_models import Parts
 from refinery.contract.records import Question, read_records
 from refinery.contract.trace import Prediction
-from refinery.llms.served.completion_api import CompletionReply
+from refinery.llms.served.completions.api import CompletionReply
 from refinery.llms.vllm import completions
-from refinery.runtime.background_loop import run_anywhere
+from refinery.runtime.concurrency.background_loop import run_anywhere
 from train.families.merge import merge
 
 pytestmark = [

@@ -12,8 +12,8 @@ from refinery.cli import main
 from refinery.contract.records import Passage, Question, write_records
 from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
 from refinery.errors import RecordError
-from refinery.runtime.progress import Progress
-from refinery.runtime.stage import configure_logging, guarded
+from refinery.runtime.run.command import configure_logging, guarded
+from refinery.runtime.run.progress import Progress
 
 # Sets the window's title, clears the screen, goes back to the start of the line, turns the direction; rich fails at a tag never opened.
 EVIL = "Lyon\x1b]0;owned\x07\x1b[2J\x9b1m\u202e\u2066\r[red]bold[/nope]"

@@ -9,20 +9,20 @@ import pytest
 import yaml
 from helpers.real_study import ROOT, STUDY, questions
 
-from distill.guards import Guards
+from distill.inputs.row_source import load_task
 from distill.recipe import DistillRecipe, ExamplesConfig
-from distill.row_source import load_task
-from distill.steps.question_examples import read_examples
-from distill.steps.stands_alone import reference_fault
+from distill.steps.questions.examples import read_examples
+from distill.steps.questions.self_contained import reference_fault
+from distill.writing.guards import Guards
 from infer.pipeline import Pipeline
 from infer.recipe import InferRecipe
 from refinery.cli import build_parser
 from refinery.project.new import NewProject, new_project
 from refinery.questions.base import read_questions, split_of
 from refinery.retrievers.base import RetrieverConfig, read_passages
-from refinery.runtime.recipe import load_recipe
-from refinery.runtime.shipped import DEMO_CHECKPOINT
-from refinery.runtime.stage import stage_parser
+from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT
+from refinery.runtime.run.command import stage_parser
 from train.recipe import TrainRecipe
 
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}

@@ -15,8 +15,8 @@ from refinery.cli import main
 from refinery.downloading import member_name
 from refinery.project.jobs import Job, jobs_of
 from refinery.project.project import read_project
-from refinery.runtime.run_dir import RunDir
-from refinery.runtime.shipped import shipped
+from refinery.runtime.recipes.shipped_files import shipped
+from refinery.runtime.run.run_dir import RunDir
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("recipes/*/reproduce.yaml"))

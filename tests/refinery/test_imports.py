@@ -7,21 +7,21 @@ import pytest
 LIGHT_MODULES = [
     "refinery.cli",
     "refinery.contract.records",
-    "refinery.runtime.recipe",
+    "refinery.runtime.recipes.recipe",
     "refinery.contract.segments",
     "refinery.contract.formats",
-    "refinery.runtime.plugins",
-    "refinery.runtime.run_dir",
-    "refinery.runtime.stage",
+    "refinery.runtime.recipes.plugins",
+    "refinery.runtime.run.run_dir",
+    "refinery.runtime.run.command",
     "refinery.tasks.base",
     "refinery.tasks.selection",
-    "refinery.runtime.progress",
+    "refinery.runtime.run.progress",
     "refinery.questions.base",
     "refinery.llms.build",
     "refinery.prompts.render",
     "refinery.llms.base",
     "refinery.llms.weights.checkpoint",
-    "refinery.llms.served.client",
+    "refinery.llms.served.transport.client",
     "refinery.retrievers.base",
 ]
 STAGE_RECIPES = ["distill.recipe", "train.recipe", "infer.recipe"]
@@ -38,8 +38,8 @@ def test_importing_it_loads_no_heavy_library(module):
 
 # What labeling by a teacher imports later, if at all: what a run does not use, and what it needs only at its end.
 NOT_BEFORE_THE_FIRST_CALL = HEAVY | {
-    "distill.output.hub_stream",
-    "distill.predictions",
+    "distill.writing.hub_stream",
+    "distill.inputs.predictions",
     "distill.teacher.batch",
     "huggingface_hub",
     "infer.stage",
@@ -50,7 +50,7 @@ NOT_BEFORE_THE_FIRST_CALL = HEAVY | {
     "refinery.contract.trace",
     "refinery.hub.dataset_card",
     "refinery.passages.sources",
-    "refinery.prompts.own",
+    "refinery.prompts.custom",
     "refinery.retrievers.search.build",
     "refinery.tasks.base",
     "regex",
@@ -67,7 +67,7 @@ def test_labeling_sends_its_first_call_before_it_imports_what_it_needs_later(tmp
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     script = (
         "import os, sys\n"
-        "from refinery.llms.served.http import HttpSession\n"
+        "from refinery.llms.served.transport.http import HttpSession\n"
         "def first_call(*given, **named):\n"
         f"    print(*sorted({NOT_BEFORE_THE_FIRST_CALL} & sys.modules.keys()), flush=True)\n"
         "    os._exit(0)\n"

@@ -21,7 +21,7 @@ from helpers.two_processes import in_two_processes
 
 from refinery.contract.records import Passage, Step, Trajectory, write_records
 from refinery.llms.weights.checkpoint import load_checkpoint
-from refinery.runtime.recipe import load_recipe
+from refinery.runtime.recipes.recipe import load_recipe
 from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
 from train.run import run
@@ -47,10 +47,10 @@ from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForCausalLM
 from transformers.distributed import DistributedConfig
 from refinery.llms.weights.checkpoint import load_tokenizer
-from refinery.runtime.recipe import load_recipe
+from refinery.runtime.recipes.recipe import load_recipe
 from train.families import causal
 from train.rows.data import training_records
-from train.launch.gather import whole_weights
+from train.launch.gather_weights import whole_weights
 from train.launch.launch import _sharding_of
 from train.recipe import TrainRecipe
 
@@ -158,7 +158,7 @@ SHARE_WORK = """
 from pathlib import Path
 import pytest
 import torch.distributed as dist
-from refinery.runtime.process_group import in_first_process, map_over_processes
+from refinery.runtime.run.process_group import in_first_process, map_over_processes
 worked = []
 found = map_over_processes(lambda item: worked.append(item) or item * item, range(1_001))
 assert found == [item * item for item in range(1_001)]

@@ -11,9 +11,9 @@ from typing import Any
 
 from refinery.contract.control_tokens import MANIFEST_FILE, read_manifest, seal_weights
 from refinery.errors import CheckpointError, RunDirError
-from refinery.hub.reproduce import read_examples
+from refinery.hub.reference_outputs import read_examples
 from refinery.llms.weights.checkpoint import load_checkpoint, read_adapter_config
-from refinery.runtime.run_dir import read_run
+from refinery.runtime.run.run_dir import read_run
 from train.families.model import end_generation
 
 _log = logging.getLogger(__name__)

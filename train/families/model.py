@@ -13,7 +13,7 @@ from refinery.llms.weights.checkpoint import base_config, load_base
 from refinery.llms.weights.decoder_support import check_decoder
 from refinery.llms.weights.embeddings import embedding_rows
 from train.families.adapter import add_adapter, check_four_bit_layers, four_bit, keep_trained_in_float32
-from train.families.received import receives_weights, unread_base
+from train.families.broadcast_weights import receives_weights, unread_base
 from train.families.vocabulary import add_control_tokens, control_tokens_of
 from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
@@ -30,7 +30,7 @@ def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tok
     """(model, tokenizer) of any family, ready for the trainer: the whole model under `full`, else a PEFT model over frozen weights.
 
     The vocabulary is extended here, before ZeRO-3 or FSDP splits the embeddings, which cannot be resized afterwards. So the model is whole
-    until the trainer wraps it: in the first process, or in each where train/families/received.py does not apply.
+    until the trainer wraps it: in the first process, or in each where train/families/broadcast_weights.py does not apply.
 
     Raises CheckpointError when the base cannot be loaded, RecipeError when QLoRA's library is missing.
     """
@@ -93,8 +93,8 @@ def save_model(
 ) -> None:
     """Save the checkpoint with its tokenizer and control-token manifest; an adapter holds its token rows, not two whole embeddings.
 
-    `state_dict` holds the weights of a model that is split over processes (train/launch/gather.py). A whole model is saved in the recipe's
-    dtype; the float32 that it is trained in stays in the trainer's own checkpoints.
+    `state_dict` holds the weights of a model that is split over processes (train/launch/gather_weights.py). A whole model is saved in the
+    recipe's dtype; the float32 that it is trained in stays in the trainer's own checkpoints.
     """
     if recipe.strategy == "full":
         import torch

@@ -15,7 +15,7 @@ from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, row_segments
 from train.rows.length_filter import fit_rows
-from train.rows.steps import split_steps
+from train.rows.refinement_targets import split_steps
 from train.trainers.arguments import trainer_arguments
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from transformers import TrainerCallback
 from refinery.contract.segments import EncodedRow
 from refinery.errors import RefineryError, Stopped, TrainingError
 from refinery.hub.push import push_checkpoint
-from refinery.hub.reproduce import outputs_of, read_examples
+from refinery.hub.reference_outputs import outputs_of, read_examples
 from refinery.llms.weights.checkpoint import load_base, load_with_adapters, read_adapter_config
-from refinery.runtime.process_group import in_first_process
-from refinery.runtime.run_dir import RunDir
+from refinery.runtime.run.process_group import in_first_process
+from refinery.runtime.run.run_dir import RunDir
 from train.launch.launch import without_zero3_init
 from train.recipe import TrainRecipe
 from train.rows.length_filter import sides

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from refinery.errors import RecipeError
-from refinery.runtime.process import num_processes
-from refinery.runtime.recipe import unknown_key
-from refinery.runtime.shipped import accelerate_file
-from refinery.runtime.yaml_file import read_yaml
+from refinery.runtime.recipes.recipe import unknown_key
+from refinery.runtime.recipes.shipped_files import accelerate_file
+from refinery.runtime.recipes.yaml_file import read_yaml
+from refinery.runtime.run.process_rank import num_processes
 from train.support import Sharding
 
 # The nested parts of an accelerate file, by the heading under which `accelerate launch` lists the options that each fills.

@@ -13,7 +13,7 @@ from refinery.contract.records import Question
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, encode
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
-from refinery.runtime.process_group import map_over_processes
+from refinery.runtime.run.process_group import map_over_processes
 from refinery.tasks.base import TrajectoryTask, Writer
 from train.families.model import build_model, save_model
 from train.launch.launch import Launch, launch_from_env
@@ -21,7 +21,7 @@ from train.method import Family, Method
 from train.planning.rollout_steps import rollout_steps
 from train.recipe import TrainRecipe
 from train.rollouts.questions import asked_in_order, check_questions, read_file
-from train.rollouts.trained_role import check_rollouts, shares_prefixes
+from train.rollouts.roles import check_rollouts, shares_prefixes
 from train.rows.data import held_out_records, row_segments
 from train.settings import TrainSettings
 from train.trainers.arguments import trainer_arguments
@@ -100,7 +100,7 @@ def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
     """The scores of the finished checkpoint on all validation questions; `held_out.jsonl` keeps its answers."""
     from train.rollouts.evaluation import decoded_scores, scores_of
     from train.rollouts.sampler import decode_checkpoint
-    from train.trainers.held_out import HeldOutAnswer, write_held_out
+    from train.trainers.held_out_answers import HeldOutAnswer, write_held_out
 
     questions = [question for path in recipe.validation for question in read_file(path)]
     answers, metric = decode_checkpoint(recipe, questions), recipe.grpo.metric

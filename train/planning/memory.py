@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from refinery.tasks.base import PairTask
-from train.families.received import sends_weights
+from train.families.broadcast_weights import sends_weights
 from train.families.vocabulary import control_tokens_of
 from train.launch.launch import Launch
 from train.planning.activations import activation_bytes

@@ -13,7 +13,7 @@ from refinery.text import printable
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.recipe import TrainRecipe
 from train.rows.data import training_records
-from train.rows.parts import Token, row_tokens, token_parts, trained_label
+from train.rows.readable_rows import Token, row_tokens, token_parts, trained_label
 from train.run import load_family
 
 _STYLES = {"masked": "dim", "trained": "green", "weighted": "bold magenta"}

@@ -25,7 +25,7 @@ from train.planning.plan import host_line, launch_line, memory_lines, parameters
 from train.planning.rollout_steps import RolloutSteps, rollout_steps
 from train.recipe import TrainRecipe
 from train.rollouts.questions import check_questions
-from train.rollouts.trained_role import DECOMPOSITION, pipeline_recipe, rollouts_of, tree_options
+from train.rollouts.roles import DECOMPOSITION, pipeline_recipe, rollouts_of, tree_options
 from train.rows.data import training_records
 from train.run import load_family
 

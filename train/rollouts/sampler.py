@@ -11,9 +11,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from infer.outcomes import Outcomes
-from infer.parts import Parts
 from infer.pipeline import Pipeline
 from infer.session import Session
+from infer.shared_models import Parts
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
@@ -21,14 +21,14 @@ from refinery.llms.base import LLM
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.prompts.render import use_prompts
-from refinery.runtime.background_loop import run_in_background
-from refinery.runtime.together import together
+from refinery.runtime.concurrency.background_loop import run_in_background
+from refinery.runtime.concurrency.gather import together
 from train.recipe import TrainRecipe
 from train.rollouts.paths import PathSampler
 from train.rollouts.replies import DrawingLLM, sub_questions_of
+from train.rollouts.roles import DECOMPOSITION, pipeline_recipe, rollouts_of, system, systems
 from train.rollouts.rollout import Rollout, Text
 from train.rollouts.served_policy import ServedPolicy
-from train.rollouts.trained_role import DECOMPOSITION, pipeline_recipe, rollouts_of, system, systems
 from train.rollouts.trees import grown_tree
 
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ from refinery.contract.segments import Segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
 from refinery.llms.base import Need
-from refinery.llms.served.capabilities import Capabilities, probe
-from refinery.llms.served.completions import CompletionsLLM
+from refinery.llms.served.completions.capabilities import Capabilities, probe
+from refinery.llms.served.completions.llm import CompletionsLLM
 from refinery.llms.served.endpoint import ServedModelConfig
-from refinery.llms.served.http import HttpSession
 from refinery.llms.served.protocols.base import protocol_of
-from refinery.llms.served.responses import Response, RetryableFault
-from refinery.llms.served.wire import one_line
+from refinery.llms.served.transport.http import HttpSession
+from refinery.llms.served.wire.lenient_json import one_line
+from refinery.llms.served.wire.responses import Response, RetryableFault
 from refinery.llms.weights.merged_weights import merged_weights
-from refinery.runtime.background_loop import run_in_background
+from refinery.runtime.concurrency.background_loop import run_in_background
 from train.recipe import TrainRecipe
 from train.rollout_settings import PolicyServer
 

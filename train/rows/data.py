@@ -16,8 +16,8 @@ from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, encod
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
-from refinery.runtime.hub_dataset import hub_dataset
-from refinery.runtime.text_file import read_text
+from refinery.runtime.files.hub_dataset import hub_dataset
+from refinery.runtime.files.text_file import read_text
 from refinery.tasks.base import Judge, PromptedTask
 from refinery.tasks.decomposition import decomposition_prompt
 from train.method import method_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from refinery.contract.records import Passage
 from refinery.errors import RecordError, UnwritableError
-from refinery.runtime.process_group import map_over_processes
+from refinery.runtime.run.process_group import map_over_processes
 from refinery.unspaced import count_words, first_words
 from train.recipe import TrainRecipe
 from train.rows.pairs import PreferenceRow

@@ -41,7 +41,7 @@ def trainer_arguments(recipe: TrainRecipe) -> dict[str, Any]:
         "report_to": [*recipe.report_to] or "none",
         "run_name": str(recipe.output_dir),  # trackio adds to an earlier run of the same name
         "seed": recipe.seed,
-        "disable_tqdm": True,  # train/launch/progress.py shows the steps
+        "disable_tqdm": True,  # train/launch/progress_lines.py shows the steps
     }
 
 

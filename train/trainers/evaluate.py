@@ -18,13 +18,13 @@ from refinery.llms.base import LLM, Context
 from refinery.llms.build import ModelConfig, build_llm, llm_over
 from refinery.metrics.classification import accuracy, auc, expected_calibration_error, label_f1
 from refinery.metrics.squad import exact_match
-from refinery.runtime.background_loop import run_anywhere
+from refinery.runtime.concurrency.background_loop import run_anywhere
 from refinery.tasks import relevance
 from refinery.tasks.base import Judge, PairTask, TrajectoryTask, Writer
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, read_rows, row_segments
-from train.rows.steps import split_steps
-from train.trainers.held_out import HeldOutAnswer, write_held_out
+from train.rows.refinement_targets import split_steps
+from train.trainers.held_out_answers import HeldOutAnswer, write_held_out
 
 if TYPE_CHECKING:
     from peft import PeftModel

@@ -25,12 +25,12 @@ from refinery.contract.trace import Prediction
 from refinery.llms.weights.embeddings import embedding_rows
 from train.recipe import TrainRecipe
 from train.rollouts.evaluation import decoded_scores
-from train.rollouts.gain import reward_gain
-from train.rollouts.kept import KeptGenerations
+from train.rollouts.generation_cache import KeptGenerations
+from train.rollouts.reward_gain import reward_gain
 from train.rollouts.rewards import next_search_cost, reward_functions, reward_weights
+from train.rollouts.roles import shares_prefixes
 from train.rollouts.rollout import as_row
 from train.rollouts.sampler import RolloutSampler
-from train.rollouts.trained_role import shares_prefixes
 from train.rollouts.trees import selection_advantages
 from train.trainers.rollout_rows import Rows, SeparateRows
 from train.trainers.shared_prefixes import SharedPrefixes
@@ -79,7 +79,7 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         self._reference_rows = self._computing(reference)
         prepare = prepare_deepspeed if self.is_deepspeed_enabled else lambda ref, acc: acc.prepare_model(ref, evaluation_mode=True)
         self.ref_model = prepare(reference, self.accelerator)
-        for weight in reference.parameters():  # only the first process has read them (train/families/received.py)
+        for weight in reference.parameters():  # only the first process has read them (train/families/broadcast_weights.py)
             broadcast(weight.data)
 
     def _prepare_inputs(self, inputs: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from train.trainers.chosen_positions import ChosenPositions
+from train.trainers.head_at_positions import ChosenPositions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from train.trainers.chosen_positions import ChosenPositions
+from train.trainers.head_at_positions import ChosenPositions
 from train.trainers.rollout_rows import Rows
 from train.trainers.tree_mask import DecoderMask, tree_mask
 

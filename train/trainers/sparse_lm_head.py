@@ -12,8 +12,8 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from refinery.contract.segments import IGNORED_LABEL, SegmentKind
 from train.rows.packing import KINDS
-from train.trainers.chosen_positions import ChosenPositions
 from train.trainers.generative_eval import GenerativeEvalMixin
+from train.trainers.head_at_positions import ChosenPositions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

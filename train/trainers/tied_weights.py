@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from train.trainers.sums import KeepsSums
+from train.trainers.loss_sums import KeepsSums
 
 
 class KnowsTiedWeights(KeepsSums):

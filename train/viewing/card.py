@@ -13,10 +13,10 @@ from refinery.errors import PluginError, RunDirError
 from refinery.hub.model_card import DATA_FILE
 from refinery.reporting.pages.content import Card, Table
 from refinery.reporting.pages.facts import origin, present, settings, shown
-from refinery.runtime.run_dir import RunDir, read_metrics, read_run
+from refinery.runtime.run.run_dir import RunDir, read_metrics, read_run
 from refinery.tasks.base import load_task
 from train.settings import TrainSettings
-from train.trainers.held_out import HeldOutAnswer
+from train.trainers.held_out_answers import HeldOutAnswer
 
 MOST_LABELS = 6  # more different gold answers are texts
 _FIRST = ("task", "method", "base", "family", "strategy")

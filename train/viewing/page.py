@@ -9,10 +9,10 @@ from refinery.errors import RunDirError
 from refinery.reporting.pages.content import Cell, Chart, Detail, Example, Row, RunDetail
 from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
-from train.plot import curves
-from train.rows.parts import read_first_rows
-from train.trainers.held_out import HeldOutAnswer, read_held_out
+from train.rows.readable_rows import read_first_rows
+from train.trainers.held_out_answers import HeldOutAnswer, read_held_out
 from train.viewing.card import MOST_LABELS, run_card
+from train.viewing.plot import curves
 
 _WORDS = {"right": "right", "wrong": "wrong", "view": "view", "rows": "held-out rows", "why": "confused"}
 _Key = tuple[str, str, str, int]  # a question, what was asked about it, the gold answer, and which of equal ones

@@ -18,8 +18,8 @@ from infer.steps.ask import reply_to
 from refinery.contract.records import Question
 from refinery.contract.trace import ModuleOutput
 from refinery.llms.base import Usage
-from refinery.llms.served.bare_reply import yes_or_no
-from refinery.llms.served.json_reply import parse_json_reply
+from refinery.llms.served.replies.bare_reply import yes_or_no
+from refinery.llms.served.replies.json_reply import parse_json_reply
 from refinery.prompts.render import render_prompt
 
 ROLE = "judge"

@@ -60,7 +60,7 @@ def _write_self_rag(folder: Path) -> None:
 
     from refinery.contract.control_tokens import SELF_RAG
     from refinery.llms.weights.checkpoint import load_base
-    from refinery.runtime.shipped import DEMO_CHECKPOINT, shipped
+    from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT, shipped
 
     model, tokenizer = load_base(str(shipped(DEMO_CHECKPOINT)), dtype="float32")
     tokens: dict[str, Any] = {"additional_special_tokens": [token.token for token in SELF_RAG]}

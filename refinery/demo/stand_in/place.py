@@ -10,7 +10,7 @@ from refinery.demo.stand_in.models import write_tiny_models
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.teacher.server import serving
 from refinery.demo.world.entities import demo_worlds
-from refinery.runtime.shipped import DEMO_CHECKPOINT, shipped
+from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT, shipped
 from refinery.text import normalize_answer
 
 STAND_INS = "recipes/stand_in"  # what ships for each download, under its own path

@@ -15,9 +15,9 @@ from refinery.errors import IncapableModelError
 from refinery.llms.base import Counters, Usage
 from refinery.llms.weights.families import head_labels
 from refinery.prompts.render import Prompt
-from refinery.runtime import observe
-from refinery.runtime.batching import Batcher, chunks, in_thread
-from refinery.runtime.observe import IN_PROCESS
+from refinery.runtime.concurrency.batching import Batcher, chunks, in_thread
+from refinery.runtime.observe import telemetry
+from refinery.runtime.observe.telemetry import IN_PROCESS
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -67,7 +67,7 @@ class ClassifierLLM:
         """Wait for the probability of each of the model's labels."""
         usage.calls += 1
         work = self._batches(request)
-        probs, num_tokens = await observe.call("classification", IN_PROCESS, self.name, work, lambda result: (result[1], 0))
+        probs, num_tokens = await telemetry.call("classification", IN_PROCESS, self.name, work, lambda result: (result[1], 0))
         usage.prefill_tokens += num_tokens
         return probs
 

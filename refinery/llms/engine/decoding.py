@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from refinery.llms.base import Usage
-from refinery.llms.engine.kv import KvModel, batches
 from refinery.llms.engine.preallocated_cache import PreallocatedCache
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
+from refinery.llms.engine.tree_forward import KvModel, batches
 from refinery.llms.engine.tree_masks import TreeMasks
 
 # A batch ends when at most this fraction of it is still being written. The rest continues in the next batch.

@@ -18,16 +18,16 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.engine.decoding import Branch, decode
-from refinery.llms.engine.kv import KvModel, Wanted
 from refinery.llms.engine.out_of_memory import does_not_fit, unless_out_of_memory
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
 from refinery.llms.engine.request import Request
+from refinery.llms.engine.tree_forward import KvModel, Wanted
 from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written
 from refinery.llms.weights.decoder_support import context_limit
-from refinery.runtime import observe
-from refinery.runtime.batching import Batcher, Postponed, in_thread
-from refinery.runtime.observe import IN_PROCESS
+from refinery.runtime.concurrency.batching import Batcher, Postponed, in_thread
+from refinery.runtime.observe import telemetry
+from refinery.runtime.observe.telemetry import IN_PROCESS
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -92,7 +92,7 @@ class HuggingFaceLLM:
         request = Request(context, adapter, **wanted)
         self._check_length(request)
         context.usage.calls += 1
-        return await observe.call("text_completion", IN_PROCESS, self.name, self._batches(request), request.tokens, adapter)
+        return await telemetry.call("text_completion", IN_PROCESS, self.name, self._batches(request), request.tokens, adapter)
 
     def _check_length(self, request: Request) -> None:
         if self.context_limit is not None and request.length > self.context_limit:

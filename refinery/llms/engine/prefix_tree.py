@@ -8,7 +8,7 @@ the engine's thread uses the tree, but a node may be destroyed on any thread.
 from collections.abc import Iterator, Sequence
 from weakref import WeakValueDictionary
 
-from refinery.llms.engine.arena import KvArena, NodeState
+from refinery.llms.engine.kv_storage import KvArena, NodeState
 
 Adapter = str | None
 # A shared stretch shorter than this is not worth a separate forward pass, so it is computed once for each prefix.

@@ -15,9 +15,9 @@ from refinery.contract.segments import Segment, control_token_id, encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.base import Counters, Generation, Usage
 from refinery.llms.softmax import label_softmax
-from refinery.runtime import observe
-from refinery.runtime.batching import Batcher, chunks, in_thread
-from refinery.runtime.observe import IN_PROCESS
+from refinery.runtime.concurrency.batching import Batcher, chunks, in_thread
+from refinery.runtime.observe import telemetry
+from refinery.runtime.observe.telemetry import IN_PROCESS
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -79,7 +79,7 @@ class Seq2SeqLLM:
         """Wait for the request's result. The encoder's input tokens count as its prefill."""
         usage.calls += 1
         usage.prefill_tokens += len(request.input_ids)
-        return await observe.call("text_completion", IN_PROCESS, self.name, self._batches(request), request.tokens, request.adapter)
+        return await telemetry.call("text_completion", IN_PROCESS, self.name, self._batches(request), request.tokens, request.adapter)
 
     def _process(self, batch: Sequence[_Request]) -> list[Any]:
         import torch

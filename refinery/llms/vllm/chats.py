@@ -13,16 +13,16 @@ from refinery.contract.chat_template import Message, Role, chat_segments, has_te
 from refinery.contract.segments import bos_ids, encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
-from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.protocols.base import Chat
-from refinery.llms.served.responses import RetryableFault
+from refinery.llms.served.transport.chat_request import ChatRequest
+from refinery.llms.served.wire.responses import RetryableFault
 from refinery.llms.thinking import read_written
 from refinery.llms.vllm.checks import check_base, check_vllm
 from refinery.llms.vllm.engine import start_engine
 from refinery.llms.vllm.keys import VllmKeys
 from refinery.llms.weights.checkpoint import load_tokenizer
-from refinery.runtime import observe
+from refinery.runtime.observe import telemetry
 
 Persist = Callable[[ChatRequest, Reply], Awaitable[None]]
 Admit = Callable[[ChatRequest, int], Awaitable[None]]
@@ -60,7 +60,7 @@ class VllmChats:
         chat = request.chat(self.config)
         parameters = self._engine.default_parameters | parameters_of(chat, self.config)
         work = self._engine.write(chat_tokens(chat, self.tokenizer), parameters, json_schema=chat.json_schema)
-        output = await observe.call("chat", observe.IN_PROCESS, self.config.model, work, _tokens)
+        output = await telemetry.call("chat", telemetry.IN_PROCESS, self.config.model, work, _tokens)
         try:
             return request.parse(completion_json(output, self.config.model, self.tokenizer), self.config)
         except RetryableFault as fault:

@@ -9,7 +9,7 @@ from refinery.llms.vllm.keys import VllmKeys
 from refinery.llms.weights.checkpoint import check_template, load_tokenizer, read_adapter_config
 from refinery.llms.weights.families import checkpoint_family
 from refinery.llms.weights.hub_files import read_small_json
-from refinery.runtime.process import num_processes
+from refinery.runtime.run.process_rank import num_processes
 
 
 def check_vllm(keys: VllmKeys, key: str) -> None:

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, cast
 
-from refinery.llms.served.capabilities import Capabilities
-from refinery.llms.served.completion_api import CompletionReply, CompletionRequest
-from refinery.llms.served.completions import CompletionsLLM
+from refinery.llms.served.completions.api import CompletionReply, CompletionRequest
+from refinery.llms.served.completions.capabilities import Capabilities
+from refinery.llms.served.completions.llm import CompletionsLLM
 from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
-from refinery.llms.served.responses import RetryableFault, finished
+from refinery.llms.served.wire.responses import RetryableFault, finished
 from refinery.llms.vllm.checks import adapters_tokenizer, check_base, check_vllm
 from refinery.llms.vllm.engine import VllmEngine, start_engine
 from refinery.llms.vllm.keys import VllmKeys
-from refinery.runtime import observe
+from refinery.runtime.observe import telemetry
 
 # Of a request's values, those that vLLM's engine has under the same name. The others shape JSON.
 _PARAMETERS = ("stop", "stop_token_ids", "skip_special_tokens", "logprobs", "logprob_token_ids", "prompt_logprobs")
@@ -64,7 +64,7 @@ class VllmCompletions:
         """The completion. Raises the errors of `VllmEngine.write`."""
         adapter = None if request.model == self._engine.model else request.model
         work = self._engine.write(cast("list[int]", request.prompt), parameters_of(request, self._seed), adapter=adapter)
-        output = await observe.call("text_completion", observe.IN_PROCESS, self._engine.model, work, _tokens, adapter)
+        output = await telemetry.call("text_completion", telemetry.IN_PROCESS, self._engine.model, work, _tokens, adapter)
         try:
             return finished(completion_of(output, request))
         except RetryableFault as fault:

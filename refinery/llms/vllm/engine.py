@@ -15,8 +15,8 @@ from refinery.llms.vllm.keys import VllmKeys
 from refinery.llms.vllm.signals import shut_down_on_sigterm
 from refinery.llms.weights.checkpoint import read_adapter_config
 from refinery.llms.weights.hub_files import read_small_json, small_files, split_revision
-from refinery.runtime.background_loop import await_in_background
-from refinery.runtime.single_flight import SingleFlight
+from refinery.runtime.concurrency.background_loop import await_in_background
+from refinery.runtime.concurrency.single_flight import SingleFlight
 
 # What vLLM does unless it is told otherwise: log on standard output, which is for results, and report its use to its makers.
 _ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_NO_USAGE_STATS": "1"}

@@ -6,7 +6,7 @@ A processor without instructions for bfloat16 emulates it in software, many time
 import logging
 from collections.abc import Mapping
 
-from refinery.runtime.process import local_process_rank
+from refinery.runtime.run.process_rank import local_process_rank
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.errors import CheckpointError
-from refinery.runtime.fingerprint import file_fingerprint, text_fingerprint
+from refinery.runtime.files.fingerprint import file_fingerprint, text_fingerprint
 
 # Everything but the weights of a whole model, which is what a manifest, a tokenizer or an adapter is read from.
 _SMALL = ["*.json", "*.jinja", "*.txt", "*.model", "adapter_model.safetensors"]

@@ -26,7 +26,7 @@ from pydantic_core import from_json, to_json
 from refinery.errors import RecordError, UnreadableDocumentError
 from refinery.passages.documents.base import Block, Document, Heading
 from refinery.passages.documents.read import log_once, parse_document
-from refinery.runtime.module_process import module_command, module_environment
+from refinery.runtime.concurrency.subprocesses import module_command, module_environment
 
 _SECONDS, _SECONDS_PER_MB = 60, 10  # for a document, several times what a slow format takes
 _MOST_MEMORY = 4 << 30  # bytes

@@ -15,10 +15,10 @@ from refinery.errors import RefineryError, RunDirError
 from refinery.reporting.pages.content import Card, FlowStage, Link
 from refinery.reporting.pages.systems import system_tables
 from refinery.reporting.pages.write import INDEX_PAGE, write_page
-from refinery.runtime.project_values import PROJECT_FILE, project_of
-from refinery.runtime.run_dir import RunDir, read_metrics, read_run
-from refinery.runtime.shards import is_shard_folder
-from refinery.runtime.stages import Stage, stages
+from refinery.runtime.recipes.shared_values import PROJECT_FILE, project_of
+from refinery.runtime.recipes.stages import Stage, stages
+from refinery.runtime.run.run_dir import RunDir, read_metrics, read_run
+from refinery.runtime.run.shards import is_shard_folder
 
 _MOST_QUESTIONS = 10_000
 _NOT_INPUTS = ("output_dir", "name", "task", "decoder")  # keys of a recipe whose values cannot name another run

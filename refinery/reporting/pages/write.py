@@ -13,8 +13,8 @@ from typing import Any
 
 from refinery.errors import RunDirError
 from refinery.reporting.pages.content import About, Detail, Row, Run
-from refinery.runtime.fingerprint import sha256
-from refinery.runtime.progress import Progress
+from refinery.runtime.files.fingerprint import sha256
+from refinery.runtime.run.progress import Progress
 
 INDEX_PAGE = "index.html"
 _ROWS_PER_PACK = 50

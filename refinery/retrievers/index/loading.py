@@ -8,8 +8,8 @@ from typing import Any
 
 from refinery.contract.records import Passage, Record, write_records
 from refinery.passages.corpus import batches
-from refinery.runtime.fingerprint import text_fingerprint
-from refinery.runtime.progress import Progress
+from refinery.runtime.files.fingerprint import text_fingerprint
+from refinery.runtime.run.progress import Progress
 
 _DONE_FILE = "loaded.json"
 

@@ -11,7 +11,7 @@ from refinery.contract.records import Passage, Record
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
 from refinery.retrievers.base import Hit, IndexOptions, Retriever
-from refinery.runtime.fingerprint import running_fingerprint
+from refinery.runtime.files.fingerprint import running_fingerprint
 from refinery.unspaced import first_words
 
 MANIFEST_FILE = "index.json"

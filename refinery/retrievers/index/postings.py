@@ -17,7 +17,7 @@ from refinery.errors import RecordError
 from refinery.passages.corpus import Corpus
 from refinery.retrievers.index.postings_files import PASSAGES_FILE, SCORES_FILE, STARTS_FILE, write_vocabulary
 from refinery.retrievers.index.word_counts import Part, Share, Tokenize, count_words, counts_of
-from refinery.runtime.progress import Progress
+from refinery.runtime.run.progress import Progress
 
 PAIRS_AT_ONCE = 1 << 21  # pairs of a word and a passage; 48 bytes of memory each
 _NUMBERS, _STARTS = "numbers.bin", "starts.bin"

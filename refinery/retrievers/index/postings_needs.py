@@ -15,7 +15,7 @@ from refinery.passages.corpus import searched_text
 from refinery.retrievers.index.manifest import check_queries
 from refinery.retrievers.index.postings import PAIRS_AT_ONCE
 from refinery.retrievers.index.word_counts import PASSAGES_PER_PART, Tokenize, processes_for
-from refinery.runtime.module_process import PROCESS_BYTES
+from refinery.runtime.concurrency.subprocesses import PROCESS_BYTES
 
 _HEAD = 1_000  # passages from which checks are drawn
 _WORD = 250  # of a word of the vocabulary: its text, and its places in a set, a list and a table

@@ -14,8 +14,8 @@ from numpy.lib.format import open_memmap
 from refinery.contract.records import Passage, Record, write_records
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
-from refinery.runtime.fingerprint import id_number
-from refinery.runtime.progress import Progress
+from refinery.runtime.files.fingerprint import id_number
+from refinery.runtime.run.progress import Progress
 
 _EMBEDDINGS_FILE, _FAISS_FILE, _DONE_FILE = "embeddings.npy", "vectors.faiss", "encoded.json"
 _BATCHES_FOLDER = "batches"  # of vectors that shards encoded

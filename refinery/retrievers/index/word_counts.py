@@ -23,9 +23,9 @@ import numpy as np
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
 from refinery.retrievers.index.words import Tokenizer
-from refinery.runtime.module_process import module_command, module_environment, usable_cores
-from refinery.runtime.progress import Progress
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.concurrency.subprocesses import module_command, module_environment, usable_cores
+from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.run.progress import Progress
 
 PASSAGES_PER_PART = 20_000  # tokenized at once; bounds a build's memory
 _PARTS_PER_PROCESS = 2  # at least, or starting a process costs more than it saves

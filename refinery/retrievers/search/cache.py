@@ -8,10 +8,10 @@ from typing import Any
 from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
 from refinery.retrievers.base import Hit, Retriever
-from refinery.runtime import observe
-from refinery.runtime.fingerprint import store_key
-from refinery.runtime.single_flight import SingleFlight
-from refinery.runtime.sqlite_file import open_database
+from refinery.runtime.concurrency.single_flight import SingleFlight
+from refinery.runtime.files.fingerprint import store_key
+from refinery.runtime.files.sqlite import open_database
+from refinery.runtime.observe import telemetry
 
 _MOST_REMEMBERED = 10_000
 # Longer texts are not real queries: endless model output or a page pasted as a question would take seconds and find nothing more.
@@ -43,7 +43,7 @@ class CachedRetriever(Retriever):
         """See `Retriever.search`. Only the first 8,192 characters of a query are searched."""
         query = query[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
         key = (query, k, question.id if question and self.revision is None else None)
-        return await observe.search(self._name, k, self._found_or_searched(key, question))
+        return await telemetry.search(self._name, k, self._found_or_searched(key, question))
 
     async def _found_or_searched(self, key: _Key, question: Question | None) -> list[Hit]:
         if key not in self._found:

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from refinery.contract.records import Passage
 from refinery.errors import RefineryError
 from refinery.retrievers.base import Hit, Retriever
-from refinery.runtime import observe
-from refinery.runtime.server_metrics import CONTENT_TYPE, OTHER, PATH, ServerMetrics
-from refinery.runtime.serving import Guard, RequestFault, read_json_body
+from refinery.runtime.http_checks import Guard, RequestFault, read_json_body
+from refinery.runtime.observe import telemetry
+from refinery.runtime.observe.prometheus import CONTENT_TYPE, OTHER, PATH, ServerMetrics
 
 _MOST_BYTES = 1 << 24  # of a request
 _MOST_HITS = 1 << 16  # of a request: its queries times topk, which its reply and memory are proportional to
@@ -79,7 +79,7 @@ def _observed(metrics: ServerMetrics) -> Middleware:
     @web.middleware
     async def observed(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
-        with observe.continuing(request.headers), metrics.request(resource.canonical if resource else OTHER) as answered:
+        with telemetry.continuing(request.headers), metrics.request(resource.canonical if resource else OTHER) as answered:
             try:
                 response = await handler(request)
             except web.HTTPException as refused:

@@ -18,7 +18,7 @@ from typing import IO, cast
 from pydantic_core import from_json, to_json
 
 from refinery.retrievers.search.postings import Found, Search, open_postings
-from refinery.runtime.module_process import module_command, module_environment
+from refinery.runtime.concurrency.subprocesses import module_command, module_environment
 
 _SEARCHES_BEFORE = 64  # that come to a thread in batches before it starts a process, which takes as long as hundreds of searches
 _READY = b"ready\n"

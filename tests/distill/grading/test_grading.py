@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distill.graded import GradingContext
 from distill.grading.decompositions import DECOMPOSITION
 from distill.grading.judgements import SELECTION
 from distill.grading.trajectories import TRAJECTORIES
+from distill.task_grades import GradingContext
 from distill.tasks.selection import Options
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Decomposition, Passage, Question, SelectionLabel, Step, SubQuestion, Trajectory

@@ -15,7 +15,7 @@ from distill.teacher.teacher import RejectedRow
 from refinery.questions.base import read_questions
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.search.build import build_retriever
-from refinery.runtime import plugins
+from refinery.runtime.recipes import plugins
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 RELEASES = {

@@ -10,9 +10,9 @@ import yaml
 from helpers.scripted_server import chat_reply, prompt_of, scripted
 
 from distill.__main__ import main
-from distill.output.merge import merge
 from distill.recipe import DistillRecipe
 from distill.run import run
+from distill.writing.merge import merge
 from refinery.contract.records import Passage, Question, read_records, write_records
 from refinery.errors import LLMError, RecipeError, RecordError
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from distill.inputs.held_out_documents import joint_split
 from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
-from distill.steps.held_out import joint_split
 from distill.tasks import questions
 from distill.tasks.questions import Options, label, needs, rows, write_inputs
 from distill.teacher.teacher import RejectedRow
@@ -15,11 +15,11 @@ from refinery.contract.records import Passage, Question, read_records, write_rec
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.errors import RecipeError, RecordError
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
 from refinery.passages.corpus import Corpus, corpus_hash
 from refinery.passages.sources import iter_passages
 from refinery.retrievers.base import Hit, RetrieverConfig
-from refinery.runtime.recipe import load_recipe
+from refinery.runtime.recipes.recipe import load_recipe
 
 PROJECT = Path(__file__).parents[3]
 WORLDS = demo_worlds(0)

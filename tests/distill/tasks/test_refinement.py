@@ -8,14 +8,14 @@ import pytest
 from helpers.film_questions import AMBIGUOUS, CHOICE, HOPS, OSLO, QUESTION, TURN, changed, told
 
 from distill.recipe import DistillRecipe
-from distill.steps.trajectory_checks import keeps_original
+from distill.steps.refinement.trajectory_checks import keeps_original
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Turn
 from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row, release_row
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
-from refinery.runtime.recipe import load_recipe
+from refinery.runtime.recipes.recipe import load_recipe
 
 PROJECT = Path(__file__).parents[3]
 

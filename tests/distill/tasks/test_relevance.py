@@ -8,8 +8,8 @@ import pytest
 from helpers.film_questions import CHAIN, QUESTION, changed
 
 from distill.recipe import DistillRecipe
-from distill.steps.rank_agreement import RankAgreement
 from distill.teacher.teacher import RejectedRow
+from distill.writing.rank_agreement import RankAgreement
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions

@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
-from refinery.llms.served.budget import Budget
-from refinery.llms.served.chat_request import ChatRequest
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
-from refinery.llms.served.paid import persist_in
+from refinery.llms.served.paid.budget import Budget
+from refinery.llms.served.paid.paid_replies import persist_in
+from refinery.llms.served.transport.chat_request import ChatRequest
 from refinery.stores.sqlite import SqliteStore
 
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from distill.__main__ import main
-from distill.output.label_text import label_text
 from distill.viewing.card import run_card
 from distill.viewing.page import write
 from distill.viewing.trace_tree import label_tree
+from distill.writing.label_text import label_text
 from refinery.cli import main as refinery
 from refinery.contract.records import write_records
 from refinery.contract.split_name import INPUTS_FILE

@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from distill.output.rows import failure_line
 from distill.teacher.teacher import RejectedRow
 from distill.viewing.summary import run_summary
+from distill.writing.rows import failure_line
 
 TEACHER = {"calls": 1300, "replies_from_store": 0, "num_prompt_tokens": 900_000, "num_completion_tokens": 12_000, "cost_usd": 0.4177}
 METRICS = {

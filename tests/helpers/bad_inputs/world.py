@@ -11,7 +11,7 @@ import yaml
 
 from refinery.contract.records import Passage, Question, RelevanceLabel, write_records
 from refinery.contract.trace import Cost, Prediction
-from refinery.runtime.shipped import DEMO_CHECKPOINT, shipped
+from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT, shipped
 
 BASE = "base"  # a link to the demo's checkpoint
 TEACHER = {"base_url": "{url}", "model": "teacher", "max_tries": 1, "api_key_env": "REFINERY_TEST_KEY"}

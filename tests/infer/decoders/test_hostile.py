@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from infer.fitting import fit_passages, fit_text, valid_text
+from infer.prompt_fitting import fit_passages, fit_text, valid_text
 from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import encode_text

@@ -18,7 +18,7 @@ from refinery.contract.sub_questions import render_sub_questions
 from refinery.llms.fake import FakeLLM
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.files.fingerprint import text_fingerprint
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT
 from refinery.tasks.self_knowledge import KNOW, UNKNOW
 from tests.reference.ra_isf import problem_solving

@@ -21,7 +21,7 @@ from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.fake import FakeLLM
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.files.fingerprint import text_fingerprint
 from tests.reference.rq_rag import decode_plainly
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"

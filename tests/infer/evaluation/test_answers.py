@@ -9,7 +9,7 @@ from infer.evaluation.rows_by_id import RowsById
 from refinery.contract.records import Question
 from refinery.contract.trace import Cost, Prediction, prediction_line
 from refinery.errors import RunDirError
-from refinery.runtime.line_files import write_lines
+from refinery.runtime.files.jsonl import write_lines
 
 COST = Cost(calls=1, retrievals=0, prefill_tokens=5, decode_tokens=2)
 QUESTIONS = [Question(id=f"q{number}", text=f"Who is {number}?") for number in range(5)]

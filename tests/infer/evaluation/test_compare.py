@@ -10,7 +10,7 @@ from infer.evaluation.compare import compare, print_comparison
 from refinery.contract.records import Passage, Question, SubQuestion
 from refinery.errors import PluginError, RunDirError
 from refinery.reporting.tables import TABLE_FORMATS
-from refinery.runtime.run_dir import write_json
+from refinery.runtime.run.run_dir import write_json
 
 QUESTIONS = [
     Question(

@@ -11,7 +11,7 @@ from helpers.chat_client import KEY, ask, slow_decoder
 from helpers.documents import PROJECT
 
 from refinery.errors import LLMError, RetrievalError
-from refinery.runtime.serving import Guard
+from refinery.runtime.http_checks import Guard
 
 TEXT = "Who made the secret Cedar Falls?"
 

@@ -7,7 +7,7 @@ import openai
 import pytest
 from helpers.chat_client import KEY, ask
 
-from refinery.runtime.serving import Guard
+from refinery.runtime.http_checks import Guard
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_request_that_is_none_is_refused(pipeline, served, body, headers, stat
 
 
 def test_a_request_that_never_ends_is_given_up(pipeline, served, monkeypatch):
-    monkeypatch.setattr("refinery.runtime.serving.BODY_SECONDS", 0.1)
+    monkeypatch.setattr("refinery.runtime.http_checks.BODY_SECONDS", 0.1)
     url = served(pipeline).base_url
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
     with socket.create_connection((url.host, url.port), timeout=20) as connection:

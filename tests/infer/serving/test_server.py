@@ -5,13 +5,13 @@ import pytest
 import yaml
 from helpers.chat_client import KEY, PASSAGES, ask
 
-from infer.parts import Parts
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
+from infer.shared_models import Parts
 from refinery.cli import build_parser, main
 from refinery.contract.records import write_records
 from refinery.llms.fake import FakeLLM
-from refinery.runtime.serving import Guard
+from refinery.runtime.http_checks import Guard
 
 PAGE = "http://localhost:3000"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from refinery.cli import main
+from refinery.prompts.custom import may_replace, own_prompts
 from refinery.prompts.files import SHIPPED, shipped_files
-from refinery.prompts.own import may_replace, own_prompts
 
 
 def test_every_prompt_is_listed_with_its_variables(capsys):

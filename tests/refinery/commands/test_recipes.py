@@ -3,7 +3,7 @@
 import pytest
 
 from refinery.cli import main
-from refinery.runtime.shipped import shipped, shipped_files
+from refinery.runtime.recipes.shipped_files import shipped, shipped_files
 
 
 def test_every_recipe_is_listed_with_its_purpose(capsys):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from refinery.contract.records import Passage, Question, Step, Trajectory, read_records, write_records
 from refinery.errors import RecordError
-from refinery.runtime.text_file import read_text
+from refinery.runtime.files.text_file import read_text
 
 PASSAGE = Passage(id="p1", title="Lyon", text="Lyon is in France.")
 passages = st.lists(st.builds(Passage, id=st.text(), title=st.text(), text=st.text()), min_size=1, max_size=4)

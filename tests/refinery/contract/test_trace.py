@@ -18,7 +18,7 @@ from refinery.contract.trace import (
     prediction_line,
 )
 from refinery.errors import RecordError
-from refinery.runtime.line_files import write_lines
+from refinery.runtime.files.jsonl import write_lines
 
 COST = Cost(calls=1, retrievals=1, prefill_tokens=5, decode_tokens=2)
 texts = st.text("abé\u2028{", max_size=4)

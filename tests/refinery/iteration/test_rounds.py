@@ -10,15 +10,15 @@ import yaml
 from refinery.contract.records import Question, Step, Trajectory, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
 from refinery.errors import RecipeError
-from refinery.iteration.conduct import conduct_of
+from refinery.iteration.behavior import conduct_of
 from refinery.iteration.recipe import IterateRecipe
 from refinery.iteration.rounds import jobs_for, round_steps
 from refinery.iteration.run import all_steps, iterate
 from refinery.iteration.table import draw_rounds, read_rounds
 from refinery.project.jobs import Job
 from refinery.project.process import log_of
-from refinery.runtime.recipe import build_recipe
-from refinery.runtime.run_dir import write_json
+from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.run.run_dir import write_json
 
 TRAIN, HELD_OUT, TEST = (
     [Question(id=f"{kind}{n}", text=f"Who directed {kind} film {n}?", answers=["Maria"]) for n in range(3)]

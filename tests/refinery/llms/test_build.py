@@ -3,7 +3,7 @@ import torch
 
 from refinery.errors import CheckpointError
 from refinery.llms.build import ModelConfig, build_llm
-from refinery.llms.engine.kv import tokens_of_a_pass
+from refinery.llms.engine.tree_forward import tokens_of_a_pass
 from refinery.llms.weights.device import own_device
 
 

@@ -114,7 +114,7 @@ def test_a_metric_that_does_not_apply_is_nan():
     )
 
 
-@given(rows=st.lists(st.tuples(texts, golds), min_size=1, max_size=20))
+@given(rows=st.lists(st.tuples(texts, st.lists(texts.filter(str.strip), min_size=1, max_size=4)), min_size=1, max_size=20))
 def test_scoring_many_at_once_is_scoring_each(rows):
     questions = [Question(id=str(i), text="Who?", answers=answers) for i, (_, answers) in enumerate(rows)]
     scores = score_all(OVER_ANSWERS[:8], [prediction for prediction, _ in rows], questions)

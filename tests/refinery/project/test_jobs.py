@@ -7,7 +7,7 @@ import pytest
 from refinery.errors import RecipeError
 from refinery.project.jobs import Job, jobs_of
 from refinery.project.project import Project, Step, read_project
-from refinery.runtime.shipped import shipped
+from refinery.runtime.recipes.shipped_files import shipped
 
 
 def _jobs(until: str | None = None, **commands: list[str]) -> dict[str, Job]:

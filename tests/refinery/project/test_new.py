@@ -10,7 +10,7 @@ from refinery.errors import RefineryError
 from refinery.project.jobs import Job, jobs_of
 from refinery.project.new import NewProject, new_project
 from refinery.project.project import read_project
-from refinery.runtime.shipped import DEMO_CHECKPOINT
+from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT
 
 URL = "http://127.0.0.1:9/v1"
 QUESTION = '{"id": "q1", "text": "Where is Lyon?", "answers": ["France"]}\n'
@@ -76,7 +76,7 @@ def test_every_recipe_is_valid(at: Path, method: str | None, monkeypatch: pytest
 def _mistake_in(job: Job) -> str | None:
     from distill.recipe import DistillRecipe
     from infer.recipe import InferRecipe
-    from refinery.runtime.recipe import load_recipe
+    from refinery.runtime.recipes.recipe import load_recipe
     from train.recipe import TrainRecipe
 
     recipe = job.words[0]

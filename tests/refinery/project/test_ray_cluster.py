@@ -20,7 +20,6 @@ import yaml
 
 from distill.__main__ import main as distill
 from infer.__main__ import main as infer
-from refinery import indexing
 from refinery.cli import main
 from refinery.contract.records import RelevanceLabel, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
@@ -28,8 +27,9 @@ from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.teacher.server import Faults, serving
 from refinery.demo.world.data import demo_questions
 from refinery.demo.world.entities import demo_worlds
-from refinery.project.on_ray import run_on_ray
+from refinery.indexes import build
 from refinery.project.process import StepFailed
+from refinery.project.ray_shards import run_on_ray
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.index.manifest import read_manifest
 from refinery.retrievers.search.build import build_retriever
@@ -250,8 +250,8 @@ def pieces(tmp_path, monkeypatch):
             made.after = made.after or made.found()  # not those of the index that one process builds
             return original(*args, **kwargs)
 
-        original = indexing.build_index
-        monkeypatch.setattr(indexing, "build_index", join)
+        original = build.build_index
+        monkeypatch.setattr(build, "build_index", join)
         return made
 
     return of

@@ -191,7 +191,7 @@ time.sleep(600)
 def test_a_run_that_is_told_to_end_lets_its_step_save_and_ends_with_all_that_it_started(tmp_path: Path, signum: int, code: int) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nfrom refinery.project.jobs import Job\nfrom refinery.project.run import run_jobs\n"
-        "from refinery.runtime.stage import guarded\n"
+        "from refinery.runtime.run.command import guarded\n"
         f"step = Job('a', '', (), (sys.executable, '-c', {_SAVES_ITS_WORK!r}), {{}}, None, frozenset(), {{}})\n"
         "sys.exit(guarded(lambda: run_jobs({'a': step}, Path(), at_once=1), traceback=False))\n"
     )
@@ -212,7 +212,7 @@ def test_a_run_that_is_told_to_end_lets_its_step_save_and_ends_with_all_that_it_
 def test_the_warnings_of_a_step_are_on_the_screen_and_of_many_the_first_and_how_many_more(
     run: Callable[[Mapping[str, Job]], list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = "from refinery.runtime.stage import configure_logging; import logging; configure_logging()\n"
+    code = "from refinery.runtime.run.command import configure_logging; import logging; configure_logging()\n"
     one = _python(
         "one",
         code + "logging.getLogger('distill.run').warning('few'); logging.getLogger('distill.run').info('fine')",

@@ -8,7 +8,7 @@ from helpers.hub_copies import LAYOUTS
 from helpers.hub_layouts import Layout
 
 from refinery.questions.base import READERS, read_questions
-from refinery.runtime import plugins
+from refinery.runtime.recipes import plugins
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 
@@ -129,7 +129,7 @@ import sys
 from pathlib import Path
 from refinery.errors import RecordError
 from refinery.questions.base import read_questions
-from refinery.runtime.hub_dataset import source_fingerprint
+from refinery.runtime.files.hub_dataset import source_fingerprint
 for address in sys.argv[1:]:
     try:
         print(read_questions([Path(address)], reader="kqapro")[0].text, source_fingerprint(Path(address)) or "")

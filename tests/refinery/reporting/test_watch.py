@@ -12,10 +12,10 @@ import pytest
 from refinery.cli import main
 from refinery.errors import RunDirError
 from refinery.reporting.watch import frame_of
-from refinery.runtime.progress import Progress
-from refinery.runtime.progress_file import PROGRESS_FILE
-from refinery.runtime.run_dir import write_json
-from refinery.runtime.run_lock import locked_run
+from refinery.runtime.run.progress import Progress
+from refinery.runtime.run.progress_file import PROGRESS_FILE
+from refinery.runtime.run.run_dir import write_json
+from refinery.runtime.run.run_lock import locked_run
 
 RECORD = {"stage": "distill", "recipe": {"task": "relevance", "teacher": {"model": "m"}, "options": {}, "questions": []}}
 LINES = [("rejected", "3: refused 3"), ("cost", "$0.10 (about $1.00 in all)")]
@@ -58,7 +58,7 @@ def test_hostile_text_neither_steers_the_terminal_nor_forges_a_line(tmp_path):
 
 def test_a_run_whose_process_is_gone_was_killed(tmp_path):
     script = (
-        "import os, pathlib, sys; from refinery.runtime.progress import Progress\n"
+        "import os, pathlib, sys; from refinery.runtime.run.progress import Progress\n"
         "with Progress('distill', total=2, folder=pathlib.Path(sys.argv[1])):\n"
         "    os.kill(os.getpid(), 9)"
     )

@@ -5,14 +5,14 @@ import pytest
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
 from refinery.passages.corpus import corpus_hash
 from refinery.retrievers import bm25
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25, Options
 from refinery.retrievers.index.words import Tokenizer, stop_words
 from refinery.retrievers.search.build import build_retriever
-from refinery.runtime.fingerprint import text_fingerprint
+from refinery.runtime.files.fingerprint import text_fingerprint
 
 PASSAGES = [
     Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed in 1984."),

@@ -8,7 +8,7 @@ pytest.importorskip("sentence_transformers")
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import CheckpointError, RecipeError, RetrievalError
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
 from refinery.passages.corpus import Corpus, write_corpus
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.index.vectors import Vectors, build_vectors, bytes_per_vector, open_vectors, tuned

@@ -22,8 +22,8 @@ from refinery.retrievers.fake import FakeRetriever
 from refinery.retrievers.http import Http, Options, build
 from refinery.retrievers.search.build import build_retriever
 from refinery.retrievers.search.server import retrieve_app
-from refinery.runtime.fingerprint import text_fingerprint
-from refinery.runtime.serving import Guard
+from refinery.runtime.files.fingerprint import text_fingerprint
+from refinery.runtime.http_checks import Guard
 
 ASKED = web.AppKey("asked", list)
 

@@ -12,7 +12,7 @@ from refinery.retrievers.bm25 import Bm25
 from refinery.retrievers.http import Http, Options
 from refinery.retrievers.search.build import build_retriever
 from refinery.retrievers.search.server import retrieve_app
-from refinery.runtime.serving import Guard
+from refinery.runtime.http_checks import Guard
 
 
 def through(app, *queries, **options):

@@ -12,8 +12,8 @@ import pytest
 from refinery.cli import main
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RecordError, RetrievalError, RunDirError
-from refinery.index_update import update_index
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
+from refinery.indexes.update import update_index
 from refinery.passages.corpus import Corpus, searched_text, write_corpus
 from refinery.passages.sources import iter_passages
 from refinery.retrievers import bm25
@@ -271,7 +271,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
 
     script = (
         "import re, sys\nfrom pathlib import Path\nfrom refinery.retrievers.base import RetrieverConfig\n"
-        "from refinery.indexing import build_index\nimport Stemmer\n"
+        "from refinery.indexes.build import build_index\nimport Stemmer\n"
         # Not ru_maxrss, which begins with what the process that started this one took.
         "def peak(): return int(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])\n"
         "before = peak()\n"

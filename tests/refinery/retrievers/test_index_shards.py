@@ -6,19 +6,19 @@ import threading
 
 import pytest
 
-from refinery import indexing
 from refinery.cli import main
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RunDirError
-from refinery.indexing import begin_shards, build_index, build_shard
+from refinery.indexes import build
+from refinery.indexes.build import begin_shards, build_index, build_shard
 from refinery.passages.corpus import Corpus
 from refinery.retrievers import bm25
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.index.manifest import read_manifest
 from refinery.retrievers.index.words import Tokenizer
 from refinery.retrievers.search.build import build_retriever
-from refinery.runtime.run_lock import locked_run
-from refinery.runtime.shards import shard_folder
+from refinery.runtime.run.run_lock import locked_run
+from refinery.runtime.run.shards import shard_folder
 
 WORDS = [f"word{number}" for number in range(60)]
 
@@ -132,8 +132,8 @@ def test_what_no_shard_has_built_is_built_when_they_are_joined(source, tmp_path)
 
 
 def test_shards_that_start_together_write_the_corpus_once(source, tmp_path, monkeypatch):
-    written, write = [], indexing.write_corpus
-    monkeypatch.setattr(indexing, "write_corpus", lambda *args, **kwargs: written.append(1) or write(*args, **kwargs))
+    written, write = [], build.write_corpus
+    monkeypatch.setattr(build, "write_corpus", lambda *args, **kwargs: written.append(1) or write(*args, **kwargs))
     shards = [threading.Thread(target=build_shard, args=(source, tmp_path / "index", RetrieverConfig(), n, 3)) for n in range(3)]
     for shard in shards:
         shard.start()

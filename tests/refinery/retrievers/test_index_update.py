@@ -5,12 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from refinery import indexing
 from refinery.cli import main
 from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RetrievalError, RunDirError
-from refinery.index_update import update_index
-from refinery.indexing import build_index
+from refinery.indexes import build
+from refinery.indexes.build import build_index
+from refinery.indexes.update import update_index
 from refinery.passages.corpus import Corpus
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.index.manifest import read_manifest
@@ -101,7 +101,7 @@ def test_a_stop_after_the_exchange_leaves_the_new_index(source, index, monkeypat
 
 def test_a_first_build_that_was_stopped_is_replaced(source, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(indexing, "finish_build", stop)
+        patched.setattr(build, "finish_build", stop)
         with pytest.raises(Stop):
             build_index(source, tmp_path / "index", RetrieverConfig())
     write_records(source, passages(9))

@@ -13,8 +13,8 @@ from helpers.opensearch_server import OpenSearchDouble
 
 from refinery.contract.records import write_records
 from refinery.errors import RecipeError, RetrievalError
-from refinery.index_update import update_index
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
+from refinery.indexes.update import update_index
 from refinery.retrievers import opensearch
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25

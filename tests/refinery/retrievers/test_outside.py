@@ -3,14 +3,14 @@
 import pytest
 
 from refinery.errors import PluginError, RecipeError
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.search.build import build_retriever, load_retriever_config
 
 COLBERT = """
 from refinery.contract.records import Passage
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig
-from refinery.runtime.recipe import Recipe
+from refinery.runtime.recipes.recipe import Recipe
 
 
 class Options(Recipe):

@@ -11,8 +11,8 @@ from helpers.scripted_server import scripted
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RetrievalError
-from refinery.index_update import update_index
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
+from refinery.indexes.update import update_index
 from refinery.retrievers import qdrant
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.search.build import build_retriever, load_retriever_config

@@ -8,8 +8,8 @@ pytest.importorskip("tantivy", reason="needs the extra `tantivy`")
 
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RetrievalError
-from refinery.index_update import update_index
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
+from refinery.indexes.update import update_index
 from refinery.passages.corpus import Corpus, write_corpus
 from refinery.retrievers import tantivy
 from refinery.retrievers.base import RetrieverConfig

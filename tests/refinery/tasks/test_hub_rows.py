@@ -7,7 +7,7 @@ import pytest
 
 from refinery.contract.records import Step, Trajectory
 from refinery.errors import RecordError
-from refinery.runtime.hub_dataset import with_split
+from refinery.runtime.files.hub_dataset import with_split
 from refinery.tasks.base import load_task
 
 SAID = "[S_Rewritten_Query]\nDune film\n[EOS][R_Evidences]\nTitle: Dune\nText: By Torvel.\n[/R_Evidences][A_Response]\nTorvel\n[EOS]"

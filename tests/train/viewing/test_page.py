@@ -8,10 +8,10 @@ from helpers.family_rows import recipe_values
 from refinery.cli import main
 from refinery.contract.records import write_records
 from refinery.errors import RunDirError
-from refinery.runtime.run_dir import write_json
+from refinery.runtime.run.run_dir import write_json
 from train.recipe import TrainRecipe
 from train.run import run
-from train.trainers.held_out import HeldOutAnswer, read_held_out
+from train.trainers.held_out_answers import HeldOutAnswer, read_held_out
 from train.viewing.page import write
 
 

@@ -8,10 +8,10 @@ import json
 from typing import Any
 
 from refinery.llms.served.endpoint import EndpointConfig, Reply
-from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, api_key
-from refinery.llms.served.responses import no_reply_in
-from refinery.llms.served.wire import token_count, whole_text
+from refinery.llms.served.wire.event_stream import EventStream
+from refinery.llms.served.wire.lenient_json import token_count, whole_text
+from refinery.llms.served.wire.responses import no_reply_in
 
 _HOST = "api.anthropic.com"
 _VERSION = "2023-06-01"

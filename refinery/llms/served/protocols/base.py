@@ -25,9 +25,9 @@ from typing import Any
 
 from refinery.errors import PluginError
 from refinery.llms.served.endpoint import EndpointConfig, Reply
-from refinery.llms.served.event_stream import EventStream
-from refinery.runtime import plugins
-from refinery.runtime.plugins import PluginKind
+from refinery.llms.served.wire.event_stream import EventStream
+from refinery.runtime.recipes import plugins
+from refinery.runtime.recipes.plugins import PluginKind
 
 FirstLogprobs = tuple[tuple[str, float], ...]  # the alternatives of a reply's first token with their log-probabilities
 

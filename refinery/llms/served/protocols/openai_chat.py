@@ -5,10 +5,10 @@ import os
 from typing import Any
 
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
-from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, FirstLogprobs, api_key
-from refinery.llms.served.responses import no_reply_in
-from refinery.llms.served.wire import content_text, first_choice, token_count, whole_text
+from refinery.llms.served.wire.event_stream import EventStream
+from refinery.llms.served.wire.lenient_json import content_text, first_choice, token_count, whole_text
+from refinery.llms.served.wire.responses import no_reply_in
 from refinery.llms.thinking import split_thinking
 
 _HOST = "api.openai.com"

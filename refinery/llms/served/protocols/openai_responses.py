@@ -8,11 +8,11 @@ set `extra_body: {reasoning: {summary: auto}}`.
 from typing import Any
 
 from refinery.llms.served.endpoint import EndpointConfig, Reply
-from refinery.llms.served.event_stream import EventStream
 from refinery.llms.served.protocols.base import Chat, ChatProtocol
 from refinery.llms.served.protocols.openai_chat import openai_address
-from refinery.llms.served.responses import fault_of, no_reply_in
-from refinery.llms.served.wire import content_text, provider_error, token_count, whole_text
+from refinery.llms.served.wire.event_stream import EventStream
+from refinery.llms.served.wire.lenient_json import content_text, provider_error, token_count, whole_text
+from refinery.llms.served.wire.responses import fault_of, no_reply_in
 from refinery.llms.thinking import split_thinking
 
 _LEAST_TOKENS = 16  # the API refuses a lower limit

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from helpers.demo_teacher import COMMON_QUESTIONS, PASSAGES, WORLDS, config, rejection, several, some, with_teacher
 
-from distill.steps.refinement_kinds import Reply as NextStep
+from distill.steps.refinement.kinds import Reply as NextStep
 from distill.tasks.decomposition import Reply as Decomposition
 from distill.tasks.relevance import Reply as Relevance
 from distill.teacher.teacher import RequestLog, Teacher
 from refinery.contract.records import Passage, Question, Step
 from refinery.demo.teacher.server import ChatServer
 from refinery.demo.world.questions import QUESTION_TYPES
-from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.client import EndpointClient
+from refinery.llms.served.transport.chat_request import ChatRequest
+from refinery.llms.served.transport.client import EndpointClient
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.bm25 import Bm25
 

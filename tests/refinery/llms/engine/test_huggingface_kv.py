@@ -10,8 +10,8 @@ from helpers.tiny_llama import tiny_llama
 from refinery.contract.segments import Segment
 from refinery.errors import LLMError
 from refinery.llms.base import Usage
-from refinery.llms.engine.arena import NodeState
 from refinery.llms.engine.huggingface import HuggingFaceLLM
+from refinery.llms.engine.kv_storage import NodeState
 
 
 def test_a_small_budget_gives_the_same_answers(tiny_model, control_tokenizer, llm):

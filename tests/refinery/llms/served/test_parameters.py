@@ -7,12 +7,12 @@ import pytest
 from distill.label_context import _sampling
 from infer.recipe import pipeline_recipe
 from refinery.errors import RecipeError
-from refinery.llms.served.chat import GenerationRequest
-from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.completion_api import CompletionRequest
+from refinery.llms.served.chat_llm import GenerationRequest
+from refinery.llms.served.completions.api import CompletionRequest
 from refinery.llms.served.endpoint import EndpointConfig, ServedModelConfig
-from refinery.llms.served.refused_parameters import RefusedParameters
-from refinery.runtime.recipe import build_recipe
+from refinery.llms.served.transport.chat_request import ChatRequest
+from refinery.llms.served.transport.refused_parameters import RefusedParameters
+from refinery.runtime.recipes.recipe import build_recipe
 
 MESSAGES = (("user", "Where?"),)
 

@@ -15,7 +15,7 @@ from refinery.errors import RecordError, UnreadableDocumentError
 from refinery.passages.documents import reader_process
 from refinery.passages.documents.read import parse_document
 from refinery.passages.documents.reader_process import read_document
-from refinery.runtime.module_process import module_command, module_environment
+from refinery.runtime.concurrency.subprocesses import module_command, module_environment
 
 ENDLESS = b"![[" * 200_000  # the parser of Markdown looks for the end of each of them in all of the rest
 

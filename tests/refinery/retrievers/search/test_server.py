@@ -11,7 +11,7 @@ from refinery.retrievers.base import Retriever
 from refinery.retrievers.bm25 import Bm25
 from refinery.retrievers.search.cache import CachedRetriever
 from refinery.retrievers.search.server import retrieve_app
-from refinery.runtime.serving import Guard
+from refinery.runtime.http_checks import Guard
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARSER = "prometheus_client.parser"

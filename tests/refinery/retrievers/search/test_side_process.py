@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from refinery.contract.records import Passage, write_records
-from refinery.indexing import build_index
+from refinery.indexes.build import build_index
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.bm25 import Bm25, Options
 from refinery.retrievers.search import side_process

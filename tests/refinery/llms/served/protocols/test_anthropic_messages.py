@@ -7,11 +7,11 @@ from helpers.anthropic_server import KEY, anthropic, error, message
 
 from refinery.errors import LLMError
 from refinery.llms.build import build_llm
-from refinery.llms.served.budget import known_price
-from refinery.llms.served.chat_request import ChatRequest
-from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, Reply, UnusableEndpoint
+from refinery.llms.served.paid.budget import known_price
 from refinery.llms.served.protocols.base import protocol_of
+from refinery.llms.served.transport.chat_request import ChatRequest
+from refinery.llms.served.transport.client import EndpointClient
 
 USER = ("user", "Where?")
 SCHEMA = {"title": "Answer", "type": "object", "properties": {"answer": {"type": "string"}}}

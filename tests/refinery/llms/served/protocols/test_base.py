@@ -8,9 +8,9 @@ from helpers.scripted_server import scripted
 from infer.recipe import pipeline_recipe
 from refinery.errors import PluginError, RecipeError
 from refinery.llms.build import build_llm
-from refinery.llms.served.chat_request import parse_chat
-from refinery.llms.served.client import EndpointClient
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest
+from refinery.llms.served.transport.chat_request import parse_chat
+from refinery.llms.served.transport.client import EndpointClient
 
 GEMINI = """
 from refinery.llms.served.endpoint import Reply

@@ -1,0 +1,1 @@
+"""Rows that are labeled, and what is known about them before."""

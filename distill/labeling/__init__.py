@@ -1,0 +1,1 @@
+"""One row labeled, and all of them by workers."""

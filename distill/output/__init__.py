@@ -1,1 +1,0 @@
-"""Write and merge the rows of distill runs on disk."""

@@ -1,0 +1,1 @@
+"""Steps of writing questions from passages."""

@@ -1,0 +1,1 @@
+"""Steps of labeling RQ-RAG's trajectories."""

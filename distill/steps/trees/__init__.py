@@ -1,0 +1,1 @@
+"""Labels out of decoders' trees."""

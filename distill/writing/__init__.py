@@ -1,0 +1,1 @@
+"""Labeled rows on disk, on the hub, and merged."""

@@ -1,0 +1,106 @@
+"""Join the runs of all shards into one run, as if a single machine had made it."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from distill.inputs.examples import copy_examples
+from distill.label_task import TASKS
+from distill.recipe import DistillRecipe
+from distill.teacher.agreement import with_agreement
+from distill.writing.guards import EXAMPLES, Duplicates
+from distill.writing.merged_guards import review_merged
+from distill.writing.parquet import join_parquet
+from refinery.contract.split_name import is_split
+from refinery.errors import RunDirError
+from refinery.hub.dataset_card import dataset_card
+from refinery.prompts.custom import prompts_of
+from refinery.runtime.recipes import plugins
+from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.run.run_dir import RunDir, read_metrics
+from refinery.runtime.run.shards import Shards
+from refinery.stores.base import join_stores
+
+
+def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
+    """Write one run to `out`: the rows of the shards in order, and the sums of their counts. Returns the content of its `metrics.json`.
+
+    Raises RunDirError unless the runs are the finished shards 0 to n-1 of one recipe, each once, and `out` is empty.
+    """
+    shards = Shards(out, runs, stage="distill")
+    runs = shards.runs
+    metrics = _add_up([_metrics(run) for run in runs])
+    record = shards.open_merged()
+    for name in _row_files(runs):
+        _join([run / name for run in runs], out / name)
+    for split in metrics["rows_by_split"]:
+        join_parquet([part for run in runs if (part := run / f"{split}.parquet").exists()], out / f"{split}.parquet")
+    if (runs[0] / "passages.jsonl").exists():  # the passages that questions were written from; every shard has all of them
+        shutil.copyfile(runs[0] / "passages.jsonl", out / "passages.jsonl")
+    if prompts_of(runs[0]).is_dir():
+        shutil.copytree(prompts_of(runs[0]), prompts_of(out))
+    copy_examples(runs[0], out)
+    if not shards.name_stores:
+        join_stores(build_recipe(shards.recipe, DistillRecipe, where=str(runs[0] / "run.json")), runs, out)
+    if review := plugins.find(TASKS, shards.recipe["task"]).review:
+        review_merged(out, review(), metrics)
+    if "agreement" in metrics:
+        metrics["agreement"] = {between: with_agreement(found["counts"]) for between, found in metrics["agreement"].items()}
+    metrics["guards"]["duplicate_questions"] = _duplicates([out / f"{split}.jsonl" for split in metrics["rows_by_split"]])
+    (out / "README.md").write_text(dataset_card(record, metrics), encoding="utf-8")
+    RunDir(out).write_metrics(metrics)
+    return metrics
+
+
+def _metrics(run: Path) -> dict[str, Any]:
+    metrics = read_metrics(run)
+    if strange := [split for split in metrics["rows_by_split"] if not is_split(split)]:
+        raise RunDirError(f"{run / 'metrics.json'}: rows_by_split names {strange[0]!r}, which is not a split. Run that shard again.")
+    return metrics
+
+
+def _row_files(runs: Sequence[Path]) -> list[str]:
+    """The names of the files whose rows are joined: labels by split, in both layouts, and failures."""
+    return sorted({path.name for run in runs for path in run.glob("*.jsonl")} - {"passages.jsonl"})
+
+
+def _join(parts: Sequence[Path], joined: Path) -> None:
+    partial = joined.with_name(joined.name + ".partial")
+    with partial.open("wb") as file:
+        for part in parts:
+            if part.exists():  # a small shard may have no rows of a split
+                with part.open("rb") as rows:
+                    shutil.copyfileobj(rows, file)
+    partial.replace(joined)
+
+
+def _add_up(values: Sequence[Any], key: str = "") -> Any:
+    """The sum of the same count in every shard; if one shard's count is unknown, so is the sum."""
+    first = values[0]
+    if isinstance(first, dict):
+        keys = dict.fromkeys(key for value in values for key in value)
+        return {key: _add_up([value[key] for value in values if key in value], key) for key in keys}
+    if isinstance(first, list):
+        return [item for value in values for item in value][:EXAMPLES]
+    if any(value is None for value in values):
+        return None
+    if isinstance(first, str) or key == "max_length" or re.fullmatch(r"p\d+", key):
+        return max(values)  # percentiles of lengths cannot be added, so the longest shard's are taken
+    return sum(values)
+
+
+def _duplicates(files: Sequence[Path]) -> dict[str, Any]:
+    """Run the guard again for duplicates across shards. The rows of a question are adjacent, and its own text comes first."""
+    duplicates = Duplicates()
+    for path in files:
+        last = None
+        with path.open(encoding="utf-8", newline="\n") as rows:
+            for row in map(json.loads, rows):
+                question_id = row.get("question_id", row.get("id"))
+                if question_id != last:
+                    duplicates.add(row.get("question", row.get("text")))
+                last = question_id
+    return duplicates.report()

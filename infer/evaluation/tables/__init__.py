@@ -1,0 +1,1 @@
+"""Tables over finished runs."""

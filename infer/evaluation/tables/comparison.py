@@ -1,0 +1,168 @@
+"""The tables of `refinery compare`: for people one per group of questions, for programs a single one as CSV."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infer.evaluation.finished_runs import StoredRun
+from infer.evaluation.tables.comparability import differences
+from refinery.metrics.bootstrap import Difference, Measure
+from refinery.reporting.tables import TableFormat, render_table, tokens_per_question
+from refinery.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One system of a run; `label` distinguishes it from systems of the same name in other runs."""
+
+    label: str
+    name: str
+    run: StoredRun
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What `metrics.json` says of it."""
+        return self.run.metrics["results"][self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One system on one group of questions: scores in percent, and differences from the baseline, if any, in percentage points.
+
+    `shared` counts the questions that the baseline answered too; differences are computed over these. `scored` counts, by metric, the
+    questions that it applies to, where these are not all: questions of several datasets have metrics of their own.
+    """
+
+    system: System
+    group: str
+    questions: int
+    shared: int
+    scores: dict[str, Measure]
+    differences: dict[str, Difference]
+    scored: dict[str, int]
+
+
+def comparison_text(lines: Sequence[Line], table_format: TableFormat) -> str:
+    """The tables in a format. Outside CSV, the best mean of each metric has a `*`, and what all systems share is said once."""
+    if table_format == "csv":
+        return render_table(*_numbers(lines), "csv")
+    groups = list(dict.fromkeys(line.group for line in lines))
+    shared = _shared_costs(lines)
+    parts = [_group_text([line for line in lines if line.group == group], shared, table_format, named=len(groups) > 1) for group in groups]
+    notes = ["* best of its column"] * any("*" in part for part in parts)
+    notes += unequal(lines)
+    if shared:
+        notes.append("the same for all: " + ", ".join(f"{name} {value}" for name, value in shared.items()))
+    return "\n".join([*parts, *(_remark(note, table_format) for note in notes)])
+
+
+def unequal(lines: Sequence[Line]) -> list[str]:
+    """Where the systems were run differently besides their methods."""
+    return [f"not the same for all: {line}" for line in differences({line.system.label: line.system.run for line in lines})]
+
+
+def _group_text(lines: Sequence[Line], shared: dict[str, str], table_format: TableFormat, *, named: bool) -> str:
+    title = _remark(f"{lines[0].group}: {_questions(lines)} questions", table_format) + "\n" if named else ""
+    return title + render_table(*_cells(lines, shared), table_format)
+
+
+def _remark(text: str, table_format: TableFormat) -> str:
+    return f"{'% ' if table_format == 'latex' else ''}{printable(text)}\n"
+
+
+def _questions(lines: Sequence[Line]) -> str:
+    counts = sorted({line.questions for line in lines})
+    return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+
+
+def _shared_costs(lines: Sequence[Line]) -> dict[str, str]:
+    """The columns about the runs in which several systems have the same value."""
+    costs = [_cost(line) for line in lines]
+    if len({line.system.label for line in lines}) < 2:
+        return {}
+    return {name: value for name, value in costs[0].items() if all(cost[name] == value for cost in costs)}
+
+
+def _cells(lines: Sequence[Line], shared: dict[str, str]) -> tuple[list[str], list[list[str]]]:
+    """A table for people: mean and interval in one cell; difference, interval and p in the next."""
+    metrics, compared = _columns(lines)
+    header = ["system", "questions", *(column for metric in metrics for column in ([metric, f"{metric} difference"][: 1 + compared]))]
+    costs = [name for name in _cost(lines[0]) if name not in shared] if lines[0].group == "all" else []  # they are the whole run's
+    best = {metric: _best(lines, metric) for metric in metrics}
+    rows = []
+    for line in lines:
+        row = [line.system.label, str(line.questions)]
+        for metric in metrics:
+            found = line.scores.get(metric)
+            row += [_interval_cell(found, is_best=found is not None and found.mean == best[metric]) + _applies_to(line.scored.get(metric))]
+            row += [_difference_cell(line, metric)] if compared else []
+        rows.append([*row, *(_cost(line)[name] for name in costs)])
+    return [*header, *costs], rows
+
+
+def _best(lines: Sequence[Line], metric: str) -> float | None:
+    """The highest mean, unless all systems have the same."""
+    means = {line.scores[metric].mean for line in lines if metric in line.scores}
+    return max(means) if len(means) > 1 else None
+
+
+def _interval_cell(found: Measure | None, *, is_best: bool) -> str:
+    if found is None:
+        return "-"
+    interval = "(1 question)" if found.low is None or found.high is None else f"[{found.low:.1f}, {found.high:.1f}]"
+    return f"{found.mean:.1f}{'*' if is_best else ''} {interval}"
+
+
+def _applies_to(questions: int | None) -> str:
+    """What a cell adds where its metric applies to only so many of the group's questions."""
+    return "" if questions is None else f" on {questions:,}"
+
+
+def _difference_cell(line: Line, metric: str) -> str:
+    found = line.differences.get(metric)
+    if found is None:
+        return "-"
+    fewer = f" on {line.shared}" if line.shared < line.questions else ""
+    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] p={found.p:.4f}{fewer}"
+
+
+def _numbers(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """A table for programs: one number per cell; a cell without a number is empty."""
+    metrics, compared = _columns(lines)
+    fields = [("scores", field) for field in ("mean", "low", "high")]
+    fields += [("differences", field) for field in ("mean", "low", "high", "p")] if compared else []
+    named = {"scores": "", "differences": "difference "}
+    header = ["system", "group", "questions", *(f"{metric} {named[kind]}{field}" for metric in metrics for kind, field in fields)]
+    rows = [
+        [line.system.label, line.group, str(line.questions)]
+        + [_number(getattr(line, kind).get(metric), field) for metric in metrics for kind, field in fields]
+        + [value if line.group == "all" else "" for value in _cost(line).values()]
+        for line in lines
+    ]
+    return [*header, *_cost(lines[0])], rows
+
+
+def _number(found: Measure | Difference | None, field: str) -> str:
+    value = getattr(found, field, None)
+    return "" if value is None else f"{value:.4f}"
+
+
+def _columns(lines: Sequence[Line]) -> tuple[list[str], bool]:
+    """The metrics, and whether there is a baseline."""
+    metrics = list(dict.fromkeys(metric for line in lines for metric in line.scores))
+    return metrics, any(line.differences for line in lines)
+
+
+def _cost(line: Line) -> dict[str, str]:
+    """How the system searched, its mean cost per question over the whole run, and its failures and faults."""
+    metrics: dict[str, Any] = line.system.run.metrics
+    cost = line.system.results["cost_per_question"]
+    faults = [f"{reason} {count}" for reason, count in line.system.results.get("faults", {}).items()]
+    return {
+        "retriever": metrics["retriever"] or "-",
+        "k": str(metrics["passages_per_query"] or "-"),
+        "calls": f"{cost['calls']:.1f}",
+        "tokens": tokens_per_question(cost),
+        "failed": str(metrics.get("failed", 0)),
+        "faults": ", ".join(faults) or "-",
+    }

@@ -1,0 +1,1 @@
+"""Questions in, ledger and record out."""

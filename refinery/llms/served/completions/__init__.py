@@ -1,0 +1,1 @@
+"""Prefix trees over servers that complete a text."""

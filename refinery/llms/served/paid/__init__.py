@@ -1,0 +1,1 @@
+"""What replies cost, and paying for each once."""

@@ -1,0 +1,1 @@
+"""A text read as an object of a known shape."""

@@ -1,0 +1,1 @@
+"""One request: its server, its tries and its faults."""

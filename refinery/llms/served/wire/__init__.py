@@ -1,0 +1,1 @@
+"""Reading whatever servers send."""

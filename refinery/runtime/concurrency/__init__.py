@@ -1,0 +1,1 @@
+"""Coroutines, batches and processes."""

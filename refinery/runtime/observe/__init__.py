@@ -1,0 +1,1 @@
+"""What monitoring is told: metrics and traces."""

@@ -1,0 +1,1 @@
+"""From YAML and a command line to a recipe and its plugins."""

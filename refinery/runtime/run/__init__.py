@@ -1,0 +1,1 @@
+"""A run: its folder, progress, shards and command."""

@@ -1,0 +1,24 @@
+"""Whether GRPO's rewards rose."""
+
+import pytest
+
+from train.rollouts.reward_gain import gain_line, reward_gain
+
+
+def logs(*rewards: float) -> list[dict]:
+    return [{"loss": 1.0}, *({"reward": reward, "frac_reward_zero_std": 0.5} for reward in rewards), {"eval_answer_score": 0.2}]
+
+
+def test_rewards_that_rise_beyond_their_noise_are_a_gain():
+    gain = reward_gain(logs(0.1, 0.2, 0.3, 0.3, 0.5, 0.6))
+    assert gain == {"first": 0.15, "last": 0.55, "error": 0.0707, "equal_groups": 0.5}
+    assert "learned nothing" not in gain_line(gain)
+
+
+@pytest.mark.parametrize("rewards", [(0.3,) * 6, (0.1, 0.6, 0.3, 0.3, 0.2, 0.7), (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)])
+def test_rewards_that_do_not_rise_are_said_to_teach_nothing(rewards):
+    assert "learned nothing that can be seen" in gain_line(reward_gain(logs(*rewards)))
+
+
+def test_nothing_is_said_of_a_few_steps():
+    assert reward_gain(logs(0.1, 0.9)) == {}
