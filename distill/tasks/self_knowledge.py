@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PositiveInt
 
 from distill.grading.judgements import SELF_KNOWLEDGE
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.steps.closed_book import right_share
+from distill.steps.found_answers import with_found_answers
 from distill.steps.rationale import rationale_of, reasoned
 from distill.steps.trees.solved_trees import all_traces, is_right
 from distill.teacher.partial_labels import LabeledParts, check_some_kept, settled
@@ -40,6 +41,11 @@ class Options(Recipe):
     )
     metric: Literal["em.squad", "f1.squad"] = Field(default="em.squad", description="the metric that grades answers; em.squad is Eq. 5")
     threshold: float = Field(default=0.5, description="the label is `know` if at least this fraction of the answers is right", gt=0, le=1)
+    answers_within: dict[str, PositiveInt] = Field(
+        default={},
+        description="by dataset: only the gold answers in this many passages that are found for the question count, and a question without"
+        " one is rejected; App. B's rule is {triviaqa: 1000}, and the released code has none",
+    )
     rationale: bool = Field(
         default=False,
         description="by teacher: it writes a short rationale before its label, which is kept with the row and not trained",
@@ -48,7 +54,9 @@ class Options(Recipe):
 
 def needs(options: Options) -> tuple[str, ...]:
     """The recipe keys that this task requires."""
-    return {"student": ("target",), "teacher": ("teacher",), "trees": ("runs",)}[options.by]
+    if options.by == "teacher":
+        return ("teacher",)
+    return ("target" if options.by == "student" else "runs", *(["retriever"] if options.answers_within else []))
 
 
 class Reply(BaseModel):
@@ -59,9 +67,12 @@ class Reply(BaseModel):
 
 async def label(question: Question, context: LabelContext) -> list[KnowledgeLabel]:
     """The label `know` or `unknow`. Raises RejectedRow if there is no gold answer to grade a student's answers against."""
-    if context.options.by == "trees":
-        return _by_trees(question, context)
-    return await _by_student(question, context) if context.options.by == "student" else [await _by_teacher(question, context)]
+    options: Options = context.options
+    if options.by == "teacher":
+        return [await _by_teacher(question, context)]
+    if within := options.answers_within.get(question.dataset or ""):
+        question = await with_found_answers(question, context, within)
+    return _by_trees(question, context) if options.by == "trees" else await _by_student(question, context)
 
 
 async def _by_teacher(question: Question, context: LabelContext) -> KnowledgeLabel:

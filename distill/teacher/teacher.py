@@ -109,7 +109,7 @@ class Teacher:
         self.unusable: UnusableEndpoint | None = None
         self._reads_probabilities = reads_probabilities
         self.calls = self.hits = self.num_prompt_tokens = self.num_completion_tokens = self.num_reasoning_tokens = 0
-        self.num_stored_tokens = 0  # of the replies that the store answered
+        self.num_cached_tokens = self.num_stored_tokens = 0  # the latter of the replies that the store answered
         self.models: Counter[str] = Counter()
         self.readings: Counter[str] = Counter()  # how replies were read: as requested, repaired, or leniently
         optional = config.optional() | ({"logprobs": True} if reads_probabilities else {})
@@ -211,12 +211,13 @@ class Teacher:
             value = self.store.get_undigested(request_key(frame, request.messages, rollout))
         if value is None:
             return None
-        reply = Reply(*value)
+        reply = Reply.of_stored(value)
         was_cut = reply.finish_reason == "length" and (schema is None or begins_with_object(reply.text, schema) is None)
         if was_cut and reply.max_tokens < self.config.most_tokens:
             return None
         self.hits += 1
         self.num_stored_tokens += reply.num_prompt_tokens + reply.num_completion_tokens
+        self.budget.count_cached(reply)
         return reply
 
     async def _request(self, request: ChatRequest) -> Reply:
@@ -232,6 +233,8 @@ class Teacher:
         self.num_prompt_tokens += reply.num_prompt_tokens
         self.num_completion_tokens += reply.num_completion_tokens
         self.num_reasoning_tokens += reply.num_reasoning_tokens
+        self.num_cached_tokens += reply.num_cached_tokens
+        self.budget.count_cached(reply)
         return reply
 
     def summary(self) -> dict[str, Any]:
@@ -243,6 +246,7 @@ class Teacher:
             "num_prompt_tokens": self.num_prompt_tokens,
             "num_completion_tokens": self.num_completion_tokens,
             "num_reasoning_tokens": self.num_reasoning_tokens,
+            "num_cached_tokens": self.num_cached_tokens,
             "num_stored_tokens": self.num_stored_tokens,
             "models": dict(self.models),
             "replies_read_as": dict(self.readings),

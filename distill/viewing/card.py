@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.viewing.summary import rejected_lines
-from refinery.reporting.endpoints import total_cost
+from refinery.reporting.endpoints import cached_in_full, spent_by_role, total_cost
 from refinery.reporting.pages.content import Card, Table
 from refinery.reporting.pages.facts import origin, present, shown
 from refinery.runtime.run.run_dir import RunDir, read_metrics, read_run
@@ -47,7 +47,8 @@ def _counts(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not metrics:
         return [("state", "not finished")]
     paid = total_cost(metrics)
-    cost = f"${paid:.4f}" if paid is not None else ""
+    bound = "".join({cached_in_full(spent) for spent in spent_by_role(metrics).values()})
+    cost = f"${paid:.4f}{bound}" if paid is not None else ""
     labeled = f"{metrics['questions_labelled']:,} of {metrics['questions']:,} questions, {metrics['rows']:,} rows"
     return [("labels", labeled), ("cost", cost)]
 

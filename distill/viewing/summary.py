@@ -6,7 +6,7 @@ from typing import Any
 
 from distill.writing.rows import row_causes
 from refinery.reporting.causes import REMEDIES, cause_lines
-from refinery.reporting.endpoints import spent_by_role, total_cost
+from refinery.reporting.endpoints import cached_in_full, spent_by_role, total_cost
 from refinery.reporting.summary import counted, dollars, summary
 
 _REMEDIES = REMEDIES | {"refused": "Name another model for them in `fallbacks`."}
@@ -70,4 +70,5 @@ def _cost(metrics: dict[str, Any]) -> str:
 def _of_endpoint(spent: dict[str, Any]) -> str:
     stored = f" ({spent['replies_from_store']:,} more from the store)" if spent["replies_from_store"] else ""
     tokens = spent["num_prompt_tokens"] + spent["num_completion_tokens"]
-    return f"{spent['calls']:,} calls{stored}, {tokens:,} tokens, {dollars(spent['cost_usd'])}"
+    cached = f" ({spent['num_cached_tokens']:,} cached)" if spent.get("num_cached_tokens") else ""
+    return f"{spent['calls']:,} calls{stored}, {tokens:,} tokens{cached}, {dollars(spent['cost_usd'])}{cached_in_full(spent)}"

@@ -24,7 +24,8 @@ from refinery.runtime.run.shards import Shards
 from refinery.sample import sample_report
 from refinery.stores.base import join_stores
 
-_ADDED = ("requests", "replies_from_store", "cost_usd", "attempt_cost_usd")  # what endpoints were asked and cost
+# What endpoints were asked and cost.
+_ADDED = ("requests", "replies_from_store", "num_cached_tokens", "num_cached_tokens_in_full", "cost_usd", "attempt_cost_usd")
 _SAME = ("inputs", "retriever", "passages_per_query", "model", "options")  # what must not differ between shards
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from refinery.reporting.commands import typed_command
-from refinery.reporting.endpoints import spent_by_role
+from refinery.reporting.endpoints import cached_in_full, spent_by_role
 from refinery.reporting.markdown import front_matter, json_block, licence_values, share, table_block, without_secrets
 
 
@@ -102,7 +102,8 @@ def _models(recipe: dict[str, Any], metrics: dict[str, Any]) -> Iterable[str]:
         yield f"- Model: `{config['model']}`; answered as {', '.join(f'`{name}`' for name in spent['models']) or 'no model'}."
         yield f"- Sampling: temperature {config['temperature']}, at most {config['max_tokens']} tokens."
         yield f"- Calls: {spent['calls']}, and {spent['replies_from_store']} replies from the store."
-        yield f"- Tokens: {spent['num_prompt_tokens']} in prompts, {spent['num_completion_tokens']} in replies. {_cost(spent)}"
+        cached = f" ({spent['num_cached_tokens']} cached)" if spent.get("num_cached_tokens") else ""
+        yield f"- Tokens: {spent['num_prompt_tokens']} in prompts{cached}, {spent['num_completion_tokens']} in replies. {_cost(spent)}"
         yield ""
     if recipe.get("target"):
         yield from (f"## Model asked: target\n- Model: `{recipe['target']['base']}`.", "")
@@ -124,7 +125,8 @@ def _cost(spent: dict[str, Any]) -> str:
     whole, last = spent["cost_usd"], spent.get("attempt_cost_usd")
     if whole is None:
         return "Cost: unknown."
-    return f"Cost: ${whole:.2f}." if last in (None, whole) else f"Cost: ${whole:.2f} in all attempts, ${last:.2f} in the last one."
+    attempts = "" if last in (None, whole) else f" in all attempts, ${last:.2f} in the last one"
+    return f"Cost: ${whole:.2f}{attempts}{cached_in_full(spent)}."
 
 
 def _commands(record: dict[str, Any]) -> Iterable[str]:

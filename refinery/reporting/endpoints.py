@@ -11,6 +11,11 @@ def spent_by_role(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {role: value for role, value in metrics.items() if value and (role in _ROLES or role.startswith("fallback_"))}
 
 
+def cached_in_full(spent: Mapping[str, Any]) -> str:
+    """What to say after an endpoint's cost if it is an upper bound, because its price has none for cached tokens; else empty."""
+    return " (cached tokens counted in full)" if spent.get("num_cached_tokens_in_full") else ""
+
+
 def total_cost(metrics: Mapping[str, Any]) -> float | None:
     """What all endpoints of a run cost together; None if a part of it is unknown or no endpoint was asked."""
     costs = [spent["cost_usd"] for spent in spent_by_role(metrics).values()]

@@ -86,6 +86,7 @@ def test_a_thought_that_the_prompt_opened_is_no_reply():
     output = SimpleNamespace(
         request_id="1",
         prompt_token_ids=prompt,
+        num_cached_tokens=0,
         outputs=[SimpleNamespace(text="Lyon? I", token_ids=written, finish_reason="length", logprobs=None)],
     )
     message = chats.completion_json(output, "m", tokenizer)["choices"][0]["message"]

@@ -231,7 +231,7 @@ class GenerationRequest(ChatRequest):
 
     def read_stored(self, values: list[Any]) -> Reply:
         """See `StoredRequest.read_stored`."""
-        return Reply(*values)
+        return Reply.of_stored(values)
 
     def chat(self, config: EndpointConfig) -> Chat:
         """See `ChatRequest.chat`."""
@@ -255,7 +255,7 @@ class LabelRequest(GenerationRequest):
 
     def read_stored(self, values: list[Any]) -> LabelReply:
         """See `StoredRequest.read_stored`."""
-        return LabelReply(*values)
+        return LabelReply.of_stored(values)
 
     def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:
         """See `ChatRequest.parse`."""

@@ -1,9 +1,10 @@
 """An endpoint's configuration, the interface of a request to it, and its reply. `protocols/` defines how a chat is sent."""
 
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -18,6 +19,8 @@ class Price(Recipe):
 
     prompt: float = Field(ge=0)
     completion: float = Field(ge=0)
+    cached: float | None = Field(default=None, description="of prompt tokens that a cache had; None: as other prompt tokens", ge=0)
+    cache_write: float | None = Field(default=None, description="of those that were written to one; None: as other prompt tokens", ge=0)
 
 
 def check_addresses(base_url: str | list[str] | None) -> None:
@@ -178,6 +181,9 @@ class Reply:
     `unseen_tries` is the number of earlier tries that got no answer but may be charged. `reasoning` is what a reasoning model wrote before
     `text`, from a separate field or from the reply itself; `num_reasoning_tokens` of the completion's tokens are its, if the server counts
     them. `label_probability` is what the model gave the label that it wrote, if the request wanted to know and the server tells.
+    `num_cached_tokens` of the prompt's tokens were read from the provider's cache, `num_cache_write_tokens` written to it.
+
+    A field that is added later is for keywords only: it comes last in a store, where older replies do not have it.
     """
 
     text: str
@@ -191,6 +197,8 @@ class Reply:
     reasoning: str = ""
     num_reasoning_tokens: int = 0
     label_probability: float | None = None
+    num_cached_tokens: int = field(default=0, kw_only=True)
+    num_cache_write_tokens: int = field(default=0, kw_only=True)
 
     @property
     def is_empty(self) -> bool:
@@ -198,13 +206,18 @@ class Reply:
         return not (self.text.strip() or self.reasoning or self.num_completion_tokens or self.num_reasoning_tokens)
 
     def stored(self) -> list[Any]:
-        """The fields in order, for a store: `Reply(*stored)` equals this reply."""
-        return [getattr(self, name) for name in _fields(type(self))]
+        """The fields in order, for a store."""
+        return [getattr(self, name) for name in _stored_fields(type(self))]
+
+    @classmethod
+    def of_stored(cls, values: Sequence[Any]) -> Self:
+        """The reply that `stored` gave, maybe before its last fields were added."""
+        return cls(**dict(zip(_stored_fields(cls), values, strict=False)))
 
 
 @cache
-def _fields(kind: type[Reply]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _stored_fields(kind: type[Reply]) -> tuple[str, ...]:
+    return tuple(one.name for one in sorted(fields(kind), key=lambda one: bool(one.kw_only)))
 
 
 class RefusedRequest(LLMError):

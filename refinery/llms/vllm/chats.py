@@ -123,7 +123,7 @@ def completion_json(output: Any, model: str, tokenizer: Tokenizer) -> dict[str, 
         "id": output.request_id,
         "model": model,
         "choices": [choice],
-        "usage": {"prompt_tokens": read, "completion_tokens": wrote},
+        "usage": {"prompt_tokens": read, "completion_tokens": wrote, "cached_tokens": output.num_cached_tokens},
     }
 
 

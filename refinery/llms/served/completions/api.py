@@ -16,7 +16,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.parameters import with_extra
-from refinery.llms.served.wire.lenient_json import first_choice, token_count
+from refinery.llms.served.wire.lenient_json import cached_count, first_choice, token_count
 from refinery.llms.served.wire.responses import finished, no_reply_in
 from refinery.runtime.files.fingerprint import store_key
 
@@ -46,22 +46,9 @@ class _Choice(BaseModel):
     prompt_logprobs: list[dict[str, _Logprob] | None] | None = None
 
 
-_Count = Annotated[int, BeforeValidator(token_count)]
-
-
 def _object(value: Any) -> Any:
     """A value that is not an object counts as missing."""
     return value if isinstance(value, dict) else None
-
-
-class _Details(BaseModel):
-    cached_tokens: _Count = 0
-
-
-class _Usage(BaseModel):
-    prompt_tokens: _Count = 0
-    completion_tokens: _Count = 0
-    prompt_tokens_details: Annotated[_Details | None, BeforeValidator(_object)] = None
 
 
 class _Completion(BaseModel):
@@ -70,7 +57,7 @@ class _Completion(BaseModel):
     id: str = ""
     model: str = ""
     choices: list[_Choice] = Field(min_length=1)
-    usage: Annotated[_Usage | None, BeforeValidator(_object)] = None
+    usage: Annotated[dict[str, Any] | None, BeforeValidator(_object)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +69,6 @@ class CompletionReply(Reply):
     first_top_logprobs: dict[str, float] | None = None
     echoed_logprobs: list[float | None] | None = None
     prompt_logprobs: list[dict[str, float] | None] | None = None
-    num_cached_tokens: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -114,7 +100,7 @@ class CompletionRequest:
 
     def read_stored(self, values: list[Any]) -> CompletionReply:
         """See `StoredRequest.read_stored`."""
-        return CompletionReply(*values)
+        return CompletionReply.of_stored(values)
 
     def most_prompt_tokens(self) -> int:
         """The number of token ids, or of the text's bytes, of which a token has at least one."""
@@ -155,14 +141,14 @@ class CompletionRequest:
         except ValidationError as error:
             fault = error.errors()[0]
             raise RefusedRequest(f"the reply is not a completion ({'.'.join(map(str, fault['loc']))}: {fault['msg']})") from None
-        choice, usage, found = read.choices[0], read.usage or _Usage(), read.choices[0].logprobs or _Logprobs()
+        choice, usage, found = read.choices[0], read.usage or {}, read.choices[0].logprobs or _Logprobs()
         echo = bool(self.values.get("echo"))
         completion = CompletionReply(
             text=choice.text,
             finish_reason=choice.finish_reason or "stop",
             request_id=read.id,
-            num_prompt_tokens=usage.prompt_tokens,
-            num_completion_tokens=usage.completion_tokens,
+            num_prompt_tokens=token_count(usage.get("prompt_tokens")),
+            num_completion_tokens=token_count(usage.get("completion_tokens")),
             model=read.model,
             max_tokens=config.max_tokens,
             unseen_tries=unseen_tries,
@@ -171,7 +157,7 @@ class CompletionRequest:
             first_top_logprobs=found.top_logprobs[0] if found.top_logprobs and not echo else None,
             echoed_logprobs=found.token_logprobs if echo else None,
             prompt_logprobs=_plain(choice.prompt_logprobs),
-            num_cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0,
+            num_cached_tokens=cached_count(usage),
         )
         return finished(completion)
 

@@ -7,18 +7,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any, Protocol, TypeVar
 
 from refinery.errors import LLMError, RecipeError
-from refinery.llms.served.endpoint import EndpointConfig, Price, RefusedRequest, Reply, UnusableEndpoint
-from refinery.llms.served.paid.prices import known_price
+from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
+from refinery.llms.served.paid.prices import TokenPrices, known_price
 from refinery.stores.base import ReplyStore
 
 R = TypeVar("R", bound=Reply)
 
 _NANO = 10**9  # per dollar
-_NANO_PER_TOKEN = 1000  # at a price of one dollar per million tokens
 
 
 class PricedRequest(Protocol):
@@ -115,8 +114,7 @@ class Budget:
         if cap_usd is not None:
             self._check_cap()
         self._cap = None if cap_usd is None else int((Decimal(str(cap_usd)) * _NANO).to_integral_value(ROUND_FLOOR))
-        price = self.price or Price(prompt=0, completion=0)
-        self._per_token = [Decimal(str(part)) * _NANO_PER_TOKEN * Decimal(str(factor)) for part in (price.prompt, price.completion)]
+        self._prices, self._cached_in_full = TokenPrices(self.price, factor), 0
         self._lost_if_killed = config.calls_in_flight * len(config.base_urls) if lost_if_killed is None else lost_if_killed
         self._largest = self._cut_off = self._attempt = 0
         self._open: dict[bytes, Reservation] = {}
@@ -200,7 +198,7 @@ class Budget:
 
     def worst(self, request: PricedRequest) -> int:
         """The most that one try can cost, in billionths of a dollar; 0 if the price is unknown."""
-        return 0 if self.price is None else self._nano(request.most_prompt_tokens(), request.most_tokens(self.config))
+        return 0 if self.price is None else self._prices.at_most(request.most_prompt_tokens(), request.most_tokens(self.config))
 
     async def settled(self, reservation: Reservation, reply: Awaitable[R]) -> R:
         """The reply of a request, once what it cost has replaced its reservation."""
@@ -267,16 +265,18 @@ class Budget:
             return 0
         if reply.num_prompt_tokens <= 0 or (reply.num_completion_tokens <= 0 and reply.text):
             return None
-        return self._nano(reply.num_prompt_tokens, reply.num_completion_tokens)
+        return self._prices.of(reply)
 
-    def _nano(self, num_prompt_tokens: int, num_completion_tokens: int) -> int:
-        cost = num_prompt_tokens * self._per_token[0] + num_completion_tokens * self._per_token[1]
-        return int(cost.to_integral_value(ROUND_CEILING))
+    def count_cached(self, reply: Reply) -> None:
+        """Count the cached tokens of a reply, new or stored, if they have no price of their own: what was spent is then an upper bound."""
+        if self.price is not None and self.price.cached is None:
+            self._cached_in_full += reply.num_cached_tokens
 
     def summary(self) -> dict[str, Any]:
         """For `metrics.json`: dollars paid in all attempts and in this one (null: unknown), and the source of the prices."""
         attempt = None if self.price is None else _dollars(self._attempt)
-        return {"cost_usd": self.spent, "attempt_cost_usd": attempt, "prices": self.source}
+        counted = {"num_cached_tokens_in_full": self._cached_in_full}
+        return {"cost_usd": self.spent, "attempt_cost_usd": attempt, **counted, "prices": self.source}
 
 
 def _dollars(nano: int | None) -> float | None:

@@ -50,7 +50,7 @@ class PaidReplies:
         self._store, self.budget = store, budget
         self._frame = frame_key(provider_of(config), config.model, config.temperature, json.dumps(config.optional(), sort_keys=True), None)
         self._client = EndpointClient(config, persist_in(store, budget.enter), budget.admit)
-        self.calls = self.hits = 0
+        self.calls = self.hits = self.num_cached_tokens = 0
         self.worth: float | None = 0.0
 
     async def reply(self, request: StoredRequest[R]) -> R:
@@ -64,13 +64,16 @@ class PaidReplies:
             reservation = await self.budget.reserve(request)
             self.calls += 1
             reply = await self.budget.settled(reservation, self._client.reply(request))
+            self.num_cached_tokens += reply.num_cached_tokens
+        self.budget.count_cached(reply)
         cost = self.budget.cost(reply, request)
         self.worth = None if cost is None or self.worth is None else self.worth + cost
         return reply
 
     def summary(self) -> dict[str, Any]:
-        """For `metrics.json`: calls, replies from the store, and the cost."""
-        return {"requests": self.calls, "replies_from_store": self.hits, **self.budget.summary()}
+        """For `metrics.json`: calls, replies from the store, cached tokens, and the cost."""
+        counts = {"requests": self.calls, "replies_from_store": self.hits, "num_cached_tokens": self.num_cached_tokens}
+        return counts | self.budget.summary()
 
     async def close(self) -> None:
         """Close the connections and store what was spent."""

@@ -1,10 +1,10 @@
 """What a served model costs: its price, and what calls of unknown length will probably cost and take."""
 
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from importlib.metadata import version
 
-from refinery.llms.served.endpoint import EndpointConfig, Price
+from refinery.llms.served.endpoint import EndpointConfig, Price, Reply
 from refinery.llms.served.protocols.base import protocol_of
 from refinery.llms.served.transport.proxies import is_this_machine
 from refinery.runtime.forecast import Range
@@ -12,6 +12,8 @@ from refinery.runtime.forecast import Range
 # Tokens of a prompt without and with worked examples, of a passage in it, and of a reply; seconds that an endpoint takes to reply.
 _PROMPT, _PASSAGE, _REPLY, _REPLY_SECONDS = (150, 700), (60, 250), (8, 150), (0.5, 8.0)
 _PER_MILLION = 1e-6
+_NANO_PER_TOKEN = 1000  # billionths of a dollar, at a price of one dollar per million tokens
+_OF_CACHES = {"cached": "cache_read_mtok", "cache_write": "cache_write_mtok"}  # by the table's names
 EXAMPLE_TOKENS = _PROMPT[0] + _REPLY[0], _PROMPT[1] + _REPLY[1]  # of a prompt with its reply
 
 
@@ -27,12 +29,43 @@ def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
         return None, None
     try:
         price = partial(calc_price, provider_api_url=address) if address else partial(calc_price, provider_id=protocol_of(config).provider)
-        thousand = [price(usage, config.model).total_price for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))]
+        found = {
+            "prompt": price(Usage(input_tokens=1000), config.model),
+            "completion": price(Usage(output_tokens=1000), config.model),
+            "cached": price(Usage(input_tokens=1000, cache_read_tokens=1000), config.model),
+            "cache_write": price(Usage(input_tokens=1000, cache_write_tokens=1000), config.model),
+        }
     except LookupError:
         return None, None
-    return Price(
-        prompt=float(thousand[0] * Decimal(1000)), completion=float(thousand[1] * Decimal(1000))
-    ), f"genai-prices {version('genai-prices')}"
+    lacking = {kind for kind, name in _OF_CACHES.items() if getattr(found["prompt"].model_price, name) is None}
+    thousand = {kind: float(of.total_price * Decimal(1000)) for kind, of in found.items() if kind not in lacking}
+    return Price.model_validate(thousand), f"genai-prices {version('genai-prices')}"
+
+
+class TokenPrices:
+    """What tokens cost in billionths of a dollar, each amount rounded up. `factor` is a discount on the price; without one it is 0."""
+
+    def __init__(self, price: Price | None, factor: float) -> None:
+        price = price or Price(prompt=0, completion=0)
+        of_caches = [price.prompt if part is None else part for part in (price.cached, price.cache_write)]
+        self._prompt, self._completion, self._cached, self._cache_write = (
+            Decimal(str(part)) * _NANO_PER_TOKEN * Decimal(str(factor)) for part in (price.prompt, price.completion, *of_caches)
+        )
+
+    def of(self, reply: Reply) -> int:
+        """The cost of a reply by the server's counts."""
+        other = reply.num_prompt_tokens - reply.num_cached_tokens - reply.num_cache_write_tokens
+        prompt = other * self._prompt + reply.num_cached_tokens * self._cached + reply.num_cache_write_tokens * self._cache_write
+        return _rounded_up(prompt + reply.num_completion_tokens * self._completion)
+
+    def at_most(self, num_prompt_tokens: int, num_completion_tokens: int) -> int:
+        """The cost of so many tokens, whatever a cache has to do with them."""
+        prompt = num_prompt_tokens * max(self._prompt, self._cached, self._cache_write)
+        return _rounded_up(prompt + num_completion_tokens * self._completion)
+
+
+def _rounded_up(nano: Decimal) -> int:
+    return int(nano.to_integral_value(ROUND_CEILING))
 
 
 def probable_dollars(config: EndpointConfig, calls: Range, *, passages: int, max_tokens: int, examples: Range = (0, 0)) -> Range | None:

@@ -16,7 +16,8 @@ from refinery.llms.served.wire.responses import no_reply_in
 _HOST = "api.anthropic.com"
 _VERSION = "2023-06-01"
 # Tokens read from a cache or written to it are part of the prompt too.
-_PROMPT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_CACHED, _CACHE_WRITE = "cache_read_input_tokens", "cache_creation_input_tokens"
+_PROMPT_TOKENS = ("input_tokens", _CACHE_WRITE, _CACHED)
 
 
 def _address(config: EndpointConfig, base_url: str | None) -> Address:
@@ -66,6 +67,8 @@ def _parse(message: Any) -> Reply:
         num_completion_tokens=token_count(usage.get("output_tokens")),
         model=whole_text(str(message.get("model", ""))),
         reasoning=_texts(blocks, "thinking"),
+        num_cached_tokens=token_count(usage.get(_CACHED)),
+        num_cache_write_tokens=token_count(usage.get(_CACHE_WRITE)),
     )
 
 

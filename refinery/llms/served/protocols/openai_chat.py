@@ -7,7 +7,7 @@ from typing import Any
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, FirstLogprobs, api_key
 from refinery.llms.served.wire.event_stream import EventStream
-from refinery.llms.served.wire.lenient_json import content_text, first_choice, token_count, whole_text
+from refinery.llms.served.wire.lenient_json import cached_count, content_text, first_choice, token_count, whole_text
 from refinery.llms.served.wire.responses import no_reply_in
 from refinery.llms.thinking import split_thinking
 
@@ -95,6 +95,7 @@ def _parse(completion: Any) -> Reply:
         model=whole_text(str(completion.get("model", ""))),
         reasoning=told or thought,
         num_reasoning_tokens=num_reasoning_tokens,
+        num_cached_tokens=cached_count(usage),
     )
 
 

@@ -11,7 +11,7 @@ from refinery.llms.served.endpoint import EndpointConfig, Reply
 from refinery.llms.served.protocols.base import Chat, ChatProtocol
 from refinery.llms.served.protocols.openai_chat import openai_address
 from refinery.llms.served.wire.event_stream import EventStream
-from refinery.llms.served.wire.lenient_json import content_text, provider_error, token_count, whole_text
+from refinery.llms.served.wire.lenient_json import cached_count, content_text, provider_error, token_count, whole_text
 from refinery.llms.served.wire.responses import fault_of, no_reply_in
 from refinery.llms.thinking import split_thinking
 
@@ -59,6 +59,7 @@ def _parse(response: Any) -> Reply:
         model=whole_text(str(response.get("model", ""))),
         reasoning=told or thought,
         num_reasoning_tokens=token_count(_object(usage.get("output_tokens_details")).get("reasoning_tokens")),
+        num_cached_tokens=cached_count(usage),
     )
 
 

@@ -97,6 +97,15 @@ def token_count(count: Any) -> int:
     return int(number) if math.isfinite(number) and number > 0 else 0
 
 
+def cached_count(usage: dict[str, Any]) -> int:
+    """The prompt's tokens that the provider's cache had, by OpenAI's names, DeepSeek's or Moonshot's; more than the prompt has are 0."""
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    within = details.get("cached_tokens") if isinstance(details, dict) else None
+    count = max(map(token_count, (within, usage.get("prompt_cache_hit_tokens"), usage.get("cached_tokens"))))
+    read = max(map(token_count, (usage.get("prompt_tokens"), usage.get("input_tokens"))))
+    return count if count <= read else 0
+
+
 def whole_text(text: str) -> str:
     """The text with lone surrogates replaced, which JSON can express but no file can contain."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
