@@ -5,10 +5,10 @@ judging again asks only about new answers, and `refinery rescore` does not need 
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, Literal
 
 from infer.evaluation.finished_runs import open_stored
 from infer.evaluation.rescore import rescore
@@ -26,6 +26,7 @@ from refinery.runtime.concurrency.gather import each
 from refinery.runtime.run.progress import Progress
 
 _log = logging.getLogger(__name__)
+_Unjudged = Literal["no_reply", "cut"]  # why an answer is left to the next time that the run is judged
 
 
 def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
@@ -70,31 +71,44 @@ async def _ask_all(asked: Iterable[tuple[Question, str]], total: int, config: En
     with path.open("a", encoding="utf-8") as file, Progress("judge", total=total) as progress:
 
         async def ask(of: tuple[Question, str]) -> None:
-            if (said := await _ask(*of, endpoint)) is None:
-                unanswered.append(of[0].id)
-            else:
+            said = await _ask(*of, endpoint)
+            if isinstance(said, JudgedAnswer):
                 file.write(said.model_dump_json() + "\n")
                 file.flush()
+            else:
+                unjudged.setdefault(said, []).append(of[0].id)
             progress.advance()
 
-        unanswered = list[str]()
+        unjudged: dict[_Unjudged, list[str]] = {}
         try:
             await each(asked, ask, at_once=4 * config.calls_in_flight)
         finally:
             await endpoint.close()
-    if unanswered:
-        _log.warning("the judge did not reply about %d answers (the first: %s). Judge the run again.", len(unanswered), unanswered[0])
+    _warn_of(unjudged, config)
 
 
-async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> JudgedAnswer | None:
-    """What the judge says, or that it withholds it; None if there was no reply, which it may give later."""
+def _warn_of(unjudged: Mapping[_Unjudged, list[str]], config: EndpointConfig) -> None:
+    if ids := unjudged.get("no_reply"):
+        _log.warning("the judge did not reply about %d answers (the first: %s). Judge the run again.", len(ids), ids[0])
+    if ids := unjudged.get("cut"):
+        cut = "the judge's replies about %d answers were cut at %d tokens, before a yes or no (the first: %s). %s"
+        remedy = f"Raise {config.key_of('max_tokens')}, or {config.key_of('reasoning_tokens')} for reasoning, and judge the run again."
+        _log.warning(cut, len(ids), config.most_tokens, ids[0], remedy)
+
+
+async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> JudgedAnswer | _Unjudged:
+    """What the judge says, or that it withholds it; or why it has not judged, which it may do later."""
     prompt = render_prompt("judge", question=question.text, prediction=answer, answer=_ground_truth(question))
     try:
-        reply = (await endpoint.reply(ChatRequest(b"", (("user", prompt),)))).text
+        said = await endpoint.reply(ChatRequest(b"", (("user", prompt),)))
     except RefusedRequest as error:
         if error.reason != "refused":
-            return None
+            return "no_reply"
         reply = f"(no reply: {error})"
+    else:
+        reply = said.text
+        if said.finish_reason == "length" and yes_or_no(reply) is None:
+            return "cut"
     return JudgedAnswer(
         question_id=question.id,
         answer=answer,

@@ -25,7 +25,7 @@ from refinery.runtime.run.progress import Progress
 from refinery.runtime.run.run_dir import write_json
 
 _logger = logging.getLogger(__name__)
-_CUT_VERSION = 2  # raise it when the same document would give other passages
+_CUT_VERSION = 3  # raise it when the same document would give other passages
 _MOST_NAMED = 5
 
 

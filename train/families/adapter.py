@@ -14,6 +14,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 from refinery.llms.weights.embeddings import embeddings_of
 from refinery.llms.weights.families import share_embedding
+from refinery.llms.weights.new_layers import new_layers_of
 from refinery.tasks.base import Judge
 from train.launch.launch import launch_from_env
 from train.recipe import TrainRecipe
@@ -42,6 +43,7 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
     # For an untied model, listing only the input embedding would lose the new output rows on reload; a tied model takes a plain list.
     tied = len(embeddings_of(model)) == 1
     task = recipe.learned
+    new = new_layers_of(model)
     rows = (token_rows if tied else dict.fromkeys(_embedding_names(model), token_rows)) if token_rows else None
     config = LoraConfig(
         r=recipe.lora_rank,
@@ -52,6 +54,8 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
         use_dora=recipe.strategy == "dora",
         alora_invocation_tokens=invocation_tokens(task, tokenizer) if recipe.strategy == "alora" and isinstance(task, Judge) else None,
         trainable_token_indices=rows,
+        modules_to_save=list(new) or None,  # PEFT adds to the list
+        exclude_modules=new or None,
         task_type=_TASK_TYPES[recipe.family],
     )
     adapted = cast("PeftModel", _wrapped(model, config, recipe))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.formats import END, SEARCH_ACTIONS, parse_steps
 from refinery.contract.records import JudgeLabel, Preference, RelevanceLabel, Step, Trajectory
-from refinery.contract.segments import Segment, encode, encode_segment
+from refinery.contract.segments import Segment, encode, encode_segment, encode_text
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError, UnwritableError
 from refinery.llms.base import LLM, Context
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-_MAX_NEW_TOKENS = 128
+# Tokens of a reply, and how many more than the right one has where that is longer, such as its end.
+_MAX_NEW_TOKENS, _MORE_THAN_RIGHT = 128, 16
 # Rows answered at once: each keeps its context's keys and values.
 _IN_FLIGHT = 64
 _RIGHT_FROM = 0.5  # of a row's score, for `held_out.jsonl`
@@ -141,7 +142,8 @@ async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) 
 
     async def reply(record: Any) -> str:
         context = llm.context(task.prompt(record))
-        return (await context.generate(max_new_tokens=_room(llm, context))).text
+        right = len(encode_text(task.reply(record), llm.tokenizer))
+        return (await context.generate(max_new_tokens=_room(llm, context, right))).text
 
     replies = await _all(reply, records)
     first = task.scores[0]
@@ -180,7 +182,8 @@ async def _score_steps(llm: LLM, records: Sequence[Trajectory], recipe: TrainRec
         context = None
         for before, step in split_steps(row_segments(record, recipe, llm.tokenizer)):
             context = context.extend(before) if context else llm.context(before)
-            reply = await context.generate(max_new_tokens=_room(llm, context), stop=[END.text])
+            right = sum(len(encode_segment(segment, llm.tokenizer)) for segment in step)
+            reply = await context.generate(max_new_tokens=_room(llm, context, right), stop=[END.text])
             pairs.append((_step_of(step, llm.tokenizer), _parsed(reply.token_ids, llm.tokenizer)))
             context = context.extend(step)
         return pairs
@@ -210,10 +213,10 @@ def _said(step: Step | None) -> str:
     return "no whole step" if step is None else f"{step.action}: {step.text}"
 
 
-def _room(llm: LLM, context: Context) -> int:
-    """Tokens that the model may write before it runs out of positions."""
-    limit = llm.context_limit
-    return _MAX_NEW_TOKENS if limit is None else min(_MAX_NEW_TOKENS, limit - len(context.token_ids))
+def _room(llm: LLM, context: Context, right: int) -> int:
+    """Tokens that the model may write, enough for the right reply of so many, before it runs out of positions."""
+    most, limit = max(_MAX_NEW_TOKENS, right + _MORE_THAN_RIGHT), llm.context_limit
+    return most if limit is None else min(most, limit - len(context.token_ids))
 
 
 def _step_of(segments: Sequence[Segment], tokenizer: Tokenizer) -> Step:

@@ -5,6 +5,7 @@ by one call: the base is resized first, which plain PEFT leaves to the caller (i
 read and no code from a repository is run.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,12 +26,14 @@ from refinery.llms.weights.families import (
     tell_true_tying,
 )
 from refinery.llms.weights.hub_files import read_small_json, small_files, split_revision
+from refinery.llms.weights.new_layers import check_new_layers, name_new_layers
 
 if TYPE_CHECKING:
     from peft import LoraModel, PeftModel
     from transformers import PreTrainedModel
 
 _OF_TOKENIZERS = ("tokenizer*", "vocab*", "*.model")
+_IDLE = re.compile(r"^- `(\w+)`:", re.MULTILINE)  # how transformers names such a setting
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 
@@ -89,7 +92,9 @@ def load_base(
         if family == "causal" and decoded:
             check_decoder(AutoConfig.from_pretrained(name, revision=revision or "main", trust_remote_code=False), path=path)
         _check_weights(path)
-        model = auto_class(family).from_pretrained(name, quantization_config=quantization, **arguments, **label_arguments(labels))
+        model, loaded = auto_class(family).from_pretrained(
+            name, quantization_config=quantization, output_loading_info=True, **arguments, **label_arguments(labels)
+        )
     except CheckpointError:
         raise
     except (OSError, ValueError) as error:
@@ -98,8 +103,11 @@ def load_base(
     except SafetensorError as error:
         raise CheckpointError(f"{path}: its weights are damaged ({error}). Copy or download the checkpoint again.") from None
     _check_vocabulary(path, model, tokenizer)
+    _drop_idle_settings(model)
     if family == "seq2seq":
         tell_true_tying(model)
+    if family == "classifier":
+        name_new_layers(model, loaded["missing_keys"])
     model.name_or_path = path  # what an adapter trained on it will name as its base, revision included
     return model, tokenizer
 
@@ -140,6 +148,7 @@ def load_with_adapters(
         folder = small_files(path)
         check_adapter_fits(path, folder, configs[path], base=base, rows=rows)
         check_weights(path, folder)
+        check_new_layers(path, model, configs[path], base=base)
         if (Path(folder) / "tokenizer_config.json").exists():
             tokenizer = load_tokenizer(path, chat_template)
             extend_vocabulary(model, len(tokenizer))
@@ -225,6 +234,18 @@ def _check_vocabulary(path: str, model: "PreTrainedModel", tokenizer: Tokenizer)
             f"{path}: the tokenizer has {len(tokenizer):,} tokens, the model only {rows:,} embeddings. "
             "They come from different checkpoints; use the tokenizer that was saved with the model."
         )
+
+
+def _drop_idle_settings(model: "PreTrainedModel") -> None:
+    """Leave out what a generation config sets without effect, such as Llama 2's `temperature` without `do_sample`: transformers refuses to
+    save it once anything else of it has changed."""
+    settings = getattr(model, "generation_config", None)
+    try:
+        if settings is not None:
+            settings.validate(strict=True)
+    except ValueError as error:
+        for name in _IDLE.findall(str(error)):
+            setattr(settings, name, None)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,7 @@
-"""Word documents (DOCX): paragraphs by their styles, and tables. Headers, footers, footnotes, comments and text boxes are not read."""
+"""Word documents (DOCX): paragraphs by their styles, and tables. Headers, footers, footnotes, comments and text boxes are not read.
+
+Tracked changes are read as if they were accepted. Prompts of controls that nobody filled in and tables of contents are not text.
+"""
 
 import io
 import re
@@ -14,6 +17,10 @@ if TYPE_CHECKING:
     from docx.table import Table
     from docx.table import _Cell as Cell
 
+# What Word writes around text, rows or cells: content controls, tracked insertions and moves, fields, marks of other programs. python-docx
+# leaves out what is in them.
+_WRAPPERS = tuple(f"w:{name}" for name in ("sdt", "ins", "moveTo", "fldSimple", "smartTag", "customXml", "bdo", "dir"))
+_NOT_TEXT = "w:sdtPr/w:showingPlcHdr | w:sdtPr/w:docPartObj/w:docPartGallery[@w:val='Table of Contents']"
 _HEADING = re.compile(r"heading ([1-9])", re.IGNORECASE)
 
 
@@ -21,9 +28,24 @@ def read_docx(content: bytes, path: Path) -> Document:
     """The title is the text in the style 'Title'."""
     import docx
 
-    parts = list(_parts(docx.Document(io.BytesIO(content))))
+    document = docx.Document(io.BytesIO(content))
+    _unwrap(document)
+    parts = list(_parts(document))
     titles = [text for text, style in parts if isinstance(text, str) and style == "Title"]
     return Document(titles[0] if titles else None, [_element(text, style) if isinstance(text, str) else text for text, style in parts])
+
+
+def _unwrap(document: "WordDocument") -> None:
+    """Put what is in wrappers in their places."""
+    from docx.oxml.ns import nsmap, qn
+    from lxml.etree import XPath
+
+    is_no_text = XPath(_NOT_TEXT, namespaces=nsmap)
+    for wrapper in list(document.element.body.iter(*map(qn, _WRAPPERS))):
+        inside = wrapper.find(qn("w:sdtContent")) if wrapper.tag == qn("w:sdt") else wrapper
+        for child in [] if inside is None or is_no_text(wrapper) else list(inside):
+            wrapper.addprevious(child)
+        wrapper.getparent().remove(wrapper)
 
 
 def _parts(document: "WordDocument") -> Iterator[tuple[str | Block, str]]:

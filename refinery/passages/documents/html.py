@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from refinery.passages.documents.base import Block, Document, Heading, table
 from refinery.text import one_line
@@ -23,6 +23,8 @@ _BLOCKS = frozenset(
 )
 _NOT_TEXT = frozenset("script style noscript template nav svg annotation iframe object button select textarea".split())
 _ROLES_NOT_TEXT = frozenset(["navigation", "banner", "contentinfo", "search"])
+_MOST_SPANNED = 1 << 16  # rows, in HTML
+_LONGEST_LABEL = 100  # letters of a cell that is repeated in each row that it spans
 _PERMALINKS = ("¶", "§", "#")  # beside headings, in generated documentation
 
 
@@ -116,8 +118,41 @@ def _table(found: "Tag") -> Iterator[tuple["Tag", str]]:
     """The captions, and the table as one string."""
     for caption in _tags(found, _named("caption")):
         yield caption, _text(caption)
-    rows = ([" ".join(text for _, text in _texts(cell)) for cell in _tags(row, _named("td", "th"))] for row in _tags(found, _named("tr")))
-    yield found, table(rows).text
+    yield found, table(_rows(found)).text
+
+
+def _rows(found: "Tag") -> Iterator[list[str]]:
+    """The text of each cell. A cell that spans columns comes once, and one that spans rows in each of them, up to the end of its section.
+
+    Of a cell with more text than a label has, the rows below have an empty one.
+    """
+    above: dict[int, _Cell] = {}  # by the column in which a cell begins
+    section = None
+    for row in _tags(found, _named("tr")):
+        cells = dict(above) if row.parent is section else {}
+        section, column = row.parent, 0
+        for tag in _tags(row, _named("td", "th")):
+            while column in cells:
+                column += cells[column].columns
+            cells[column] = _Cell(" ".join(text for _, text in _texts(tag)), _span(tag, "rowspan"), _span(tag, "colspan"))
+        yield [cells[column].text for column in sorted(cells)]
+        above = {column: cell.below() for column, cell in cells.items() if cell.rows > 1}
+
+
+class _Cell(NamedTuple):
+    text: str
+    rows: int
+    columns: int
+
+    def below(self) -> "_Cell":
+        return self._replace(text=self.text if len(self.text) <= _LONGEST_LABEL else "", rows=self.rows - 1)
+
+
+def _span(tag: "Tag", name: str) -> int:
+    """How many rows or columns a cell spans; 0 rows are all that are left, as in a browser."""
+    said = str(tag.get(name, "1")).strip()
+    number = int(said) if said.isascii() and said.isdigit() and len(said) < 6 else 1
+    return _MOST_SPANNED if number == 0 and name == "rowspan" else max(number, 1)
 
 
 def _named(*names: str) -> "Callable[[Tag], bool]":

@@ -1,8 +1,9 @@
-"""PDF with a text layer. Each page is a section, so that a passage names the page that it is on."""
+"""PDF with a text layer, and with what is filled into its form. Each page is a section, so that a passage names the page that it is on."""
 
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from refinery.passages.documents.pdf_segments import Segment, page_segments
 from refinery.text import one_line
 
 if TYPE_CHECKING:
-    from pypdfium2 import PdfDocument
+    from pypdfium2 import PdfDocument, PdfPage
 
 _logger = logging.getLogger(__name__)
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")  # a word that continues on the next line
@@ -60,9 +61,22 @@ def _opened(content: bytes, path: Path) -> "PdfDocument":
 
 
 def _pages(file: "PdfDocument") -> Iterator[Page]:
-    for page in file:
+    file.init_forms()
+    for number in range(len(file)):
+        if file.formenv:
+            _draw_fields(file[number])
+        page = file[number]
         yield Page(page.get_height(), page_segments(page))
         page.close()
+
+
+def _draw_fields(page: "PdfPage") -> None:
+    """Make what is filled into the fields of a form a part of the page, which is to be opened again."""
+    from pypdfium2 import PdfiumError
+
+    with suppress(PdfiumError):  # a page that holds broken fields is read without them
+        page.flatten()
+    page.close()
 
 
 def _text(segments: list[Segment]) -> str:

@@ -119,3 +119,13 @@ def test_a_judge_whose_account_runs_dry_stops_and_its_refusals_are_not_kept(stor
     with scripted(lambda body: next(answers, dry)) as server, pytest.raises(UnusableEndpoint, match="nothing is left"):
         judge(run, EndpointConfig(base_url=server.base_url, model="judge", calls_in_flight=1))
     assert len(read_records(run / JUDGEMENTS_FILE, JudgedAnswer)) == 1
+
+
+def test_a_reply_that_was_cut_before_its_verdict_is_no_verdict_and_is_asked_for_again(stored_run, caplog):
+    run = stored_run("rag", QUESTIONS[:1], ANSWERS[:1])
+    cut = {"message": {"content": "", "reasoning_content": "Let me think"}, "finish_reason": "length"}
+    with scripted(lambda body: (200, chat_reply("Yes.") if body["max_tokens"] > 100 else chat_reply(choices=[cut]))) as server:
+        config = EndpointConfig(base_url=server.base_url, model="judge", max_tokens=100)
+        judge(run, config)
+        assert "1 answers were cut at 100 tokens, before a yes or no (the first: q0). Raise max_tokens" in caplog.text
+        assert judged(judge(run, config.model_copy(update={"max_tokens": 4000}))) == 100

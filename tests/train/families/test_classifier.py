@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers.family_rows import HOSTILE, ROWS, recipe_values
 
-from refinery.errors import RecipeError
+from refinery.errors import CheckpointError, RecipeError
 from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.engine.classifier import ClassifierLLM
 from refinery.llms.weights.checkpoint import load_base, load_checkpoint
@@ -136,3 +136,35 @@ def test_an_encoder_is_refused_what_must_be_written(recipe):
 def test_a_base_of_another_family_is_named(tiny_t5s):
     with pytest.raises(Exception, match="t5 reads in both directions"):
         load_base(str(tiny_t5s["tied"]), family="causal")
+
+
+@pytest.fixture
+def headless(tiny_encoder, tmp_path):
+    """The folders of encoders that lack a layer besides the head: DistilBERT always, BERT where it was only pretrained on masked words."""
+    from transformers import BertConfig, BertForMaskedLM, BertTokenizer, DistilBertConfig, DistilBertModel
+
+    tokenizer = BertTokenizer.from_pretrained(tiny_encoder)
+    bert = BertForMaskedLM(BertConfig.from_pretrained(tiny_encoder))
+    shape = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 2, "max_position_embeddings": 128}
+    distil = DistilBertModel(DistilBertConfig(vocab_size=len(tokenizer), **shape))
+    for name, model in (("bert", bert), ("distil", distil)):
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "layer"), [("bert", "bert.pooler.dense"), ("distil", "pre_classifier")])
+def test_an_adapter_holds_the_layers_that_its_base_has_no_weights_of(recipe, headless, name, layer):
+    settings = recipe(strategy="lora").model_copy(update={"base": str(headless / name)})
+    run(settings, resume=False)
+    loaded = [load_checkpoint(str(settings.output_dir))[0].state_dict()[f"{layer}.weight"] for _ in range(2)]
+    assert torch.equal(*loaded)
+
+
+def test_an_adapter_without_such_a_layer_is_refused(recipe, headless):
+    settings = recipe(strategy="lora").model_copy(update={"base": str(headless / "bert")})
+    run(settings, resume=False)
+    path = settings.output_dir / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"modules_to_save": ["classifier", "score"]}))
+    with pytest.raises(CheckpointError, match=r"does not hold the layer bert\.pooler\.dense, of which .* has no weights"):
+        load_checkpoint(str(settings.output_dir))

@@ -1,6 +1,7 @@
 """`refinery merge`: the adapter's model as one whole checkpoint."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,9 @@ from train.recipe import TrainRecipe
 def run(tiny_bases, tmp_path):
     """The folder of an adapter that differs from its base in every layer and token row."""
 
-    def build(base: str = "untied", **changes) -> str:
+    def build(name: str = "untied", **changes) -> str:
         values = {"task": "refinement", "data": ["x"], "output_dir": tmp_path / "run", "learning_rate": 1e-2, "dtype": "float32"}
-        recipe = TrainRecipe.model_validate(values | {"base": str(tiny_bases[base])} | changes)
+        recipe = TrainRecipe.model_validate(values | {"base": str(tiny_bases[name])} | changes)
         model, tokenizer = build_model(recipe)
         torch.manual_seed(1)
         for parameter in model.parameters():
@@ -90,3 +91,12 @@ def test_generation_outside_ends_where_a_trained_reply_does(run, tmp_path, writt
     settings = json.loads((folder / "generation_config.json").read_text())
     assert set(settings["eos_token_id"]) >= end_ids(tokenizer)
     assert settings["pad_token_id"] == tokenizer.pad_token_id
+
+
+@pytest.mark.parametrize("written", ["full", "merged"])
+def test_a_base_with_generation_settings_that_contradict_each_other_is_trained_and_merged(run, tmp_path, tiny_bases, written):
+    base = shutil.copytree(tiny_bases["untied"], tmp_path / "llama2")
+    (base / "generation_config.json").write_text(json.dumps({"do_sample": False, "temperature": 0.9, "top_p": 0.6}))
+    changes = {"base": str(base)} | ({"strategy": "full"} if written == "full" else {})
+    folder = Path(run(**changes)) if written == "full" else merge(Path(run(**changes)), tmp_path / "whole")
+    assert not json.loads((folder / "generation_config.json").read_text()).keys() & {"temperature", "top_p"}

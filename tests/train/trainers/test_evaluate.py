@@ -7,7 +7,7 @@ import torch
 from helpers.family_rows import ROWS, recipe_values
 from pydantic import ValidationError
 
-from refinery.contract.records import write_records
+from refinery.contract.records import Step, write_records
 from refinery.llms.fake import FakeLLM, FakeTokenizer
 from refinery.tasks.base import load_task
 from refinery.tasks.self_knowledge import KNOW, UNKNOW
@@ -64,6 +64,16 @@ def test_a_generator_is_scored_step_by_step_along_the_right_trajectory(recipe):
     }
     assert len(llm.calls) == 8
     assert sum("film directed by Maria Dune." in text for text in llm.texts("generate")) == 4  # the evidence is given, not searched for
+
+
+@pytest.mark.parametrize("task", ["traces", "refinement"])
+def test_a_right_reply_is_right_however_long_it_is(recipe, task):
+    words = " ".join(f"word{number}" for number in range(300))
+    if task == "traces":
+        assert score(FakeLLM(lambda text: words), [ROWS[task][0].model_copy(update={"reply": words})], recipe(task)) == {"accuracy": 1.0}
+        return
+    answer = ROWS[task][0].model_copy(update={"steps": [Step(action="answer", text=words)]})
+    assert score(fake(lambda text: f"@[A_Response] {words}"), [answer], recipe(task))["answer_exact_match"] == 1
 
 
 def test_text_that_is_no_step_is_invalid(recipe):

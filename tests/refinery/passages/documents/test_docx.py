@@ -4,6 +4,8 @@ from pathlib import Path
 
 import docx
 import pytest
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
 
 from refinery.errors import RecordError
 from refinery.passages.documents.base import Block, Heading
@@ -72,3 +74,46 @@ def test_a_long_document_with_a_long_table_is_read_in_linear_time():
     content, begun = saved(document), time.process_time()
     assert len(read_docx(content, PATH).elements) == 5_001
     assert time.process_time() - begun < 4
+
+
+def with_xml(*parts: str) -> bytes:
+    """A document of these parts of WordprocessingML, whose prefix is `w`."""
+    document = docx.Document()
+    body = document.element.body
+    for part in parts:
+        body.insert(len(body) - 1, parse_xml(part.replace(">", f" {nsdecls('w')}>", 1)))
+    return saved(document)
+
+
+def run(text: str) -> str:
+    return f"<w:r><w:t>{text}</w:t></w:r>"
+
+
+def control(inside: str, properties: str = "") -> str:
+    return f"<w:sdt><w:sdtPr>{properties}</w:sdtPr><w:sdtContent>{inside}</w:sdtContent></w:sdt>"
+
+
+def test_text_in_content_controls_and_fields_is_read():
+    row = f"<w:tr><w:tc><w:p>{run('cell')}</w:p></w:tc></w:tr>"
+    content = with_xml(
+        control(f"<w:p>{run('Who: ')}{control(run('Maria'))}</w:p>"),
+        f"<w:p><w:fldSimple w:instr='DATE'>{run('1 May')}</w:fldSimple><w:smartTag>{run(' 1999')}</w:smartTag></w:p>",
+        f"<w:tbl><w:tblPr/><w:tblGrid><w:gridCol/></w:tblGrid>{control(row)}</w:tbl>",
+    )
+    assert read_docx(content, PATH).elements == [Block("Who: Maria"), Block("1 May 1999"), Block("| cell |", "table")]
+
+
+def test_tracked_changes_are_read_as_accepted():
+    deleted = "<w:del w:id='2'><w:r><w:delText>old</w:delText></w:r></w:del>"
+    moved = f"<w:moveFrom w:id='3'>{run('moved')}</w:moveFrom>"
+    content = with_xml(f"<w:p>{run('It is ')}<w:ins w:id='1'>{run('new')}</w:ins>{deleted}{moved}</w:p>")
+    assert read_docx(content, PATH).elements == [Block("It is new")]
+
+
+def test_prompts_of_controls_and_tables_of_contents_are_no_text():
+    contents = "<w:docPartObj><w:docPartGallery w:val='Table of Contents'/></w:docPartObj>"
+    content = with_xml(
+        control(f"<w:p>{run('Introduction 1')}</w:p>", contents),
+        f"<w:p>{run('Name:')}{control(run('Click here to enter text.'), '<w:showingPlcHdr/>')}</w:p>",
+    )
+    assert read_docx(content, PATH).elements == [Block("Name:")]

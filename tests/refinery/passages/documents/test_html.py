@@ -104,3 +104,23 @@ def test_a_page_of_many_parts_that_are_not_text_is_read_in_linear_time(part):
     begun = time.process_time()
     assert body("<p>" + part * 40_000) == [Block(" ".join(["t"] * 40_000))]
     assert time.process_time() - begun < 15
+
+
+def test_a_cell_that_spans_rows_is_in_each_of_them_so_that_every_value_is_in_its_column():
+    rows = "<tr><th>City<th>Year<th>Height<tr><td rowspan=2>Lyon<td>1900<td>5<tr><td>1901<td>6<tr><td colspan=2>Paris<td>7"
+    table = "| City | Year | Height |\n| Lyon | 1900 | 5 |\n| Lyon | 1901 | 6 |\n| Paris | 7 |"
+    assert body(f"<table>{rows}</table>") == [Block(table, "table")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ("<tr><td>a<td rowspan=2 colspan=2>b<td>c<tr><td>d<td>e", ["a | b | c", "d | b | e"]),
+        ("<tr><td rowspan=0>a<td>b<tr><td>c", ["a | b", "a | c"]),
+        ("<tr><td rowspan=many>a<td>b<tr><td>c", ["a | b", "c"]),
+        ("<thead><tr><th rowspan=9>a<th>b</thead><tbody><tr><td>c<td>d</tbody>", ["a | b", "c | d"]),
+        (f"<tr><td rowspan=2>{'long ' * 30}<td>b<tr><td>c", [f"{'long ' * 30}| b", " | c"]),
+    ],
+)
+def test_spans_are_those_of_a_browser_and_a_long_text_comes_once(rows, lines):
+    assert body(f"<table>{rows}</table>") == [Block("\n".join(f"| {line} |" for line in lines), "table")]

@@ -1,3 +1,4 @@
+import io
 import logging
 from pathlib import Path
 
@@ -141,3 +142,35 @@ def test_three_columns_written_row_by_row_are_read_one_after_the_other(pdf):
 def test_a_table_is_read_row_by_row(pdf):
     page = columns("Lyon and all of France|Oslo|Bergen, with its port|Rome|Turin", "12 000 men|7|8|94|5", by_row=True)
     assert "Oslo 7 Bergen, with its port 8" in text_of(pdf(page))
+
+
+@pytest.mark.parametrize("is_drawn", [True, False])
+def test_what_is_filled_into_a_form_is_beside_its_label(pdf, is_drawn):
+    content = filled_form(pdf([(50, 700, "Name of the director:")]), (200, 695, 400, 715), "Maria Dune", is_drawn=is_drawn)
+    assert read_pdf(content, PATH).elements == [Heading(2, "page 1"), Block("Name of the director: Maria Dune")]
+
+
+def filled_form(content: bytes, place: tuple[int, ...], value: str, *, is_drawn: bool) -> bytes:
+    """The PDF with a field on its first page; some programs write a field's value and leave its drawing to the viewer."""
+    from pypdf import PdfWriter
+    from pypdf.generic import ArrayObject, DecodedStreamObject, DictionaryObject, NameObject, NumberObject, TextStringObject
+
+    writer = PdfWriter(clone_from=io.BytesIO(content))
+    page = writer.pages[0]
+    field = DictionaryObject({NameObject(f"/{key}"): NameObject(f"/{name}") for key, name in (("Subtype", "Widget"), ("FT", "Tx"))})
+    field[NameObject("/Rect")] = ArrayObject(map(NumberObject, place))
+    texts = {"T": "name", "V": value, "DA": "/F1 12 Tf"}
+    field |= {NameObject(f"/{key}"): TextStringObject(text) for key, text in texts.items()}
+    if is_drawn:
+        drawing = DecodedStreamObject()
+        drawing.set_data(f"/Tx BMC BT /F1 12 Tf 2 5 Td ({value}) Tj ET EMC".encode())
+        box = ArrayObject(map(NumberObject, (0, 0, place[2] - place[0], place[3] - place[1])))
+        keys = {"Type": NameObject("/XObject"), "Subtype": NameObject("/Form"), "BBox": box, "Resources": page["/Resources"]}
+        drawing |= {NameObject(f"/{key}"): part for key, part in keys.items()}
+        field[NameObject("/AP")] = DictionaryObject({NameObject("/N"): writer._add_object(drawing)})
+    fields = ArrayObject([writer._add_object(field)])
+    page[NameObject("/Annots")] = fields
+    form = {NameObject("/Fields"): fields, NameObject("/DR"): page["/Resources"]}
+    writer.root_object[NameObject("/AcroForm")] = DictionaryObject(form)
+    writer.write(file := io.BytesIO())
+    return file.getvalue()
