@@ -24,6 +24,7 @@ from refinery.llms.served.paid.served_llm import ServedLLM
 from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.runtime.observe import telemetry
+from refinery.text import OwnLines
 
 
 class Pipeline:
@@ -190,7 +191,8 @@ class Pipeline:
 
 def _as_read(question: Question) -> Question:
     """The question as a decoder reads it: with its choices, in valid Unicode."""
-    return question.model_copy(update={"text": valid_text(choice_question(question) if question.choices else question.text)})
+    text = OwnLines(valid_text(choice_question(question))) if question.choices else valid_text(question.text)
+    return question.model_copy(update={"text": text})
 
 
 def _sum(usages: Sequence[Usage]) -> Usage:

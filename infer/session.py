@@ -82,12 +82,12 @@ class Session:
 
     def readable(self) -> Question:
         """The question as it is decoded: shortened if it is too long for the model's context, which the trace records."""
-        text = self.question.text
+        text = whole = self.question.text
         if (limit := self.llm.context_limit) is not None:
             text = fit_text(text, limit // _QUESTION_SHARE, self.llm.token_counter)
-        if text != self.question.text:
-            self.record("shortened", text, depth=0, text=f"the question, of {len(self.question.text):,} characters")
-        return self.question.model_copy(update={"text": text})
+        if text != whole:
+            self.record("shortened", text, depth=0, text=f"the question, of {len(whole):,} characters")
+        return self.question.model_copy(update={"text": type(whole)(text)})  # the lines of choices are still our own
 
     async def search(self, query: str, *, depth: int = 0, token_budget: int | None = None, whole: bool = False) -> list[Passage]:
         """The passages for a query, best first.

@@ -1,5 +1,5 @@
-"""Text helpers that every other module may use: making text safe for a terminal, hints for misspelled names, decoding files, and SQuAD's
-answer normalization."""
+"""Text helpers that every other module may use: making text safe for a terminal or a prompt, hints for misspelled names, decoding files,
+and SQuAD's answer normalization."""
 
 import difflib
 import logging
@@ -22,6 +22,7 @@ _ODD = bytes(byte for byte in (*range(32), 127) if byte not in _SPACES)
 _LOWER = bytes.maketrans(
     string.ascii_uppercase.encode() + _SPACES + _ODD, string.ascii_lowercase.encode() + b" " * len(_SPACES) + bytes(len(_ODD))
 )
+_BREAK = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # what `str.splitlines` ends a line at
 _DROPPED = (b"  ", b" a ", b" an ", b" the ")
 
 
@@ -43,6 +44,27 @@ class PrintableFormatter(logging.Formatter):
 def one_line(text: str) -> str:
     """The text with every run of white space as one space, so that it cannot forge another line."""
     return " ".join(text.split())
+
+
+def without_breaks(text: str) -> str:
+    """The text with each line break as a space, and all other white space as it is."""
+    return _BREAK.sub(" ", text)
+
+
+class OwnLines(str):
+    """Text of several lines that this project put together. `quoted` leaves it alone: what comes from outside is safe in it already."""
+
+
+def quoted(text: str) -> str:
+    """Text from outside as a prompt shows it: each line after the first begins with `>`, so that it cannot pass for one of the prompt's.
+
+    The lines stay apart because lists, tables and code are read by them. Text of one line, and text that is quoted already, is unchanged.
+    """
+    lines = text.splitlines()
+    if lines in ([], [text]) or isinstance(text, OwnLines):
+        return text
+    first, *rest = text.rstrip().splitlines() or [""]
+    return "\n".join([first, *(line if line.startswith(">") else f"> {line}".rstrip() for line in rest)])
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

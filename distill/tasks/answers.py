@@ -18,6 +18,7 @@ from refinery.contract.choices import choice_question
 from refinery.contract.records import Passage, PromptCompletion, Question
 from refinery.prompts.replies import student_prompt
 from refinery.runtime.recipes.recipe import Recipe
+from refinery.text import OwnLines, quoted
 
 
 class Options(Recipe):
@@ -58,10 +59,13 @@ async def label(question: Question, context: LabelContext) -> list[PromptComplet
     return [row]
 
 
-def _asked(question: Question) -> str:
+def _asked(question: Question) -> OwnLines:
+    """The question, after what was told and said before it."""
     asked = choice_question(question) if question.choices else question.text
-    said = [f"{role}: {text}" for role, text in zip(cycle(("User", "Assistant")), [*(question.history or []), asked], strict=False)]
-    return "\n".join([*([question.system_prompt] if question.system_prompt else []), *(said if question.history else [asked])])
+    turns = map(quoted, [*(question.history or []), asked])
+    said = [f"{role}: {text}" for role, text in zip(cycle(("User", "Assistant")), turns, strict=False)] if question.history else [*turns]
+    told = [quoted(question.system_prompt)] if question.system_prompt else []
+    return OwnLines("\n".join([*told, *said]))
 
 
 async def _shown(question: Question, context: LabelContext, options: Options) -> list[Passage]:

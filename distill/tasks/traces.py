@@ -10,7 +10,7 @@ answers (rejection sampling: an infer run with `samples` and `temperature`), `pa
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from distill.recipe import DistillRecipe
 from distill.steps.trees.right_paths import PathChoice, chosen_paths
 from distill.steps.trees.tree_paths import AnswerMetric, likeliest
 from distill.teacher.teacher import RejectedRow
+from refinery.contract.choices import choice_question
 from refinery.contract.records import Passage, PromptCompletion, Question, Step, Trajectory
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.llms.served.replies.json_reply import parse_json_reply
@@ -142,10 +143,19 @@ def _calls_as_rows(prediction: Prediction, question: Question, context: LabelCon
                 question_id=question.id,
                 question=question.text,
                 step=step.name,
-                prompt=student_prompt(step.prompt.name, **step.prompt.values),
+                prompt=student_prompt(step.prompt.name, **_as_asked(step.prompt.values, question)),
                 reply=reply,
                 provenance=context.provenance(),
             )
+
+
+def _as_asked(values: Any, question: Question) -> Any:
+    """The values of a prompt, read from a file, in which a question with its choices is again of our own lines."""
+    if isinstance(values, dict):
+        return {name: _as_asked(value, question) for name, value in values.items()}
+    if isinstance(values, list):
+        return [_as_asked(value, question) for value in values]
+    return choice_question(question) if question.choices and values == choice_question(question) else values
 
 
 def _calls(prediction: Prediction, recipe: DistillRecipe) -> tuple[list[TraceStep], list[tuple[TraceStep, list[TraceStep]]]]:

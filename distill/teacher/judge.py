@@ -9,6 +9,7 @@ from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from distill.teacher.vote import Sample, by_agreement
 from refinery.contract.records import Question, Record
 from refinery.prompts.render import render_prompt
+from refinery.text import OwnLines, without_breaks
 
 CHECK, CHOOSE = "teacher_judge", "teacher_judge_best"
 
@@ -50,7 +51,7 @@ async def preferred(judge: Teacher, row: Any, samples: Sequence[Sample], asked: 
 
     Raises RejectedRow if it did not reply, which it may do later.
     """
-    results = ["\n".join(map(_shown, sample.records)) for sample in samples]
+    results = [OwnLines("\n".join(map(_shown, sample.records))) for sample in samples]
     distinct = list(dict.fromkeys(results))
     if len(distinct) == 1:
         return 0
@@ -70,4 +71,4 @@ def _about(row: Any) -> dict[str, Any]:
 
 
 def _shown(record: Record) -> str:
-    return record.model_dump_json(exclude={"provenance", "question_id", "id", "split"}, exclude_none=True)
+    return without_breaks(record.model_dump_json(exclude={"provenance", "question_id", "id", "split"}, exclude_none=True))

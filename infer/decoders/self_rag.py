@@ -24,6 +24,7 @@ from refinery.contract.trace import Prediction
 from refinery.llms.base import Context, Generation, Need
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipes.recipe import Recipe
+from refinery.text import OwnLines
 
 
 class Options(Recipe):
@@ -74,7 +75,8 @@ def llm_needs(options: Options) -> frozenset[Need]:
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Search if the model asks for it; then answer once per passage and select, or answer without passages."""
-    prompt = session.context([Segment(render_prompt("self_rag", question=question.text, instruction=options.instruction), "prompt")])
+    asked = render_prompt("self_rag", question=question.text, instruction=OwnLines(options.instruction))
+    prompt = session.context([Segment(asked, "prompt")])
     passages = await session.search(question.text) if await _retrieves(prompt, question.text, session, options) else []
     if not passages:
         reply = await prompt.extend([control("no_retrieval")]).generate(max_new_tokens=session.max_new_tokens)

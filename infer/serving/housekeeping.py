@@ -14,7 +14,7 @@ from infer.steps.reasoning import reason
 from infer.steps.standalone import fit_part
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
-from refinery.text import one_line
+from refinery.text import one_line, quoted
 from refinery.unspaced import first_words
 
 STEP = "housekeeping"
@@ -80,7 +80,7 @@ async def housekeep(task: Task, messages: Sequence[Message], session: Session, *
 async def _said(messages: Sequence[Message], session: Session, limit: int | None) -> str:
     llm, context = session.llm, session.llm.context_limit
     instructions = [(message.role, fit_part(message.text, llm, _INSTRUCTIONS)) for message in messages[:1] if message.role in _INSTRUCTS]
-    turns = [(message.role, fit_part(message.text, llm, _TURN)) for message in messages[len(instructions) : -1][-_MOST_TURNS:]]
+    turns = [(message.role, fit_part(quoted(message.text), llm, _TURN)) for message in messages[len(instructions) : -1][-_MOST_TURNS:]]
     prompt = render_prompt(STEP, messages=[*instructions, *turns], last=fit_part(messages[-1].text, llm, _LAST_MESSAGE))
     most = min(limit or _MOST_TOKENS, _MOST_TOKENS, context // _REPLY if context else _MOST_TOKENS)
     return await reason(STEP, prompt, session.question.text, session, max_new_tokens=most)

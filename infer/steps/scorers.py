@@ -16,11 +16,13 @@ from infer.steps.ask import ask_json, read_label
 from refinery.contract.chat_template import frame_tokens
 from refinery.contract.records import Passage
 from refinery.contract.segments import encode_text
+from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.base import LLM, Usage
 from refinery.passages.corpus import searched_text
 from refinery.prompts.render import render_prompt
 from refinery.retrievers.search.cross_encoder import CrossEncoder
 from refinery.tasks import relevance
+from refinery.text import quoted, without_breaks
 
 _NLI_LABELS = ("0", "1")
 _NLI_TOKENS = 512  # T5's training length; its positions are relative, so the model itself would accept a longer premise
@@ -100,9 +102,22 @@ class LabelScorer:
             return statement, passages
         tokenizer = self._llm.token_counter
         statement = fit_text(statement, min(limits) // 2, tokenizer)
-        bare = self.prompt(statement, Passage(id="", text=""))
-        token_budget = min(limits) - _BESIDE_PROMPT - frame_tokens(tokenizer) - len(encode_text(bare, tokenizer))
-        return statement, [fit_passages([passage], max(token_budget, 0), tokenizer)[0] for passage in passages]
+        most = min(limits) - _BESIDE_PROMPT - frame_tokens(tokenizer)
+        return statement, [self._fit(statement, passage, most, tokenizer) for passage in passages]
+
+    def _fit(self, statement: str, passage: Passage, most: int, tokenizer: Tokenizer) -> Passage:
+        """The passage, shortened until its prompt takes at most `most` tokens: what quotes its lines takes tokens too."""
+        fitted, token_budget = passage, most - self._tokens(statement, Passage(id="", text=""), tokenizer)
+        while True:
+            fitted = fit_passages([fitted], max(token_budget, 0), tokenizer)[0]
+            is_quoted = any(quoted(text) != text for text in (fitted.title, fitted.text))
+            excess = self._tokens(statement, fitted, tokenizer) - most if is_quoted else 0
+            if excess <= 0 or not fitted.text:
+                return fitted
+            token_budget -= excess
+
+    def _tokens(self, statement: str, passage: Passage, tokenizer: Tokenizer) -> int:
+        return len(encode_text(self.prompt(statement, passage), tokenizer))
 
 
 def relevance_judge(role: str, session: Session, *, depth: int) -> LabelScorer:
@@ -116,7 +131,8 @@ def nli_judge(role: str, session: Session, *, depth: int) -> LabelScorer:
 
 
 def _nli_prompt(hypothesis: str, premise: Passage) -> str:
-    return render_prompt("nli", premise=searched_text(premise).strip(), hypothesis=hypothesis)
+    """One line, as T5's tokenizer writes any text."""
+    return render_prompt("nli", premise=without_breaks(searched_text(premise).strip()), hypothesis=without_breaks(hypothesis))
 
 
 class _Entailment(BaseModel):

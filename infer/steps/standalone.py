@@ -11,6 +11,7 @@ from refinery.contract.segments import Segment
 from refinery.errors import IncapableModelError
 from refinery.llms.base import LLM, Generation
 from refinery.prompts.render import render_prompt
+from refinery.text import quoted
 from refinery.unspaced import first_words
 
 _MOST_TURNS = 8  # a follow-up refers to something said shortly before
@@ -56,7 +57,8 @@ async def _reworded(turns: Sequence[tuple[str, str]], asked: str, session: Sessi
     44 of the gold rewrites by completion, 60 after the checks of `_fault`, and 19 through its chat template.
     """
     llm, limit = session.llm, session.llm.context_limit
-    prompt = render_prompt("standalone_question", turns=turns, question=fit_part(asked, llm, _PART))
+    shown = [(role, fit_part(quoted(text), llm, _PART)) for role, text in turns]
+    prompt = render_prompt("standalone_question", turns=shown, question=fit_part(quoted(asked), llm, _PART))
     context = session.context([Segment(prompt, "prompt")])
     if _completes(llm):
         reply = await context.generate(max_new_tokens=_QUESTION_TOKENS, stop_texts=("\n",))

@@ -3,6 +3,7 @@
 from string import ascii_uppercase
 
 from refinery.contract.records import Question
+from refinery.text import OwnLines, without_breaks
 
 
 def choice_letters(question: Question) -> list[str]:
@@ -10,8 +11,8 @@ def choice_letters(question: Question) -> list[str]:
     return list(ascii_uppercase[: len(question.choices or [])])
 
 
-def choice_question(question: Question) -> str:
+def choice_question(question: Question) -> OwnLines:
     """The question with its choices, one per line (RQ-RAG retrieval_lm/utils.py). A missing question mark is added."""
     asked = question.text if question.text.endswith("?") else f"{question.text}?"
     listed = [f"{letter}: {choice}" for letter, choice in zip(choice_letters(question), question.choices or [], strict=True)]
-    return "\n".join([asked, "Please choose from following options:", *listed])
+    return OwnLines("\n".join(map(without_breaks, [asked, "Please choose from following options:", *listed])))

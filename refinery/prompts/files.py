@@ -1,6 +1,7 @@
 """Prompt files as jinja templates, by their bare names, with a hash of what each consists of.
 
 A prompt ships with the project, or is beside a plugin of the user's: a decoder, task or module outside the project.
+Whatever a template shows is `quoted`, except its own text: its lines, those of its macros, and what it passes through `keep_lines`.
 """
 
 from functools import cache
@@ -9,11 +10,12 @@ from typing import Any
 
 from jinja2 import BaseLoader, Environment, FunctionLoader, StrictUndefined, Template
 from jinja2.meta import find_referenced_templates
+from jinja2.runtime import Context, Macro
 
 from refinery.errors import PluginError
 from refinery.runtime.files.fingerprint import short_sha256
 from refinery.runtime.recipes.plugins import outside_folders
-from refinery.text import did_you_mean
+from refinery.text import OwnLines, did_you_mean, quoted
 
 FOLDERS = tuple(Path(__file__).parent / name for name in ("teacher", "student", "decoders"))
 
@@ -23,6 +25,8 @@ class PromptFiles:
 
     def __init__(self, environment: Environment) -> None:
         environment.globals.clear()  # jinja copies them for every rendering
+        environment.finalize, environment.context_class = _shown, _Context
+        environment.filters["keep_lines"] = OwnLines
         self.environment = environment
         self._templates: dict[str, Template] = {}
         self._sources: dict[str, str] = {}
@@ -65,6 +69,20 @@ class PromptFiles:
         loader = self.environment.loader
         assert isinstance(loader, BaseLoader)
         return loader.get_source(self.environment, f"{name}.jinja")[0]
+
+
+class _Context(Context):
+    """The values of a rendering. What a macro returns is the template's own text, with the values in it quoted."""
+
+    def call(self, /, *arguments: Any, **named: Any) -> Any:
+        """See `Context.call`; the first argument is what is called."""
+        returned = super().call(*arguments, **named)
+        return OwnLines(returned) if isinstance(arguments[0], Macro) else returned
+
+
+def _shown(value: Any) -> Any:
+    """A value as a prompt shows it."""
+    return quoted(value) if isinstance(value, str) else value
 
 
 @cache

@@ -6,7 +6,7 @@ from refinery.contract.formats import evidence_text
 from refinery.contract.records import SelectionLabel, Step, Trajectory
 from refinery.prompts.render import Prompt, render_prompt
 from refinery.tasks.base import Card, Judge, edit_steps
-from refinery.text import one_line
+from refinery.text import OwnLines, one_line
 
 RIGHT, WRONG = " right", " wrong"
 _GENERATOR = "zorowin123/rq_rag_llama2_7B"  # the authors' release
@@ -18,7 +18,8 @@ def selection_prompt(path: Trajectory) -> Prompt:
     Each query, passage and answer is one line, so that none of them can fake a search or another answer.
     """
     *searches, answer = path.steps
-    shown = [{"query": one_line(step.text), "evidence": evidence_text(step.passages, format="consistent")} for step in searches]
+    found = [OwnLines(evidence_text(step.passages, format="consistent")) for step in searches]
+    shown = [{"query": one_line(step.text), "evidence": text} for step, text in zip(searches, found, strict=True)]
     return render_prompt("selection", question=one_line(path.question), searches=shown, answer=one_line(answer.text)).paired(_pair)
 
 

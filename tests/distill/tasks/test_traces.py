@@ -10,8 +10,9 @@ from distill.label_context import LabelContext
 from distill.recipe import DistillRecipe
 from distill.tasks import traces
 from distill.teacher.teacher import RejectedRow
-from infer.decoders import migres, rag, re_thinking, rq_rag
+from infer.decoders import direct, migres, rag, re_thinking, rq_rag
 from infer.session import Session
+from refinery.contract.choices import choice_question
 from refinery.contract.records import Passage, Question, write_records
 from refinery.contract.trace import PREDICTIONS_FILE
 from refinery.errors import RecipeError, RunDirError
@@ -183,6 +184,16 @@ def test_a_decoder_without_modules_is_distilled_as_it_was_prompted(rows):
     (row,) = rows(decoded(rag, script))
     assert row.prompt == render_prompt("answer_with_passages", question=WHOLE, passages=[FILM, OTHER])
     assert row.reply == " Lyon"
+
+
+def test_a_question_with_choices_is_read_from_a_file_as_it_was_asked(rows):
+    asked = Question(id="q", text="Where?", answers=["Lyon"], choices=["Lyon", "Oslo"])
+    read = asked.model_copy(update={"text": choice_question(asked)})
+    session = Session(read, FakeLLM(lambda _: "Lyon"), None, 5, keep_prompts=True)
+    prediction = asyncio.run(direct.decode(read, session, direct.Options()))
+    (row,) = rows(prediction, question=asked)
+    assert row.prompt == render_prompt("answer_direct", question=choice_question(asked))
+    assert "\nA: Lyon\nB: Oslo\n" in row.prompt
 
 
 def test_the_searches_and_the_answer_are_one_trajectory(rows):

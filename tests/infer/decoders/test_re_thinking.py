@@ -10,6 +10,7 @@ from infer.session import Session
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
+from refinery.text import quoted
 
 QUERY = "Where was the director of Dune born?"
 SUB_QUERY = "Where was Maria Torvel born?"
@@ -66,19 +67,19 @@ def test_a_question_takes_four_calls_and_two_searches():
 
 def test_the_query_is_entered_again_after_the_knowledge_and_its_judgement():
     (prompt,) = prompts(solve()[1], "thinking")
-    places = [prompt.index(text) for text in (REPLIES["relevance"], FILM.text, f"read the query again: {QUERY}")]
+    places = [prompt.index(text) for text in (quoted(REPLIES["relevance"]), FILM.text, f"read the query again: {QUERY}")]
     assert places == sorted(places)
 
 
 def test_the_sub_query_comes_from_the_analysis():
     (prompt,) = prompts(solve()[1], "query")
     assert REPLIES["thinking"] in prompt
-    assert REPLIES["relevance"] not in prompt
+    assert quoted(REPLIES["relevance"]) not in prompt
 
 
 def test_the_answer_is_given_from_all_that_was_found_out():
     (prompt,) = prompts(solve()[1], "answer")
-    assert all(text in prompt for text in (REPLIES["relevance"], REPLIES["thinking"], SUB_QUERY))
+    assert all(text in prompt for text in (quoted(REPLIES["relevance"]), REPLIES["thinking"], SUB_QUERY))
     assert titles(prompt) == ["Dune", "Dunes", "Maria Torvel", "Oslo"]
 
 
@@ -160,7 +161,7 @@ def test_an_ablation_leaves_out_its_stage_and_what_that_would_have_said(ablation
 
 
 def test_without_rethinking_the_sub_query_comes_from_the_coarse_judgement():
-    assert REPLIES["relevance"] in prompts(solve(no_rethinking=True)[1], "query")[0]
+    assert quoted(REPLIES["relevance"]) in prompts(solve(no_rethinking=True)[1], "query")[0]
 
 
 def test_a_question_that_finds_nothing_is_answered_all_the_same():
@@ -171,7 +172,7 @@ def test_a_question_that_finds_nothing_is_answered_all_the_same():
 
 def test_a_hostile_passage_stays_text():
     prediction, llm, retriever = solve(relevance="filter", found={QUERY: [FILM, HOSTILE]}, replies={"relevance": "Knowledge 2: keep"})
-    assert all(HOSTILE.text in prompt for prompt in (prompts(llm, "relevance")[0], prompts(llm, "answer")[0]))
+    assert all(quoted(HOSTILE.text) in prompt for prompt in (prompts(llm, "relevance")[0], prompts(llm, "answer")[0]))
     control = {llm.tokenizer.convert_tokens_to_ids(token) for token in ("[A_Response]", "[EOS]", "</s>")}
     assert not control & set(llm.context(prompts(llm, "answer")[0]).token_ids)
     assert (prediction.answer, retriever.calls) == ("Lyon", [QUERY, SUB_QUERY])

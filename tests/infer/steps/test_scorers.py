@@ -144,6 +144,15 @@ def test_a_causal_judge_reads_no_more_than_its_context_holds(tiny_bases):
     assert [step.shortened for step in session.trace] == [1]
 
 
+def test_what_quotes_the_lines_of_a_passage_fits_into_the_context_too(tiny_bases):
+    llm = llm_over(*load_base(str(tiny_bases["tied"])), "causal")
+    lines = Passage(id="9", title="Dune\n\n", text="fox\n" * 400)
+    scorer = relevance_judge("reranker", tools_with(reranker=llm), depth=0)
+    _, (fitted,) = scorer._fitting(STATEMENT, [lines])
+    assert len(encode_text(relevance_prompt(STATEMENT, fitted), llm.token_counter)) < llm.context_limit
+    assert fitted.text.startswith("fox\nfox")
+
+
 def test_what_fits_is_not_touched(t5):
     llm, _, _ = t5
     session = tools_with(entailment=llm)
