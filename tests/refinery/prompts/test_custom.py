@@ -181,3 +181,12 @@ def test_a_student_is_not_asked_with_own_text(folder):
 
 def test_the_sample_values_cover_every_variable():
     assert all(variable(name, one).about for name in filter(may_replace, shipped_files()) for one in variables(name, SHIPPED))
+
+
+def test_one_own_text_changes_how_every_prompt_shows_passages(tmp_path):
+    text = SHIPPED.text("passages").replace("Title: {{ passage.title }}", "# {{ passage.title }}")
+    (tmp_path / "passages.jinja").write_text(text)
+    with use_prompts(own_prompts(tmp_path)):
+        asked = render_prompt("answer_with_passages", question="Who?", passages=[Passage(id="p", title="Dune", text="A film.")])
+        assert "# Dune\nText: A film.\n" in asked
+        assert prompt_hash("teacher_question") != SHIPPED.hash("teacher_question")
