@@ -68,9 +68,11 @@ def _purpose(name: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """The prompt after a comment that says what fills it in, so that the output is a prompt too."""
-    lines = [f"{shown}: {variable(name, one).about}" for one, shown in zip(variables(name, SHIPPED), _variables(name), strict=True)]
-    return "".join(f"{{# {line} -#}}\n" for line in lines) + SHIPPED.text(name)
+    """The prompt after comments that say what fills it in and is not declared in it, so that the output is a prompt too."""
+    text = SHIPPED.text(name)
+    shown = zip(variables(name, SHIPPED), _variables(name), strict=True)
+    lines = [f"{label}: {variable(name, one).about}" for one, label in shown if f"{{# {one}: " not in text]
+    return "".join(f"{{# {line} -#}}\n" for line in lines) + text
 
 
 def _copy(names: Sequence[str], folder: Path) -> None:

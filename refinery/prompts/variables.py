@@ -1,14 +1,17 @@
 """What each prompt file is filled in with: the variables that it uses, what they are, and values to try a text with."""
 
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from jinja2 import nodes
 from jinja2.meta import find_undeclared_variables
 
 from refinery.contract.records import Passage, Step, Turn
-from refinery.prompts.files import PromptFiles
+from refinery.prompts.files import SHIPPED, PromptFiles
 
 _PASSAGE = Passage(id="p1", title="Lyon", text="Lyon is a city in France.")
 _TURN = Turn(question="Where is Lyon?", reply="In France.")
@@ -31,70 +34,49 @@ class Variable:
 
 _NUMBERED = Variable("pairs of a number and a passage", [(1, _PASSAGE)])
 _JUDGED = Variable("what the model said about the knowledge, or nothing", "1: related")
-_SEARCHED = Variable("pairs of what the model said and the passages found", [("Search[Lyon]", [_PASSAGE])])
 _STEPS = [Step(action=action, text="Lyon", passages=[_PASSAGE]) for action in ("rewrite", "decompose", "disambiguate", "respond")]
 _GUARDS = ("default", "d", "defined")
 _VARIABLES = {
     "answer": Variable("an answer to the question", "France"),
     "answers": Variable("the gold answers", ["France"]),
-    "answer_style": Variable('"short" if the recipe\'s answer_style is short', "short"),
     "asked": Variable("queries asked before", ["Where is Lyon?"]),
-    "candidates": Variable("the annotated sub-questions without an answer", ["Where is Lyon?"]),
-    "choices": Variable("the texts of the choices", ["France", "Spain"]),
     "count": Variable("how many questions are wanted", 2),
     "examples": Variable('"few" or "zero", the recipe\'s option', "few"),
-    "fault": Variable("why the last reply could not be used", "it is not JSON"),
-    "golds": Variable("the gold answers", ["France"]),
     "history": Variable("the turns before the question, each with `question` and `reply`", [_TURN]),
     "hypothesis": Variable("the statement to check", "Lyon is in France."),
     "information": Variable("statements found so far", ["Lyon is in France."]),
-    "kind": Variable("the class of the rows, such as RelevanceLabel", "RelevanceLabel"),
     "knowledge": _NUMBERED,
     "last": Variable("whether this is the last round", True),
-    "link": Variable("the name in both passages", "Lyon"),
-    "may_answer": Variable("whether the model may answer now", True),
-    "may_stop": Variable("whether the model may stop here", True),
-    "messages": Variable("pairs of a role and a text", [("user", "Where is Lyon?"), ("assistant", "In France.")]),
     "missing": Variable("what is missing for an answer", "the country"),
     "more_knowledge": _NUMBERED,
     "more_relevance": _JUDGED,
     "must_answer": Variable("whether the model has to answer now", True),
-    "parts": Variable("two pairs of a sub-question and its passages", [("Where is Lyon?", [_PASSAGE])] * 2),
     "passage": Variable("a passage, with `title` and `text`", _PASSAGE),
     "passages": Variable("passages, each with `title` and `text`", [_PASSAGE, _PASSAGE]),
-    "prediction": Variable("the answer to judge", "France"),
     "premise": Variable("what the statement is checked against", "Lyon is a city in France."),
-    "problems": Variable("what is wrong with the answer", "It is too long."),
     "query": Variable("the question", "Where is Lyon?"),
     "question": Variable("the question", "Where is Lyon?"),
     "rationale": Variable("whether a short rationale is wanted", True),
     "relevance": _JUDGED,
-    "results": Variable("the results to choose from", ["1"]),
-    "rows": Variable("the rows to check", ["1"]),
     "several": Variable('how several answers are given: "joined", "lines" or "one"', "joined"),
-    "solved": Variable("pairs of a question and its answer", [("Where is Lyon?", "France")]),
-    "statement": Variable("one statement of what was found", "Lyon is in France."),
     "steps": Variable("the steps so far, each with `action`, `text` and `passages`", _STEPS),
-    "sub_answers": Variable("pairs of a sub-question and its answer", [("Where is Lyon?", "France")]),
-    "sub_question": Variable("one sub-question of the question", "Where is Lyon?"),
     "system_prompt": Variable("what the dataset told the assistant first, or nothing", "Be brief."),
     "sub_query": Variable("the query that was searched for, or nothing", "Lyon"),
     "thinking": Variable("the model's analysis, or nothing", "Lyon is named."),
-    "thoughts": Variable("the sentences written so far", ["Lyon is in France."]),
-    "turns": Variable("pairs of a role and a text", [("user", "Where is Lyon?"), ("assistant", "In France.")]),
-    "yes_no": Variable("whether the answer is yes or no", True),
 }
-_OF_ONE_PROMPT = {
-    ("alce_answer", "passages"): Variable("triples of a number, a title and a text", [(1, _PASSAGE.title, _PASSAGE.text)]),
-    ("housekeeping", "last"): Variable("the last message", "Write a title."),
-    **{(name, "steps"): _SEARCHED for name in ("react", "react_few", "self_ask", "self_ask_rq_rag")},
-}
-_OF_ONE_PROMPT["alce_answer_few", "passages"] = _OF_ONE_PROMPT["alce_answer", "passages"]
+# A variable that a prompt declares at its head, as `refinery prompts NAME` shows all: {# NAME: ABOUT, such as JSON -#}
+_DECLARED = re.compile(r"^\{# (\w+): (.+), such as (.+) -#\}$", re.MULTILINE)
 
 
 def variable(prompt: str, name: str) -> Variable:
-    """The variable `name` of a prompt that ships."""
-    return _OF_ONE_PROMPT.get((prompt, name)) or _VARIABLES[name]
+    """The variable `name` of a prompt that ships: as the prompt, or one that it includes, declares it, or of the table."""
+    return declared(prompt).get(name) or _VARIABLES[name]
+
+
+@cache
+def declared(prompt: str) -> dict[str, Variable]:
+    """The variables that a prompt that ships declares at its head, and those of the prompts that it includes."""
+    return {name: Variable(about, json.loads(value)) for name, about, value in _DECLARED.findall(SHIPPED.source(prompt))}
 
 
 # How a text uses a variable: it shows it; it only tests it, as a switch; or it does without it where a run does not fill it in.

@@ -29,4 +29,4 @@ def test_a_name_says_whom_the_prompt_is_for(folder):
 
 
 def test_a_hash_names_the_prompt_and_not_its_folder():
-    assert prompt_hash("teacher_correction") == "8af1e6841191"
+    assert prompt_hash("teacher_correction") == "5f0a1d14e506"
