@@ -11,11 +11,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a YAML file that names the stages' recipes and the questions")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="replace values of the recipe")
     parser.add_argument("--dry-run", action="store_true", help="print the plan of all rounds, then stop: what each step will cost and need")
+    parser.add_argument(
+        "--trust", dest="imports", action="append", default=[], metavar="NAME", help="with --dry-run: import this module of the recipes"
+    )
     parser.add_argument("--resume", action="store_true", help="allowed, as for the stages; the same command always continues")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the rounds and print their table."""
+    """Run the rounds and print their table; or print what the recipes reach, and the plan."""
+    from refinery.runtime.recipes.reach import planning
+    from refinery.runtime.recipes.recipe import read_values
+
+    if not arguments.dry_run:
+        _run(arguments)
+        return
+    with planning(read_values(arguments.recipe, arguments.overrides), arguments.imports):
+        _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> None:
     from refinery.commands import command_of
     from refinery.iteration.overlap import check_overlap
     from refinery.iteration.recipe import IterateRecipe

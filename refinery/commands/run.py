@@ -21,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("project", type=Path, metavar="PROJECT", help="a folder that `refinery new` made, or a file of steps")
     parser.add_argument("--until", metavar="STEP", help="stop after this step")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, then stop: what each step will do, cost and need")
+    parser.add_argument(
+        "--trust", dest="imports", action="append", default=[], metavar="NAME", help="with --dry-run: import this module of the project"
+    )
     parser.add_argument("--resume", action="store_true", help="allowed, as for the stages; a project always continues where it was stopped")
     parser.add_argument(
         "--stand-in",
@@ -78,17 +81,19 @@ def _check_cluster(arguments: argparse.Namespace) -> None:
 
 def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | None" = None) -> None:
     from refinery.commands import command_of
-    from refinery.project.jobs import jobs_of
+    from refinery.project.jobs import jobs_of, stated_values
     from refinery.project.plan import plan_of, print_plan
     from refinery.project.process import run_process
     from refinery.project.ray_runner import print_places, runner_on_ray
     from refinery.project.report import print_report
     from refinery.project.run import check_outputs, moves, run_jobs
+    from refinery.runtime.recipes.reach import planning
     from refinery.runtime.recipes.shared_values import begin_steps
     from refinery.text import printable
 
     jobs = jobs_of(project, where=str(arguments.project), until=arguments.until)
-    print_plan(planned := plan_of(jobs, project.folder, command_of))
+    with planning(stated_values(project, jobs), arguments.imports if arguments.dry_run else None):
+        print_plan(planned := plan_of(jobs, project.folder, command_of))
     check_outputs(jobs)
     for step in planned:
         for output, place in moves(jobs[step.name], project.folder) if step.state.startswith("again") else ():

@@ -17,7 +17,7 @@ from refinery.contract.records import Action, Passage, Step, Trajectory, Turn
 from refinery.contract.segments import Segment, control_token_id
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
-from refinery.text import one_line, without_breaks
+from refinery.text import one_line
 
 FormatName = Literal["consistent", "official"]
 EvidenceLoss = Literal["masked", "inside_markers", "all"]
@@ -55,8 +55,12 @@ def evidence_text(passages: Sequence[Passage], *, format: FormatName) -> str:
 
     `consistent` also writes every other run of white space as one space; `official` keeps it, as the authors' scripts do.
     """
-    line = one_line if format == "consistent" else without_breaks
+    line = one_line if format == "consistent" else _without_breaks
     return "".join(f"Title: {line(p.title)}\nText: {line(p.text)}\n" for p in passages)
+
+
+def _without_breaks(text: str) -> str:
+    return re.sub(r"\r\n|[\r\n]", " ", text)
 
 
 def evidence_segments(passages: Sequence[Passage], *, format: FormatName) -> list[Segment]:

@@ -6,7 +6,7 @@ All of that follows from the paths in the step. A step that names another's outp
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -62,6 +62,22 @@ def jobs_of(project: Project, *, where: str, until: str | None = None) -> dict[s
     needs = _needs(jobs)
     ordered = {name: replace(jobs[name], needs=tuple(needs[name])) for name in _in_order(needs, where)}
     return ordered if until is None else _leading_to(until, ordered, where)
+
+
+def stated_values(project: Project, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    """Everything that the project says of its jobs, by their names: values, variables, and words such as `key=value` by their keys."""
+    return {"folder": str(project.folder)} | {name: _stated(job, project.steps[name]) for name, job in jobs.items()}
+
+
+def _stated(job: Job, step: Step) -> dict[str, Any]:
+    values = cast("dict[str, Any]", job.values) if job.stage else {"recipe": job.values, **_by_key(job.words)}
+    then = [_by_key(words) for words in job.then]
+    return {**values, "environment": dict(job.environment), "then": then, "reads": step.reads, "accelerate": step.accelerate}
+
+
+def _by_key(words: Sequence[str]) -> dict[str, Any]:
+    pairs = [word.removeprefix("--").partition("=") for word in words]
+    return {"words": [word for word, _, value in pairs if not value], **{key: value for key, _, value in pairs if value}}
 
 
 def _job(name: str, step: Step, project: Project, where: str) -> Job:

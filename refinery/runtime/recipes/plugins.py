@@ -7,7 +7,7 @@
 
 Finding a plugin imports its module, which runs code. So `find` is only for names from the user's recipe or command line. For names from
 anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds only plugins that ship or are installed. A command
-that reads a run takes its recipe for the user's only as far as the user names its modules again: see `trusting`.
+that reads a run takes its recipe for the user's only as far as the user names its modules again, and so does a plan: see `trusting`.
 """
 
 import importlib
@@ -52,8 +52,10 @@ class PluginKind(Generic[T]):
         return sorted({*self.shipped(), *_entry_points(self.package)})
 
 
-# The names of modules that may run, while names come from a run that someone else may have made; None while they are the user's.
-_trusted: Collection[str] | None = None
+_OF_RUN = "is named by a run and not installed, and a run from elsewhere must not name a module to run. If it is your own"
+# The names of modules that may run, while names come from what someone else may have made, and why no other does; None while they are the
+# user's.
+_trusted: tuple[Collection[str], str] | None = None
 
 
 # The folders of the modules that were imported from outside the project, in that order.
@@ -66,10 +68,10 @@ def outside_folders() -> list[Path]:
 
 
 @contextmanager
-def trusting(names: Collection[str]) -> Generator[None]:
+def trusting(names: Collection[str], why: str = _OF_RUN) -> Generator[None]:
     """Within this context, `find` imports the user's own modules only by these names: a received run is data, and names none."""
     global _trusted
-    before, _trusted = _trusted, names
+    before, _trusted = _trusted, (names, why)
     try:
         yield
     finally:
@@ -80,11 +82,8 @@ def find(kind: PluginKind[T], name: str) -> T:
     """The plugin with a name that the user wrote. Raises PluginError that says what is missing, and where."""
     if not _is_outside(name) or name in kind.shipped() or name in _entry_points(kind.package):
         return find_installed(kind, name)
-    if _trusted is not None and name not in _trusted:
-        raise PluginError(
-            f"{kind.noun} '{name}' is named by a run and not installed, and a run from elsewhere must not name a module to run. "
-            f"If it is your own, name it again: --trust {name}."
-        )
+    if _trusted is not None and name not in _trusted[0]:
+        raise PluginError(f"{kind.noun} '{name}' {_trusted[1]}, name it again: --trust {name}.")
     return _declared(kind, name, _outside(kind.noun, name, kind.shipped()))
 
 

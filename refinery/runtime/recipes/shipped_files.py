@@ -56,6 +56,11 @@ def found(path: str | PurePath) -> Path:
     return shipped(path)
 
 
+def is_shipped(path: Path) -> bool:
+    """Whether an absolute path is one of the files that ship, or a folder of them."""
+    return any(path.is_relative_to(shipped(PurePath(*prefix)).resolve()) for prefix in _SHIPPED)
+
+
 def with_found_paths(values: dict[str, Any]) -> dict[str, Any]:
     """A recipe's values, with each path as text and resolved by `found`."""
     return {key: _with_found_path(value) for key, value in values.items()}

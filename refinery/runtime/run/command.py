@@ -18,7 +18,8 @@ from refinery.errors import RefineryError, Stopped, UnreachedError
 from refinery.runtime.observe import telemetry
 from refinery.runtime.recipes import plugins
 from refinery.runtime.recipes.arguments import Parser
-from refinery.runtime.recipes.recipe import Recipe, load_recipe
+from refinery.runtime.recipes.reach import planning
+from refinery.runtime.recipes.recipe import Recipe, load_recipe, read_values
 from refinery.runtime.recipes.shared_values import enter_project, is_step
 from refinery.runtime.run.library_messages import quiet_libraries
 from refinery.runtime.run.process_rank import is_main_process
@@ -46,6 +47,7 @@ def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plan
         )
     if pilots:
         parser.add_argument("--pilot", type=_at_least_one, metavar="N", help="with --dry-run: first do N rows at random, to estimate all")
+    parser.add_argument("--trust", action="append", default=[], metavar="NAME", help="with --dry-run: import this module of the recipe")
     parser.add_argument("--resume", action="store_true", help="continue the run in output_dir")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     return parser
@@ -75,18 +77,25 @@ def run_stage(
     configure_logging(tracebacks=arguments.traceback)
     telemetry.configure()
 
-    def go() -> None:
-        path = enter_project(arguments.recipe)
-        recipe = load_recipe(path, recipe_type, arguments.overrides)
-        recipe.check(path)
-        if arguments.dry_run:
+    def dry_run(path: str) -> None:
+        with planning(read_values(path, arguments.overrides), arguments.trust):
+            recipe = load_recipe(path, recipe_type, arguments.overrides)
+            recipe.check(path)
             print(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
             if plan is not None:
                 plan(recipe, arguments.config_file, arguments.num_processes)
             if pilot is not None and arguments.pilot:
                 pilot(recipe, arguments.pilot)
             preview(recipe)
-        elif show_rows is not None and arguments.preview is not None:
+
+    def go() -> None:
+        path = enter_project(arguments.recipe)
+        if arguments.dry_run:
+            dry_run(path)
+            return
+        recipe = load_recipe(path, recipe_type, arguments.overrides)
+        recipe.check(path)
+        if show_rows is not None and arguments.preview is not None:
             show_rows(recipe, arguments.preview)
         else:
             result = run(recipe, resume=arguments.resume)

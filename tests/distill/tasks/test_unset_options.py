@@ -41,13 +41,14 @@ CASES = {
     "self_knowledge": (QUESTION, "self_knowledge", {"by": "teacher", "examples": "few"}, [{"answer": "yes"}]),
 }
 # Of the store keys of all requests, and of all rows without their provenance. Since then both prompts of relevance were worded anew, and
-# the schemas of sub-questions and queries, which are part of the keys, end their lists.
+# the schemas of sub-questions and queries, which are part of the keys, end their lists; and a reading's
+# short answers are quoted lines.
 BEFORE = {
     "stepwise": ("f3666f221af8", "bef336ef48fa"),
     "stepwise_few": ("2f8fbcf02731", "bef336ef48fa"),
     "multi_hop": ("2db0dbbd5d62", "d3b00333e51b"),
     "multi_hop_annotated": ("e3b0c44298fc", "ca31cd20e400"),
-    "ambiguous": ("0ef931beaed4", "a3eb2ca1c25f"),
+    "ambiguous": ("2928ff0bf13c", "a3eb2ca1c25f"),
     "multiple_choice": ("b5d7ab297d1c", "6238689d3a9c"),
     "dialogue": ("a0340cceb545", "5ce800e8bcb0"),
     "instruction": ("7ecf9bd401c7", "5ce800e8bcb0"),

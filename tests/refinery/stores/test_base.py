@@ -78,10 +78,10 @@ def test_the_page_and_the_estimate_read_it(mock_recipe, my_lab, tmp_path, capsys
     my_lab("jsons", JSON_STORE)
     with endpoint(Settings(latency_seconds=0.0)) as url:
         path = str(mock_recipe(url, store_kind="my_lab.jsons"))
-        assert main([path, "--dry-run"]) == 0
+        assert main([path, "--dry-run", "--trust", "my_lab.jsons"]) == 0
         assert not (tmp_path / "run" / "replies.json").exists()  # looking makes none
         assert main([path, "limit=20"]) == 0
-        assert main([path, "--dry-run"]) == 0
+        assert main([path, "--dry-run", "--trust", "my_lab.jsons"]) == 0
     assert "40 rows, estimated from 20 paid rows" in capsys.readouterr().out
     write([tmp_path / "run"], tmp_path / "page.html", limit=1)
     _, details = read_page(tmp_path / "page.html")
