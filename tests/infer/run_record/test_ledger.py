@@ -16,7 +16,7 @@ from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
 from refinery.runtime.run.run_dir import RunDir
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 COST = Cost(calls=1, retrievals=0, prefill_tokens=5, decode_tokens=2)
 
 

@@ -13,7 +13,7 @@ from refinery.passages.sources import iter_passages
 from refinery.questions.base import read_named_questions
 from refinery.retrievers.base import RetrieverConfig
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 REAL = PROJECT / "recipes" / "real" / "data"
 
 

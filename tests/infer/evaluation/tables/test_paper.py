@@ -10,7 +10,7 @@ from refinery.cli import main
 from refinery.contract.records import Question
 from refinery.runtime.recipes.recipe import load_recipe
 
-RECIPES = Path(__file__).parents[3] / "recipes"
+RECIPES = Path(__file__).parents[4] / "recipes"
 TABLES = sorted(RECIPES.glob("*/tables/*.yaml"))
 QUESTIONS = [Question(id=f"q{number}", text=f"Who made film {number}?", answers=["Maria Torvel"]) for number in range(4)]
 

@@ -10,7 +10,7 @@ from refinery.runtime.recipes.recipe import Recipe, load_recipe
 from refinery.runtime.recipes.shipped_files import found, shipped, shipped_files
 from refinery.runtime.recipes.yaml_file import read_yaml
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[4]
 BM25 = "recipes/retrieval/bm25.yaml"
 
 

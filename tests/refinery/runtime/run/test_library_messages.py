@@ -6,7 +6,7 @@ from pathlib import Path
 
 from refinery.runtime.run.library_messages import quiet_libraries
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[4]
 
 
 def test_a_renamed_argument_of_a_library_is_not_the_users_business():
