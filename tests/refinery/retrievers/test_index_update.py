@@ -70,13 +70,13 @@ def stop(*_, **__):
 
 @pytest.mark.parametrize(
     "place",
-    ["indexing.write_corpus", "index_update._index_again", "index_update.finish_build", "indexing.make_checks", "index_update.exchange"],
+    ["build.write_corpus", "update._index_again", "update.finish_build", "build.make_checks", "update.exchange"],
 )
 def test_a_stop_leaves_the_old_index_and_the_next_update_goes_on(source, index, search, place, monkeypatch):
     before = files(index)
     write_records(source, passages(0, 1, 7))
     with monkeypatch.context() as patched:
-        patched.setattr(f"refinery.{place}", stop)
+        patched.setattr(f"refinery.indexes.{place}", stop)
         with pytest.raises(Stop):
             update_index(source, index)
     assert files(index) == before
