@@ -84,6 +84,7 @@ class IndexOptions(Recipe):
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset()
 
 
+EstimateBytes = Callable[[int, Iterable[Passage], Any], tuple[int, int]]
 BuildShard = Callable[[Sequence[Passage], Path, Any, int, int], None]
 
 
@@ -100,7 +101,7 @@ class Indexing:
     """
 
     build_index: Callable[[Sequence[Passage], Path, Any], None]
-    estimate_bytes: Callable[[int, Iterable[Passage], Any], tuple[int, int]]
+    estimate_bytes: EstimateBytes
     reuse_index: Callable[[Sequence[Passage], Path, Any, Path], int] | None = None
     build_shard: BuildShard | None = None
 
