@@ -31,7 +31,6 @@ from refinery.llms.served.paid.budget import Budget, Spending
 from refinery.llms.served.paid.paid_replies import persist_in
 from refinery.llms.served.resumed_endpoints import warn_of_moved_endpoints
 from refinery.llms.served.transport.client import EndpointClient
-from refinery.llms.vllm.signals import shut_down_on_sigterm
 from refinery.prompts.render import use_prompts
 from refinery.retrievers.base import Retriever
 from refinery.runtime.concurrency.background_loop import run_in_background
@@ -64,6 +63,8 @@ _log = logging.getLogger(__name__)
 def run(recipe: DistillRecipe, *, resume: bool) -> dict[str, Any]:
     """Call `arun` from synchronous code. An interrupt ends it as soon as the open requests are abandoned."""
     if any(config.transport == "vllm" for config in recipe.endpoints.values()):
+        from refinery.llms.vllm.engine import shut_down_on_sigterm
+
         shut_down_on_sigterm()
     return run_in_background(arun(recipe, resume=resume))
 

@@ -8,8 +8,8 @@ from benchmarks.retrieval.retrieve import measure
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure our BM25 beside bm25s and tantivy. Returns the exit code."""
-    parser = bench_parser("retrieval", "Measure our BM25 beside bm25s and tantivy.")
+    """Measure our BM25 beside bm25s. Returns the exit code."""
+    parser = bench_parser("retrieval", "Measure our BM25 beside bm25s.")
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[10_000, 100_000], metavar="N", help="corpora of so many passages (default: 10000 100000)"
     )

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.retrieval`: our BM25 beside bm25s and embedded engines, over the same passages and questions, in one run.
+"""`python -m benchmarks.retrieval`: our BM25 beside bm25s, over the same passages and questions, in one run.
 
 Every measurement is a process of its own. The corpora are drawn from the passages of `recipes/real`, and the queries are its questions.
 Per engine and size (10k, 1m):
@@ -37,25 +37,24 @@ from refinery.runtime.recipes.shipped_files import shipped
 _DATA = "recipes/real/data"
 _QUESTIONS = {"hotpotqa": "hotpotqa/*.json", "two_wiki": "two_wiki/*.json", "musique": "musique/*.jsonl"}
 OURS = "refinery"
-_RECIPES = {OURS: "bm25.yaml", BM25S: None, "tantivy": "tantivy.yaml", "lancedb": "lancedb.yaml"}
+_RECIPES = {OURS: "bm25.yaml", BM25S: None}
 _ROUNDS = 5
 _POINT = 0.01
 _SECONDS_BETWEEN_LOOKS = 0.02
 
 
 def measure(sizes: Sequence[int]) -> dict[str, Any]:
-    """Ours at the top, and each peer under its name. Raises RecordError outside of a checkout, and without bm25s."""
+    """Ours at the top, and bm25s under its name. Raises RecordError outside of a checkout, and without bm25s."""
     if not find_spec(BM25S):
         raise RecordError("python -m benchmarks.retrieval compares with bm25s, which is not installed. Install it: pip install bm25s")
     real, questions = _real_passages(), _real_questions()
     queries, gold = [question.text for question in questions], _gold_of(questions, real)
-    names = [name for name in _RECIPES if name in (OURS, BM25S) or find_spec(name)]
-    figures: dict[str, dict[str, Any]] = {name: {} for name in names}
+    figures: dict[str, dict[str, Any]] = {name: {} for name in _RECIPES}
     with tempfile.TemporaryDirectory() as folder:
         for size in sizes:
             source = Path(folder) / f"{size}.jsonl"
             write_records(source, draw_passages(real, size))
-            measured = {name: _measured(_RECIPES[name], source, size, queries, gold) for name in names}
+            measured = {name: _measured(recipe, source, size, queries, gold) for name, recipe in _RECIPES.items()}
             for name, values in measured.items():
                 equal = abs(values["recall"] - measured[BM25S]["recall"]) <= _POINT
                 figures[name] |= {f"{key}_{_named(size)}": value for key, value in values.items()}

@@ -18,15 +18,8 @@ from refinery.errors import RetrievalError, RunDirError
 from refinery.passages.corpus import WRITTEN_FILE, Corpus, Written, corpus_hash, read_written, write_corpus
 from refinery.passages.decontaminate import contamination_check
 from refinery.passages.sources import estimate_count, iter_passages, source_bytes
-from refinery.retrievers.base import BuildShard, Indexing, RetrieverConfig, RetrieverPlugin
-from refinery.retrievers.index.manifest import (
-    MANIFEST_FILE,
-    IndexedRetriever,
-    Manifest,
-    make_checks,
-    read_manifest,
-    sampled_checksum,
-)
+from refinery.retrievers.base import BuildShard, IndexedRetriever, Indexing, RetrieverConfig, RetrieverPlugin
+from refinery.retrievers.index.manifest import MANIFEST_FILE, Manifest, make_checks, read_manifest, sampled_checksum
 from refinery.retrievers.search.build import load_plugin, retriever_options
 from refinery.runtime.concurrency.subprocesses import PROCESS_BYTES
 from refinery.runtime.files.fingerprint import text_fingerprint

@@ -1,5 +1,7 @@
 """Bring an index up to date: the new one is built beside it, with what did not change, and takes its place in one step."""
 
+import ctypes
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +14,10 @@ from refinery.passages.corpus import WRITTEN_FILE, Corpus, Written
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.index.manifest import MANIFEST_FILE, Manifest, check_name, check_options, read_manifest
 from refinery.retrievers.search.build import build_retriever, load_retriever_config
-from refinery.runtime.files.atomic_swap import exchange, restore
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2  # of renameat2(2)
+_BEFORE = ".before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +113,28 @@ def _put_in_place(work: Path, folder: Path) -> None:
         shutil.rmtree(work)
     else:
         work.rename(folder)
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Give each of two folders of one file system the other's name.
+
+    Linux does this in one step. Elsewhere it takes three renames; a stop between them is repaired by `restore`.
+    """
+    if _exchanged_at_once(first, second):
+        return
+    third = first.with_name(first.name + _BEFORE)
+    first.rename(third)
+    second.rename(first)
+    third.rename(second)
+
+
+def restore(folder: Path) -> None:
+    """Put a folder back in place that `exchange` had moved aside when it was stopped."""
+    before = folder.with_name(folder.name + _BEFORE)
+    if before.exists() and not folder.exists():
+        before.rename(folder)
+
+
+def _exchanged_at_once(first: Path, second: Path) -> bool:
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    return rename is not None and rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0

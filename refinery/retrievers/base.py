@@ -13,6 +13,7 @@ A back-end is one file with a function `build`. It may be outside this project: 
         return ColBert(options.url)
 
 A back-end that `refinery index` builds an index for, or that searches other retrievers, also declares `RETRIEVER = RetrieverPlugin(...)`.
+One with an index is an `IndexedRetriever`, which has `search_all` too.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -57,6 +58,18 @@ class Retriever(Protocol):
         ...
 
 
+class IndexedRetriever(Retriever, Protocol):
+    """A retriever over an index folder, which is also searched without an event loop.
+
+    `refinery index` stores what a few queries find when an index is built, and they are searched again whenever it is opened. Hits must
+    depend on nothing but the index and the query then.
+    """
+
+    def search_all(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
+        """The `k` best hits of each (query, k), in the order of the searches."""
+        ...
+
+
 class RetrieverConfig(Recipe):
     """The retriever and the corpus it searches."""
 
@@ -84,6 +97,7 @@ class IndexOptions(Recipe):
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset()
 
 
+EstimateBytes = Callable[[int, Iterable[Passage], Any], tuple[int, int]]
 BuildShard = Callable[[Sequence[Passage], Path, Any, int, int], None]
 
 
@@ -100,7 +114,7 @@ class Indexing:
     """
 
     build_index: Callable[[Sequence[Passage], Path, Any], None]
-    estimate_bytes: Callable[[int, Iterable[Passage], Any], tuple[int, int]]
+    estimate_bytes: EstimateBytes
     reuse_index: Callable[[Sequence[Passage], Path, Any, Path], int] | None = None
     build_shard: BuildShard | None = None
 

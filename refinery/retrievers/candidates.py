@@ -1,6 +1,8 @@
 """Search each question's own passages, which multi-hop datasets provide (RQ-RAG's `bm25_candidates` and `openai_embed`)."""
 
 import asyncio
+import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,12 +14,13 @@ from refinery.passages.corpus import searched_text
 from refinery.retrievers import bm25
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
-from refinery.retrievers.search.okapi import okapi_scores
 from refinery.runtime.concurrency.batching import Batcher, in_thread
 from refinery.runtime.recipes.recipe import Recipe
 
 _MOST_KEPT = 1_024  # questions whose passages stay indexed
 _MOST_ENCODED = 512  # texts of one batch
+# RQ-RAG's data_curation/tools/bm25_candidates.py: rank_bm25's defaults, and the most characters of a query.
+_K1, _B, _EPSILON, _MOST_CHARACTERS = 1.5, 0.75, 0.25, 300
 
 
 class Options(Recipe):
@@ -90,6 +93,33 @@ class Candidates(Retriever):
                 encoded /= np.linalg.norm(encoded, axis=1, keepdims=True).clip(1e-12)
                 vectors |= zip(wanted, encoded, strict=True)
         return [vectors[text] for text in texts]
+
+
+def okapi_scores(query: str, texts: Sequence[str]) -> list[float]:
+    """The scores of rank_bm25's BM25Okapi, as RQ-RAG's `bm25_candidates` uses it; any of them may be 0 or less.
+
+    Words are split at single spaces, and keep their case and punctuation. A word in more than half of the few texts would score negative
+    without `_EPSILON`.
+    """
+    counts = [Counter(text.split(" ")) for text in texts]
+    lengths = [sum(count.values()) for count in counts]
+    mean_length = sum(lengths) / len(lengths)
+    idf = _inverse_frequencies(counts)
+    return [
+        sum(
+            idf.get(word, 0.0) * count[word] * (_K1 + 1) / (count[word] + _K1 * (1 - _B + _B * length / mean_length))
+            for word in query[:_MOST_CHARACTERS].split(" ")
+        )
+        for count, length in zip(counts, lengths, strict=True)
+    ]
+
+
+def _inverse_frequencies(counts: Sequence[Counter[str]]) -> dict[str, float]:
+    """The inverse document frequency of every word. A negative one, of a word in most texts, becomes a quarter of the mean."""
+    frequencies = Counter(word for count in counts for word in count)
+    idf = {word: math.log(len(counts) - frequency + 0.5) - math.log(frequency + 0.5) for word, frequency in frequencies.items()}
+    floor = _EPSILON * sum(idf.values()) / len(idf)
+    return {word: floor if value < 0 else value for word, value in idf.items()}
 
 
 def _best(passages: list[Passage], scores: list[float], k: int) -> list[Hit]:

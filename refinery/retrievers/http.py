@@ -4,7 +4,8 @@ import http.client
 import json
 import logging
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -13,13 +14,14 @@ from pydantic import BaseModel, Field, ValidationError
 from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
-from refinery.retrievers.search.connections import Connections
 from refinery.retrievers.search.requests import Fault, RequestOptions, divided, retried
 from refinery.runtime.concurrency.batching import Batcher, in_thread
 from refinery.runtime.files.fingerprint import text_fingerprint
 
 _logger = logging.getLogger(__name__)
 _HEALTH_SECONDS = 10
+# What a kept connection raises on which the server has hung up meanwhile.
+_HUNG_UP = (ConnectionError, http.client.HTTPException)
 
 
 class Options(RequestOptions):
@@ -64,7 +66,7 @@ class Http(Retriever):
     def __init__(self, options: Options) -> None:
         self._options, self._place = options, urlsplit(options.url)
         self._headers = _headers(options)
-        self._connections = Connections(options.url, options.timeout_seconds)
+        self._connections = _Connections(options.url, options.timeout_seconds)
         at_once = options.requests_at_once
         posted = [in_thread(partial(self._post, tries=tries), threads=at_once) for tries in (options.tries, 1)]
         self._searches: Batcher[tuple[str, int], list[Hit]] = Batcher(
@@ -75,7 +77,7 @@ class Http(Retriever):
     def identify(self) -> None:
         """Take the corpus hash and the revision from the server's /health, if it has one. Raises RetrievalError for a wrong key."""
         try:
-            connections = Connections(self._options.url, min(_HEALTH_SECONDS, self._options.timeout_seconds))
+            connections = _Connections(self._options.url, min(_HEALTH_SECONDS, self._options.timeout_seconds))
             status, content = connections.request("GET", f"{self._place.path.rpartition('/')[0]}/health", headers=self._headers)
         except (OSError, http.client.HTTPException) as error:
             _logger.warning("%s: does not answer yet (%s), so its corpus is unknown.", self._options.url, _named(error))
@@ -116,6 +118,40 @@ class Http(Retriever):
         if status != 200:
             raise _StatusError(status, reply.decode(errors="replace"))
         return reply
+
+
+class _Connections:
+    """Connections that stay open between requests, one for each thread.
+
+    No redirect is followed, so that keys and texts go to no other address.
+    """
+
+    def __init__(self, url: str, timeout_seconds: float) -> None:
+        self._place, self._timeout_seconds = urlsplit(url), timeout_seconds
+        self._threads = threading.local()
+
+    def request(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+        """The status and the content of the reply. Raises OSError or HTTPException without one."""
+        kept, self._threads.kept = getattr(self._threads, "kept", None), None
+        if kept is not None:
+            try:
+                return self._exchange(kept, method, path, body, headers or {})
+            except _HUNG_UP:
+                kept.close()
+        return self._exchange(self._opened(), method, path, body, headers or {})
+
+    def _opened(self) -> http.client.HTTPConnection:
+        connection = http.client.HTTPSConnection if self._place.scheme == "https" else http.client.HTTPConnection
+        return connection(self._place.hostname or "", self._place.port, timeout=self._timeout_seconds)
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        connection.request(method, path, body, dict(headers))
+        reply = connection.getresponse()
+        content = reply.read()
+        self._threads.kept = connection
+        return reply.status, content
 
 
 class _StatusError(Exception):

@@ -3,9 +3,12 @@
 It scores BM25 over lower-cased words, without stop words or stems: enough to see rows, orders and errors go through, and no search engine.
 """
 
+import asyncio
 import json
 import math
+import threading
 from collections import Counter
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -87,6 +90,32 @@ class OpenSearchDouble:
         best = sorted((i for i in range(len(rows)) if scores[i] > 0), key=lambda i: (-scores[i], rows[i]["position"]))[: body["size"]]
         hits = [{"_id": str(i), "_score": scores[i], "_source": {key: rows[i][key] for key in body["_source"]}} for i in best]
         return {"hits": {"hits": hits}, "status": 200, "timed_out": False, "_shards": {"failed": 0}}
+
+
+@contextmanager
+def running(double):
+    """The double's address, while it runs on a thread."""
+    loop, started = asyncio.new_event_loop(), threading.Event()
+
+    async def start():
+        runner = web.AppRunner(double.app())
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        started.address = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+        started.set()
+        return runner
+
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    runner = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    try:
+        yield started.address
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def _score(words: list[str], row: dict[str, Any], rows: list[dict[str, Any]], k1: float = 0.9, b: float = 0.4) -> float:

@@ -18,8 +18,7 @@ from refinery.llms.served.protocols.base import Chat
 from refinery.llms.served.transport.chat_request import ChatRequest
 from refinery.llms.served.wire.responses import RetryableFault
 from refinery.llms.thinking import read_written
-from refinery.llms.vllm.checks import check_base, check_vllm
-from refinery.llms.vllm.engine import start_engine
+from refinery.llms.vllm.engine import check_base, check_vllm, start_engine
 from refinery.llms.vllm.keys import VllmKeys
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.runtime.observe import telemetry

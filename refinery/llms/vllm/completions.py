@@ -13,8 +13,7 @@ from refinery.llms.served.completions.capabilities import Capabilities
 from refinery.llms.served.completions.llm import CompletionsLLM
 from refinery.llms.served.endpoint import RefusedRequest, ServedModelConfig
 from refinery.llms.served.wire.responses import RetryableFault, finished
-from refinery.llms.vllm.checks import adapters_tokenizer, check_base, check_vllm
-from refinery.llms.vllm.engine import VllmEngine, start_engine
+from refinery.llms.vllm.engine import VllmEngine, adapters_tokenizer, check_base, check_vllm, start_engine
 from refinery.llms.vllm.keys import VllmKeys
 from refinery.runtime.observe import telemetry
 

@@ -3,14 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
 from refinery.contract.records import Passage, Record
 from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
-from refinery.retrievers.base import Hit, IndexOptions, Retriever
+from refinery.retrievers.base import IndexedRetriever, IndexOptions
 from refinery.runtime.files.fingerprint import running_fingerprint
 from refinery.unspaced import first_words
 
@@ -45,14 +45,6 @@ class Manifest(Record):
     corpus_hash: str
     files: dict[str, str]
     checks: list[Check]
-
-
-class IndexedRetriever(Retriever, Protocol):
-    """A retriever over an index folder, which can be searched without an event loop."""
-
-    def search_all(self, searches: Sequence[tuple[str, int]]) -> list[list[Hit]]:
-        """The hits of each (query, k)."""
-        ...
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from refinery.retrievers.base import RETRIEVERS, Retriever, RetrieverConfig, RetrieverPlugin
-from refinery.retrievers.index.manifest import IndexedRetriever, check_name, read_manifest, self_test
+from refinery.retrievers.base import RETRIEVERS, IndexedRetriever, Retriever, RetrieverConfig, RetrieverPlugin
+from refinery.retrievers.index.manifest import check_name, read_manifest, self_test
 from refinery.retrievers.search.cache import CachedRetriever
 from refinery.runtime.recipes import plugins
 from refinery.runtime.recipes.recipe import apply_overrides, build_recipe, load_recipe

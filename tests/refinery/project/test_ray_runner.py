@@ -115,7 +115,7 @@ def test_what_was_begun_without_shards_is_continued_here(ray, project, capsys):
         (["infer", "labels.yaml"], {"environment": {"B": "1", "A": "2"}}, "the values of A, B are not sent to other machines"),
         (["index", "p.jsonl", "--output", "x"], {"environment": {"A": "2"}}, "the values of A are not sent to other machines"),
         (["index", "p.jsonl", "--output", "x", "--shard", "0/2"], {}, "--shard is one shard already"),
-        (["index", "p.jsonl", "--output", "x", "--set", "name=tantivy"], {}, "one process builds an index for tantivy"),
+        (["index", "p.jsonl", "--output", "x", "--set", "name=opensearch"], {}, "one process builds an index for opensearch"),
         (["split", "questions.jsonl", "--output", "x"], {}, ""),
     ],
 )

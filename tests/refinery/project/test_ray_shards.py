@@ -108,7 +108,7 @@ def test_the_same_command_continues_an_index_after_lost_workers(ray, passages, t
     ("words", "fault"),
     [
         (["--set", "name=hybrid"], "hybrid has no index"),
-        (["--retriever", "recipes/retrieval/tantivy.yaml"], "one process builds an index for tantivy"),
+        (["--retriever", "recipes/retrieval/opensearch.yaml"], "one process builds an index for opensearch"),
         (["--set", "options.k9=1"], "options.k9: unknown key"),
         (["--without", "nothing.jsonl"], "nothing.jsonl"),
     ],

@@ -5,8 +5,8 @@ import pytest
 from refinery.contract.records import Question
 from refinery.errors import RecipeError, RecordError
 from refinery.retrievers.base import RetrieverConfig
+from refinery.retrievers.candidates import okapi_scores
 from refinery.retrievers.search.build import build_retriever
-from refinery.retrievers.search.okapi import okapi_scores
 
 
 def candidates(**options):

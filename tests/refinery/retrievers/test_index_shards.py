@@ -179,8 +179,8 @@ def test_a_finished_index_has_nothing_for_a_shard_to_build(source, tmp_path):
 
 
 def test_an_engine_that_one_process_loads_has_no_shards(source, tmp_path):
-    with pytest.raises(RecipeError, match="name: one process builds an index for tantivy. Leave out the shards"):
-        build_shard(source, tmp_path / "index", RetrieverConfig(name="tantivy"), 0, 2)
+    with pytest.raises(RecipeError, match="name: one process builds an index for opensearch. Leave out the shards"):
+        build_shard(source, tmp_path / "index", RetrieverConfig(name="opensearch"), 0, 2)
     assert not (tmp_path / "index").exists()
 
 

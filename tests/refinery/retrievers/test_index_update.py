@@ -8,7 +8,7 @@ import pytest
 from refinery.cli import main
 from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RetrievalError, RunDirError
-from refinery.indexes import build
+from refinery.indexes import build, update
 from refinery.indexes.build import build_index
 from refinery.indexes.update import update_index
 from refinery.passages.corpus import Corpus
@@ -70,13 +70,13 @@ def stop(*_, **__):
 
 @pytest.mark.parametrize(
     "place",
-    ["indexing.write_corpus", "index_update._index_again", "index_update.finish_build", "indexing.make_checks", "index_update.exchange"],
+    ["build.write_corpus", "update._index_again", "update.finish_build", "build.make_checks", "update.exchange"],
 )
 def test_a_stop_leaves_the_old_index_and_the_next_update_goes_on(source, index, search, place, monkeypatch):
     before = files(index)
     write_records(source, passages(0, 1, 7))
     with monkeypatch.context() as patched:
-        patched.setattr(f"refinery.{place}", stop)
+        patched.setattr(f"refinery.indexes.{place}", stop)
         with pytest.raises(Stop):
             update_index(source, index)
     assert files(index) == before
@@ -205,3 +205,28 @@ def test_the_command_repeats_what_is_left_out(source, tmp_path, capsys):
     assert "5 passages for retriever 'bm25', 1 left out." in capsys.readouterr().out
     assert main(arguments) == 2
     assert "was built --without other questions" in capsys.readouterr().err
+
+
+@pytest.fixture(params=["in one step", "in three"])
+def folders(request, tmp_path, monkeypatch):
+    if request.param == "in three":
+        monkeypatch.setattr(update, "_exchanged_at_once", lambda first, second: False)
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    return tmp_path / "old", tmp_path / "new"
+
+
+def test_two_folders_take_each_others_place(folders, tmp_path):
+    old, new = folders
+    update.exchange(old, new)
+    assert ((old / "file").read_text(), (new / "file").read_text()) == ("new", "old")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_stop_between_the_steps_is_repaired(folders):
+    old, _ = folders
+    update.restore(old)
+    old.rename(old.with_name("old.before"))
+    update.restore(old)
+    assert (old / "file").read_text() == "old"

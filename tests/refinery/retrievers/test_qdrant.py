@@ -12,7 +12,6 @@ from helpers.scripted_server import scripted
 from refinery.contract.records import Passage, write_records
 from refinery.errors import RecipeError, RetrievalError
 from refinery.indexes.build import build_index
-from refinery.indexes.update import update_index
 from refinery.retrievers import qdrant
 from refinery.retrievers.base import RetrieverConfig
 from refinery.retrievers.search.build import build_retriever, load_retriever_config
@@ -34,13 +33,9 @@ def options(tmp_path, tiny_encoders):
 
 @pytest.fixture
 def index(source, options, tmp_path, monkeypatch):
-    monkeypatch.setattr(qdrant, "_PASSAGES_PER_REQUEST", 16)
+    monkeypatch.setattr(qdrant.Qdrant, "passages_per_request", 16)
     build_index(source, tmp_path / "index", RetrieverConfig(name="qdrant", options=options))
     return tmp_path / "index"
-
-
-def local(options):
-    return qdrant._local_client(options["path"])
 
 
 def test_exact_search_finds_what_our_dense_index_finds(index, source, options, search):
@@ -51,13 +46,6 @@ def test_exact_search_finds_what_our_dense_index_finds(index, source, options, s
         assert [hit.passage for hit in found] == [hit.passage for hit in expected]
         assert [hit.retrieval_score for hit in found] == pytest.approx([hit.retrieval_score for hit in expected], abs=1e-5)
     assert engine.corpus_hash == ours.corpus_hash
-
-
-def test_a_machine_without_the_index_folder_searches_by_name(index, options, search):
-    with_folder = build_retriever(RetrieverConfig(name="qdrant", index=index))
-    by_name = build_retriever(RetrieverConfig(name="qdrant", options=options))
-    assert by_name.corpus_hash == with_folder.corpus_hash
-    assert search(by_name, QUERIES[0]) == search(with_folder, QUERIES[0])
 
 
 def test_concurrent_searches_find_what_single_ones_do(index, search):
@@ -78,57 +66,6 @@ def test_a_filter_keeps_what_it_says_and_changes_the_key_of_stored_searches(inde
     engine = build_retriever(RetrieverConfig(name="qdrant", index=index, options={"filter": only}))
     assert [hit.passage.id for hit in search(engine, QUERIES[0], k=10)] == ["p7"]
     assert engine.revision != build_retriever(RetrieverConfig(name="qdrant", index=index)).revision
-
-
-def test_a_stopped_load_goes_on_where_it_was(source, options, tmp_path, monkeypatch):
-    monkeypatch.setattr(qdrant, "_PASSAGES_PER_REQUEST", 16)
-    config, client, upsert = RetrieverConfig(name="qdrant", options=options), local(options), local(options).upsert
-    sent = []
-
-    def stumble(collection, *, points, wait):
-        sent.append(points.ids[0])
-        if len(sent) == 3:
-            raise KeyboardInterrupt
-        upsert(collection, points=points, wait=wait)
-
-    monkeypatch.setattr(client, "upsert", stumble)
-    with pytest.raises(KeyboardInterrupt):
-        build_index(source, tmp_path / "index", config)
-    with pytest.raises(RetrievalError, match="has no collection 'wiki'"):
-        build_retriever(config)
-    build_index(source, tmp_path / "index", config, resume=True)
-    assert sent == [0, 16, 32, 32, 48]
-    assert build_retriever(config).corpus_hash
-
-
-def test_an_update_loads_beside_the_old_passages_and_then_takes_their_name(source, index, options, search, caplog):
-    write_records(source, ROWS[:5])
-    assert update_index(source, index).manifest.num_passages == 5
-    assert len(search(build_retriever(RetrieverConfig(name="qdrant", index=index)), QUERIES[0], k=10)) == 5
-    assert len(search(build_retriever(RetrieverConfig(name="qdrant", options=options)), QUERIES[0], k=10)) == 5
-    assert "Delete that collection when no run searches it" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda client, name: client.delete_collection(name), "has no collection 'wiki_"),
-        (lambda client, name: client.delete(name, points_selector=[3]), "holds 59 points, but 60 were loaded"),
-        (lambda client, name: client.update_collection(name, metadata={"refinery": None}), "was not loaded to its end by `refinery index`"),
-        (
-            lambda client, name: client.update_collection(
-                name, metadata={"refinery": {"corpus_hash": "other", "num_passages": 60, "encoder": {}}}
-            ),
-            "holds 60 passages of corpus other, but .*index is of 60 of corpus",
-        ),
-    ],
-)
-def test_a_collection_that_is_not_the_indexs_is_refused(index, options, change, message):
-    client = local(options)
-    (name,) = (found.name for found in client.get_collections().collections)
-    change(client, name)
-    with pytest.raises(RetrievalError, match=message):
-        build_retriever(RetrieverConfig(name="qdrant", index=index))
 
 
 def test_another_encoder_is_refused(index, options):
@@ -154,7 +91,7 @@ def served(answer, options, *searches):
     """What searches find, or raise, on a server that gives `answer(searches)`, and the requests that it got."""
     with scripted(lambda body: answer(body["searches"])) as server:
         remote = qdrant.Options(**options | {"path": None, "url": server.address, "tries": 2})
-        engine = qdrant.Qdrant(remote, "wiki", qdrant._Loaded(corpus_hash="c", num_passages=1, encoder={}))
+        engine = qdrant.Qdrant(remote)
 
         async def together():
             return await asyncio.gather(*(engine.search(query, k=k) for query, k in searches), return_exceptions=True)
@@ -190,10 +127,3 @@ def test_a_server_that_stumbles_is_asked_again(options, monkeypatch):
     replies = iter([(503, {}), (200, None)])
     found, server = served(lambda searches: reply if (reply := next(replies))[0] == 503 else replied(searches), options, ("a", 1))
     assert (len(found[0]), len(server.bodies)) == (1, 2)
-
-
-def test_no_server_is_said_with_what_to_check(options, monkeypatch):
-    monkeypatch.setattr("refinery.retrievers.search.requests.time.sleep", lambda seconds: None)
-    nowhere = options | {"path": None, "url": "http://127.0.0.1:9", "tries": 2}
-    with pytest.raises(RetrievalError, match=r"http://127.0.0.1:9: a request failed \(.*\). Check that Qdrant runs"):
-        build_retriever(RetrieverConfig(name="qdrant", options=nowhere))

@@ -1,6 +1,6 @@
 """Post requests over connections that respect the environment: its proxies, its certificates, and redirects within one server.
 
-The key and the prompts go to no other server. `connection_faults.py` says what a failed connection means.
+The key and the prompts go to no other server. `connection_errors.py` says what a failed connection means.
 """
 
 import json
@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from refinery.llms.served.transport.connection_errors import certificate_fault, fault_of_connection, fault_of_proxy
-from refinery.llms.served.transport.late_certificates import late_certificates
 from refinery.llms.served.transport.proxies import Proxy, proxy_for
 from refinery.llms.served.wire.responses import Response, RetryableFault
 
@@ -75,8 +74,7 @@ class HttpSession:
 
     def _open(self, url: str) -> Any:
         if self._session is None:
-            with late_certificates():
-                import aiohttp
+            import aiohttp
 
             # Each server already limits open requests; a second limit in the pool would queue them unseen.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ssl=_own_certificates(url) or True)

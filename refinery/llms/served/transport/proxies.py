@@ -1,4 +1,7 @@
-"""The proxy of an address, from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY (also in lower case), as for curl."""
+"""The proxy of an address, from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY (also in lower case), as for curl.
+
+aiohttp's own `trust_env` would also send what ~/.netrc has for a host, and fails beside a key.
+"""
 
 import ipaddress
 from dataclasses import dataclass
