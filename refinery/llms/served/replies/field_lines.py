@@ -30,7 +30,7 @@ def _only_strings(schema: type[BaseModel]) -> bool:
 
 
 def _listed_shape(schema: type[BaseModel]) -> type[BaseModel] | None:
-    """The shape of strings of which the schema's one field is a list."""
+    """The element type if the schema's only field is a list of objects with string fields, else None."""
     annotations = [field.annotation for field in schema.model_fields.values()]
     if len(annotations) != 1 or get_origin(annotations[0]) is not list:
         return None
