@@ -14,7 +14,7 @@ from refinery.llms.engine.tree_masks import TreeMasks
 
 # A batch ends when at most this fraction of it is still being written. The rest continues in the next batch.
 _LIVE_SHARE = 0.5
-# Decoding runs this many steps before newcomers may join a batch, to be worth the copy that joining takes.
+# Newcomers may join a batch only after this many more steps, which make the copy for joining worthwhile.
 _STEPS_BEFORE_JOINING = 16
 # This many unused slots of rows are cheaper than another batch.
 _IDLE_SLOTS = 16

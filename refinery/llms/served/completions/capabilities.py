@@ -40,7 +40,7 @@ _WORDS: dict[Need, str] = {
 }
 _PROBE_TEXT = "Question: In which city was the director of the film born?\nAnswer: In the city of Lyon.\n" * 4
 _PROBE_TOKENS = 4
-# This many probes exceed a block of a prefix cache, which stores whole blocks: 16 tokens on vLLM, 128 on its CPU build.
+# This many copies of the probe exceed a block of a prefix cache, which stores whole blocks: 16 tokens on vLLM, 128 on its CPU build.
 _PROBES_CACHED = 3
 # The tolerance for two readings of one log-probability, because half-precision kernels are not exactly repeatable.
 _SAME_LOGPROB = 0.05
