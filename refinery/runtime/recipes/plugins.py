@@ -1,13 +1,13 @@
 """Find plugins by name: a shipped file, an installed entry point, or the user's own module.
 
-    find(RETRIEVERS, "bm25")                  what refinery/retrievers/bm25.py declares
+    find(RETRIEVERS, "bm25")                  the declaration in refinery/retrievers/bm25.py
     find(RETRIEVERS, "colbert")               an entry point of the group `refinery.retrievers`
-    find(RETRIEVERS, "my_lab.colbert")        what my_lab/colbert.py declares: its RETRIEVER, or else its function `build`
-    find(RETRIEVERS, "my_lab.colbert:build")  that very object
+    find(RETRIEVERS, "my_lab.colbert")        the declaration in my_lab/colbert.py: its RETRIEVER, or else its function `build`
+    find(RETRIEVERS, "my_lab.colbert:build")  exactly that object
 
 Finding a plugin imports its module, which runs code. So `find` is only for names from the user's recipe or command line. For names from
 anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds only plugins that ship or are installed. A command
-that reads a run takes its recipe for the user's only as far as the user names its modules again: see `trusting`.
+that reads a run trusts the modules in the run's recipe only if the user names them again: see `trusting`.
 """
 
 import importlib
@@ -52,7 +52,7 @@ class PluginKind(Generic[T]):
         return sorted({*self.shipped(), *_entry_points(self.package)})
 
 
-# The names of modules that may run, while names come from a run that someone else may have made; None while they are the user's.
+# The modules that may be imported while names come from a run that may be someone else's; None while names come from the user.
 _trusted: Collection[str] | None = None
 
 
@@ -67,7 +67,7 @@ def outside_folders() -> list[Path]:
 
 @contextmanager
 def trusting(names: Collection[str]) -> Generator[None]:
-    """Within this context, `find` imports the user's own modules only by these names: a received run is data, and names none."""
+    """A context in which `find` imports only these modules of the user's, because a received run is data and must not run others."""
     global _trusted
     before, _trusted = _trusted, names
     try:
@@ -77,7 +77,7 @@ def trusting(names: Collection[str]) -> Generator[None]:
 
 
 def find(kind: PluginKind[T], name: str) -> T:
-    """The plugin with a name that the user wrote. Raises PluginError that says what is missing, and where."""
+    """The plugin with a name that the user wrote. Raises a PluginError that names the missing part and its location."""
     if not _is_outside(name) or name in kind.shipped() or name in _entry_points(kind.package):
         return find_installed(kind, name)
     if _trusted is not None and name not in _trusted:
