@@ -1,4 +1,4 @@
-"""What a decoder works with for one question: its models, its search and its trace."""
+"""A decoder's working environment for one question: its models, its search and its trace."""
 
 import copy
 import dataclasses
