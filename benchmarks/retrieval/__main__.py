@@ -1,4 +1,4 @@
-"""Run `python -m benchmarks.retrieval [--json] [--sizes N ...]`; retrieve.py says what each figure means."""
+"""Run `python -m benchmarks.retrieval [--json] [--sizes N ...]`; retrieve.py explains each figure."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from benchmarks.retrieval.retrieve import measure
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure our BM25 beside bm25s and tantivy. Returns the exit code."""
+    """Compare our BM25 with bm25s and tantivy. Returns the exit code."""
     parser = bench_parser("retrieval", "Measure our BM25 beside bm25s and tantivy.")
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[10_000, 100_000], metavar="N", help="corpora of so many passages (default: 10000 100000)"
