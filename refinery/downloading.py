@@ -48,7 +48,7 @@ def member_name(member: str) -> str:
 
 
 def _fetch(address: str, partial: Path) -> None:
-    """Download what is not yet in `partial`."""
+    """Download the rest of the file to `partial`."""
     there = partial.stat().st_size if partial.exists() else 0
     request = Request(address, headers={"User-Agent": "rag-refinery"} | ({"Range": f"bytes={there}-"} if there else {}))  # noqa: S310
     try:

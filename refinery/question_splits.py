@@ -30,7 +30,7 @@ def split_questions(questions: Iterable[Question], shares: Mapping[str, float]) 
     splits = {question.id: question.split or "train" for question in given}
     if set(splits.values()) <= {"train"}:
         splits = _by_share([question.id for question in given], shares)
-    ordered = sorted(given, key=lambda question: splits[question.id] not in HELD_OUT)  # stable: what is held out first
+    ordered = sorted(given, key=lambda question: splits[question.id] not in HELD_OUT)  # stable: held-out questions first
     found, asked = SplitQuestions(), AskedQuestions[Question]()
     for question in ordered:
         if earlier := asked.same(question.text):

@@ -36,7 +36,7 @@ class SimilarTexts(Generic[T]):
         rarest = self._rarest(words)
         for size in range(-(-4 * len(words) // 5), 5 * len(words) // 4 + 1):
             with_word = self._by_size.get(size, {})
-            shared_at_least = -(-4 * (len(words) + size) // 9)  # then the union is at most 5/4 of what is shared
+            shared_at_least = -(-4 * (len(words) + size) // 9)  # then the union is at most 5/4 of the shared words
             for others, item in (pair for word in rarest for pair in with_word.get(word, [])):
                 if len(words.intersection(others)) >= shared_at_least:
                     yield item

@@ -1,4 +1,4 @@
-"""Chain-of-thought (Wei et al., 2022; zero-shot as Kojima et al., 2022): think step by step, closed-book or over what one search finds.
+"""Chain-of-thought (Wei et al., 2022; zero-shot as Kojima et al., 2022): think step by step, closed-book or over the results of one search.
 
 RQ-RAG's prompt (Table 7) first answers two simpler questions, each from the passages that a search for it finds.
 """

@@ -255,7 +255,7 @@ def nodes_by_depth(options: Options) -> list[int]:
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:
-    """A tree of w searches at each node down to depth d has w**d nodes there; each opens an answer, and scores what it opens.
+    """A tree of w searches at each node down to depth d has w**d nodes there; each opens an answer, and every opening token is scored.
 
     An adaptive decoder takes one path. A node that has to choose scores its actions; `official` also scores all text that is read.
     """

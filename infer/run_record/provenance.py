@@ -27,7 +27,7 @@ from refinery.sample import sample_report
 
 
 def provenance(recipe: InferRecipe, questions: Iterable[Question], retriever: Retriever | None) -> dict[str, Any]:
-    """The part of `metrics.json` that says what was run. `corpus_hash` is null without a retriever or for an unknown corpus (the web)."""
+    """The part of `metrics.json` about the run's inputs. `corpus_hash` is null without a retriever or for an unknown corpus (the web)."""
     return {
         "decoder": recipe.decoder,
         "options": recipe.decoder_options(recipe.where).model_dump(mode="json"),

@@ -71,7 +71,7 @@ class Event(Record):
 
 
 class TraceStep(Event):
-    """One event: `name` says what happened, `depth` is the depth in the recursion or tree, `question` is what it was about.
+    """One event: `name` is its kind, `depth` is the depth in the recursion or tree, `question` is the question or query it is about.
 
     `text` is the reply, and `role` names the sub-model that wrote it, if it was not the recipe's own model. `cut` is text that the model
     wrote after its reply, in the prompt's format. `token_ids` covers both, and the `reasoning` that a reasoning model wrote first.

@@ -1,7 +1,7 @@
 """Every metric by its name, and the ones that a dataset's papers report.
 
 A name says which script the number follows: `f1.musique` and `f1.hotpotqa` differ on the same answers. Scores are in [0, 1].
-As in these scripts, tokens are what spaces separate. In Chinese, Japanese or Thai, which have none, an F1 is therefore nearly an exact
+As in these scripts, tokens are separated by spaces. In Chinese, Japanese or Thai, which have none, an F1 is therefore nearly an exact
 match; to reproduce MLQA's or CMRC's scripts, which use their own segmentation, write your own metric.
 
 Your own metric is a function in any module. A recipe names it, as in `metrics: [my_lab.metrics:starts_alike]`:

@@ -26,7 +26,7 @@ J = TypeVar("J", bound=JudgeLabel)
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A task's text on a model card: what the model is for, and how to run it. `{repository}` is where it was pushed to.
+    """A task's text on a model card: the model's purpose, and how to run it. `{repository}` is the repository that it was pushed to.
 
     `program` is Python that uses the model alone, as `llm`. `loop` is the part of an infer recipe that names decoder and models, introduced
     by `loop_is`, with `passages` per search. `note` is a sentence for tasks without a loop.
@@ -76,8 +76,8 @@ class Task(Generic[R]):
 class PromptedTask(Task[R]):
     """A task whose record is one prompt with one reply.
 
-    `prompt` gives the text that the model reads, and `reply` what it should write, beginning with the space or line break after the
-    prompt, without the end-of-sequence token.
+    `prompt` gives the text that the model reads, and `reply` the text that it should write, beginning with the space or line break after
+    the prompt, without the end-of-sequence token.
     """
 
     prompt: Callable[[R], Prompt | str]

@@ -1,4 +1,4 @@
-"""The treatment of rows that cannot be trained as they are: longer than `max_length`, or with a target that the tokenizer cannot write.
+"""Treatment of rows that cannot be trained as they are: longer than `max_length`, or with a target that the tokenizer cannot write.
 Every such row is counted."""
 
 import logging

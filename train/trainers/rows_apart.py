@@ -1,6 +1,6 @@
 """Tests of the loaded model before its first step: rows that share a sequence must give the same results as separate rows.
 
-A model that does not keep them apart trains on its neighbors' texts without an error: families differ in what they read of
+A model that does not keep them apart trains on its neighbors' texts without an error: families differ in their use of
 `position_ids`, and layers with a state (Mamba, linear attention, short convolutions) carry it from row to row. So a few short rows are
 computed both ways, whatever the family and its attention. Encoders are tested with padded batches, because some read the padding (FNet,
 ConvBERT, Nystromformer).

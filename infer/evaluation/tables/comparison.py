@@ -30,7 +30,7 @@ class Line:
     """One system on one group of questions: scores in percent, and differences from the baseline, if any, in percentage points.
 
     `shared` counts the questions that the baseline answered too; differences are computed over these. `scored` counts, by metric, the
-    questions that it applies to, where these are not all: questions of several datasets have metrics of their own.
+    questions that it applies to, unless it applies to all: questions of several datasets have different metrics.
     """
 
     system: System

@@ -1,6 +1,6 @@
 """Keys, values and last hidden states of every stored token, in a few large tensors: a token's slot is its index in all of them.
 
-A batch gathers the tokens of all its rows from one tensor by one `index_select`, and what it has computed is stored by one copy, whatever
+A batch gathers the tokens of all its rows from one tensor by one `index_select`, and its results are stored by one copy, whatever
 the number of layers, rows and nodes. Slot 0 is the padding in front of short rows: it must be finite, because it is masked by adding.
 """
 

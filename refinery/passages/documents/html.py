@@ -1,4 +1,4 @@
-"""HTML: the text of the page, or of its one main element or article, without scripts, styles, navigation, and what is hidden."""
+"""HTML: the text of the page, or of its one main element or article, without scripts, styles, navigation, and hidden elements."""
 
 import warnings
 from collections.abc import Callable, Iterator

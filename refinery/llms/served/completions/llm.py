@@ -1,7 +1,7 @@
 """An LLM behind a completions server (vLLM, SGLang, llama.cpp, OpenAI). Contexts are token ids, and decoded text is never re-encoded.
 
 The tokenizer is loaded in this process, so control tokens and outside text are distinguished as in training. `capabilities.py` probes
-what the server can do. A decoder that needs more is refused when it is checked, not in the middle of a run.
+the server's capabilities. A decoder that needs more is refused when it is checked, not in the middle of a run.
 """
 
 import asyncio

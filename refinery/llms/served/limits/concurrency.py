@@ -11,7 +11,7 @@ _RATE_LIMITED_SHARE = 1 / 8
 
 
 class AdaptiveConcurrencyLimit:
-    """Limits concurrent calls to one endpoint, between 1 and `most`: additive increase, and a cut to what the endpoint accepted (AIMD).
+    """Limits concurrent calls to one endpoint, between 1 and `most`: additive increase, and a cut to the accepted number (AIMD).
 
     A burst of refusals counts as one cut: each refusal of a call that entered before the cut lowers the limit to the calls still open,
     and the endpoint can handle the calls left open when the burst is over.

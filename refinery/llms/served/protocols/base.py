@@ -14,7 +14,7 @@ A protocol is one file with a `PROTOCOL`. It may be outside this project: a reci
 
     PROTOCOL = ChatProtocol("/interactions", address, body, parse)
 
-Tries, limits, outages, costs and the reply store are the same for every protocol, and so are errors: a status and an `error` in the JSON.
+Retries, limits, outages, costs and the reply store are the same for every protocol, and so are errors: a status and an `error` in the JSON.
 """
 
 import os

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from refinery.llms.served.replies.bare_reply import is_lead
 
-# What may come between the lines: a line of another name (`Note: two facts.`), a heading, a rule or a code fence.
+# Text that may come between the lines: a line of another name (`Note: two facts.`), a heading, a rule or a code fence.
 _OTHER_LINE = re.compile(r"^\W*\w+(?: \d+)?\**:|^\s*#|^\W*$|^\s*```")
 
 

@@ -36,7 +36,7 @@ def parse_json_reply(text: str, schema: type[T]) -> T:
 
 
 def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
-    """The reply as a `schema`, and how it was read. Of several objects, the last that fits. Raises ValueError that says what is wrong."""
+    """The reply as a `schema`, and how it was read. Of several objects, the last that fits. The ValueError describes the fault."""
     with suppress(ValidationError):
         return schema.model_validate_json(text, strict=True), "object"
     parts = [text[start:end] for start, end in islice(balanced_parts(text, "{}"), _MOST_PARTS)]

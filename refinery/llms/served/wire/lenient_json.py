@@ -1,4 +1,4 @@
-"""Read what endpoints send leniently: JSON of any depth, errors in providers' words, text in parts, token counts of any type."""
+"""Lenient reading of endpoints' responses: JSON of any depth, errors in providers' words, text in parts, token counts of any type."""
 
 import json
 import math
