@@ -1,1 +1,1 @@
-"""Measurements of this project beside its alternatives, run from a checkout."""
+"""Measurements of this project against its alternatives, run from a checkout."""

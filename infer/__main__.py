@@ -80,7 +80,7 @@ def _report_of(folder: Path, metrics: dict[str, Any], *, remedy: str) -> None:
 
 
 def _causes(metrics: dict[str, Any], name: str) -> list[tuple[str, str]]:
-    """The failed questions, or the faults of replies, with the most frequent cause of each reason below."""
+    """The failed questions or faulty replies, with the most frequent cause for each reason."""
     from refinery.reporting.causes import cause_lines
     from refinery.reporting.summary import counted
 

@@ -149,7 +149,7 @@ def score(
 ) -> dict[str, Score]:
     """Score answers with every metric that applies to their questions. A metric is named after the script it reproduces (`em.squad`).
 
-    `predictions` is the folder of an infer run, its predictions.jsonl, what `ask` returned, or plain texts, one per question in the order
+    `predictions` is the folder of an infer run, its predictions.jsonl, the result of `ask`, or plain texts, one per question in the order
     of `questions` (None, or a prediction that failed without an answer, counts as wrong). `questions` is a file in the schema of `reader`
     or a list of Questions. `metrics` names additional metrics from outside, such as "my_lab.metrics:mine".
 
@@ -175,7 +175,7 @@ def _answer_alone(prediction: Prediction) -> Prediction:
 def _predictions_of(
     given: str | Path | Sequence[Prediction] | Sequence[str | None], questions: Sequence[Question]
 ) -> Sequence[Prediction | None]:
-    """One prediction per question, in the order of the questions; None where there is none."""
+    """One prediction per question, in the order of the questions; None for a missing one."""
     if isinstance(given, str | Path):
         file = Path(given) / PREDICTIONS_FILE if Path(given).is_dir() else Path(given)
         return [prediction for _, prediction in Answers(questions, file)]

@@ -1,4 +1,4 @@
-"""The keys of a recipe for `refinery evaluate-modules`: those of an inference recipe, and the module that runs in place of its decoder."""
+"""The keys of a recipe for `refinery evaluate-modules`: those of an inference recipe, and the module that runs instead of its decoder."""
 
 import dataclasses
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class ModuleRecipe(InferRecipe):
-    """One module of the decoder, alone, on annotated questions. `sub_models.judge` judges what cannot be compared word by word."""
+    """One module of the decoder, alone, on annotated questions. `sub_models.judge` judges texts that cannot be compared by words."""
 
     module: str = Field(description="a module of the decoder, such as main: infer/modules has a file for each decoder")
 
@@ -35,7 +35,7 @@ class ModuleRecipe(InferRecipe):
 
     @property
     def needs_annotations(self) -> bool:
-        """Whether only annotated questions can be measured: a judge may be asked about any."""
+        """Whether only annotated questions can be measured. A judge may also assess others."""
         return not (self.found_module().kind.judged_alone and JUDGE in self.sub_models)
 
     def each_question(self) -> Iterator[Question]:
@@ -59,7 +59,7 @@ class ModuleRecipe(InferRecipe):
             _say_left_out(left, count, kind.needs)
 
     def found_decoder(self) -> Decoder[Any]:
-        """The decoder with its module in its place, which needs only the roles that the module has."""
+        """The decoder, replaced by its module, so that only the module's roles are needed."""
         decoder, module = super().found_decoder(), self.found_module()
 
         def roles(options: Any) -> dict[str, SubModelRole]:
@@ -77,7 +77,7 @@ class ModuleRecipe(InferRecipe):
 
 @cache
 def _say_left_out(left: int, count: int, needs: str) -> None:
-    """Say once, although the questions are read several times."""
+    """Log the number of skipped questions only once, although they are read several times."""
     logger.info("%d of %d questions have no %s and are left out.", left, count, needs)
 
 

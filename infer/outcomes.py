@@ -1,4 +1,4 @@
-"""Decide what an error does: it fails a single question, or it stops the run if every other question would meet it too."""
+"""Decide the effect of an error: it fails a single question, or stops the run if it would affect every other question too."""
 
 import errno
 import logging

@@ -1,4 +1,4 @@
-"""What is loaded to answer questions: a decoder, its models and its retriever."""
+"""A pipeline for answering questions: a decoder, its models and its retriever."""
 
 import asyncio
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class Pipeline:
     def load(self, parts: Parts | None = None) -> None:
         """Build the retriever and load the models. Raises CheckpointError or LLMError if one lacks what the decoder needs.
 
-        Pipelines that are loaded with the same `parts` share what they configure alike.
+        Pipelines that are loaded with the same `parts` share equally configured models and retrievers.
         """
         from refinery.llms.build import model_family
 
@@ -135,7 +135,7 @@ class Pipeline:
         return len(self._open)
 
     def usage(self) -> Usage:
-        """What `outcome` has used so far, for finished questions and for open ones."""
+        """The usage of `outcome` so far, for finished questions and for open ones."""
         return _sum([self._closed, *list(self._open.values())])
 
     def session(self, question: Question) -> Session:
@@ -157,16 +157,16 @@ class Pipeline:
         )
 
     def _numbers(self, question: Question) -> Random | None:
-        """What is drawn from with a temperature, another for each question and `llm.seed`."""
+        """The random numbers for sampling with a temperature, different for each question and `llm.seed`."""
         seed = self.recipe.llm.seed if self.recipe.llm else 0
         return numbers_of(question.id, seed) if self.recipe.temperature else None
 
     def _sampled(self, llm: LLM) -> LLM:
-        """The model as the recipe's `temperature` lets it write."""
+        """The model, sampling at the recipe's `temperature`."""
         return SampledLLM(llm, self.recipe.temperature) if self.recipe.temperature else llm
 
     async def decode(self, session: Session, question: Question) -> Prediction:
-        """Decode the question in a session of its own, which `session` has opened."""
+        """Decode the question in a session that `session` has opened for it."""
         with use_prompts(self.prompts), telemetry.workflow(self.recipe.decoder, question_id=question.id):
             if question.history:
                 alone = await standalone_question(question, session)
@@ -190,7 +190,7 @@ class Pipeline:
 
 
 def _as_read(question: Question) -> Question:
-    """The question as a decoder reads it: with its choices, in valid Unicode."""
+    """The question in the form that a decoder reads: with its choices, in valid Unicode."""
     text = OwnLines(valid_text(choice_question(question))) if question.choices else valid_text(question.text)
     return question.model_copy(update={"text": text})
 

@@ -74,12 +74,12 @@ def _changed(values: Any, change: Callable[[Passage], Passage]) -> Any:
 
 
 def count_shortened(passages: Sequence[Passage], whole: Sequence[Passage]) -> int:
-    """How many passages have lost a part of their text."""
+    """The number of passages that were shortened."""
     return sum(len(read.text) < len(before.text) for read, before in zip(passages, whole, strict=True))
 
 
 def _cap(lengths: Sequence[int], token_budget: int) -> int:
-    """The maximum length per text so that all of them fit; what short texts do not use is available to the long ones."""
+    """The maximum length per text so that all of them fit; space that short texts do not use is available to the long ones."""
     left, ordered = max(token_budget, 0), sorted(lengths)
     for i, length in enumerate(ordered):
         share = left // (len(ordered) - i)

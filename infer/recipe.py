@@ -25,7 +25,7 @@ from refinery.stores.base import MAX_COST_USD, STORE, STORE_KIND, StoresReplies
 
 
 class PipelineRecipe(Recipe):
-    """One decoder with its models and retriever: all that a `Pipeline` loads."""
+    """One decoder with its models and retriever: everything that a `Pipeline` loads."""
 
     decoder: str = Field(description="the name of a file in infer/decoders, or module:attribute")
     options: dict[str, Any] = Field(default={}, description="the decoder's options")
@@ -127,16 +127,16 @@ class InferRecipe(StoresReplies, PipelineRecipe, ShardKeys, SampleKeys, BadRowKe
     metrics: list[str] = Field(default=[], description="your own metrics, such as my_lab.metrics:mine, in addition to the built-in ones")
 
     def own_prompts(self) -> OwnPrompts | None:
-        """Like `PipelineRecipe.own_prompts`, or the run's copy if their folder has gone."""
+        """Like `PipelineRecipe.own_prompts`, or the run's copy if their folder no longer exists."""
         return own_prompts(self.prompts, self.output_dir) if self.prompts else None
 
     def each_question(self) -> Iterator[Question]:
-        """The questions of this shard one by one, as `sample` and `limit` say, each once a sample. Repeated ids are not noticed."""
+        """The questions of this shard one by one, subject to `sample` and `limit`, each once per sample. Repeated ids are not detected."""
         questions = iter_questions(self.questions, reader=self.reader, limit=self.limit, sample=self)
         return repeated((question for question in questions if self.has_row(question.id)), self.samples)
 
     def read(self) -> list[Question]:
-        """All questions, also as `on_bad_row` says. Raises RecordError for rows that cannot be read, and ids that are not unique."""
+        """All questions, subject to `on_bad_row`. Raises RecordError for rows that cannot be read, and for ids that are not unique."""
         with skipping_bad_rows(self):
             questions = list(self.each_question())
         check_ids(self.questions, len(questions), repeated_id(questions))

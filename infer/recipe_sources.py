@@ -56,7 +56,7 @@ def _run_or_checkpoint(source: str, changes: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _checkpoint(name: str, trained: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Recipe values for a model with the decoder it was trained for, or else the simplest decoder that uses what `changes` names."""
+    """Recipe values for a model with the decoder it was trained for, or else the simplest decoder that uses the values in `changes`."""
     model, task = {"llm": {"base": name}}, trained.get("task")
     if "decoder" in changes:
         return model

@@ -27,20 +27,20 @@ from refinery.runtime.run.progress import Progress
 from refinery.runtime.run.run_dir import RunDir, check_fingerprints, check_run, open_run, read_run
 from refinery.runtime.run.run_lock import locked_run
 
-# Says for `metrics.json` what the answers are worth that were just written; the last argument is the wall time in seconds.
+# Scores the answers that were just written, for `metrics.json`; the last argument is the wall time in seconds.
 Finish = Callable[[Any, Pipeline, Answers, AnswerFiles, float], dict[str, Any]]
 
 
 def run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
     """Answer the questions, write predictions with their traces, and score them. Returns the content of `metrics.json`.
 
-    A question that fails has a row that says why. `resume` asks it again, even if the run has finished.
+    A failed question has a row with the reason. `resume` asks it again, even if the run has finished.
     """
     return run_recipe(recipe, stage="infer", finish=_scored, resume=resume)
 
 
 def run_recipe(recipe: InferRecipe, *, stage: str, finish: Finish, resume: bool) -> dict[str, Any]:
-    """Decode the recipe's questions and write the predictions; `finish` adds to `metrics.json`, all of which is returned."""
+    """Decode the recipe's questions and write the predictions; `finish` adds to `metrics.json`, whose content is returned."""
     pipeline = Pipeline(recipe)
     with use_prompts(pipeline.prompts), skipping_bad_rows(recipe):
         return _run(recipe, pipeline, stage, finish, resume=resume)

@@ -1,7 +1,7 @@
 """Several sampled answers to each question (`samples`, `temperature`), for rejection sampling: `distill` keeps those that are right.
 
-Each sample is a row of its own, with the question's id and its number, so that a run continues, scores and compares samples as it does
-questions. Temperature reaches every text that a decoder's models write, whatever the decoder; labels are read, and not sampled.
+Each sample is a separate row, with the question's id and its number, so that a run resumes, scores and compares samples like questions.
+Temperature applies to every text that a decoder's models write, whatever the decoder; labels are read, not sampled.
 """
 
 import math
@@ -35,7 +35,7 @@ def question_of(sample_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SampledLLM:
-    """A model that writes with a temperature wherever a decoder asks for no other."""
+    """A model that writes with a temperature unless the decoder sets another one."""
 
     llm: LLM
     temperature: float
@@ -91,7 +91,7 @@ class _SampledContext:
 
 
 def numbers_of(sample_id: str, seed: int) -> Random:
-    """What one sample draws from: its own numbers, so that neither other questions nor an interruption change them."""
+    """The random numbers of one sample, which neither other questions nor an interruption change."""
     return Random(f"{seed}:{sample_id}")  # noqa: S311 - a sample, not a secret
 
 

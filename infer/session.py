@@ -1,4 +1,4 @@
-"""What a decoder works with for one question: its models, its search and its trace."""
+"""A decoder's working environment for one question: its models, its search and its trace."""
 
 import copy
 import dataclasses
@@ -18,7 +18,7 @@ from refinery.prompts.render import Prompt
 from refinery.retrievers.base import Hit, Retriever
 
 AnswerStyle = Literal["paper", "short"]
-# A question may take 1/4 of a model's context. 128 tokens cover what most prompts contain besides the question and the passages.
+# A question may take 1/4 of a model's context. 128 tokens cover the rest of most prompts besides the question and the passages.
 _QUESTION_SHARE = 4
 _PROMPT_TOKENS = 128
 

@@ -1,4 +1,4 @@
-"""What pipelines are built of: models on this machine and retrievers, which pipelines of equal configurations share."""
+"""The parts of pipelines, local models and retrievers, which pipelines with equal configurations share."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Parts:
-    """Loads each model and opens each corpus once, for all pipelines that it is passed to. Two are equal if every key of theirs is."""
+    """Loads each model and opens each corpus once, for all pipelines that it is passed to. Equal means that every key is equal."""
 
     def __init__(self) -> None:
         self._models: dict[str, LLM] = {}

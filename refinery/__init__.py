@@ -5,7 +5,8 @@
     with refinery.load("recipes/demo/infer/rag.yaml") as pipeline:
         print(pipeline.ask("Which country is Lyon in?").answer)
 
-This package also holds what the stages `distill`, `train` and `infer` share: records, control tokens, prompts, recipes, LLMs, retrievers.
+This package also holds the shared code of the stages `distill`, `train` and `infer`: records, control tokens, prompts, recipes, LLMs,
+retrievers.
 A public name is imported when it is first used: `import refinery` alone imports no stage and no third-party library.
 """
 
@@ -57,7 +58,7 @@ _NAMES_OF = {
 }
 _HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}
 
-if not TYPE_CHECKING:  # with this function in sight, a type checker would accept any attribute name
+if not TYPE_CHECKING:  # if a type checker saw this function, it would accept any attribute name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stages_named(names: Sequence[str]) -> list[Stage]:
-    """The stages of these names; others are no stages. Most commands need all stages, but a stage that ships runs without the others.
+    """The stages among these names. Most commands need all stages, but a shipped stage runs without the others.
 
     Raises PluginError when one cannot be loaded, for example because a user's own folder shadows it.
     """

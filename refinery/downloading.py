@@ -1,4 +1,4 @@
-"""Download a file, or files out of an archive, to where the recipes expect them. A stopped download is continued."""
+"""Download a file, or files from an archive, to the path that the recipes expect. An interrupted download is continued."""
 
 import hashlib
 import shutil
@@ -19,10 +19,10 @@ _RANGE_NOT_SATISFIABLE = 416
 
 
 def download(address: str, output: Path, *, members: Sequence[str] = (), sha256: str | None = None) -> bool:
-    """Download to the file `output` or, with `members` of a zip or tar archive, into the folder `output`. False if it is there already.
+    """Download to the file `output` or, with `members` of a zip or tar archive, into the folder `output`. Returns False if it exists.
 
-    Each member keeps the last part of its name, or gets the name that follows an equals sign. Raises DownloadError when the server refuses
-    or is not reached, for another `sha256` than is expected, and for an archive without one of the members.
+    Each member keeps the last part of its name, or gets the name after an equals sign. Raises DownloadError when the server refuses or
+    cannot be reached, when the content does not match `sha256`, and when the archive lacks one of the members.
     """
     wanted = [output / member_name(member) for member in members] or [output]
     if all(path.exists() for path in wanted):
@@ -48,7 +48,7 @@ def member_name(member: str) -> str:
 
 
 def _fetch(address: str, partial: Path) -> None:
-    """Download what is not yet in `partial`."""
+    """Download the rest of the file to `partial`."""
     there = partial.stat().st_size if partial.exists() else 0
     request = Request(address, headers={"User-Agent": "rag-refinery"} | ({"Range": f"bytes={there}-"} if there else {}))  # noqa: S310
     try:
@@ -91,7 +91,7 @@ def _check(path: Path, address: str, sha256: str | None) -> None:
 
 
 def _extract(archive: Path, member: str, path: Path, address: str) -> None:
-    """Write one file of an archive. Nothing but the last part of its name, which we give, reaches a path."""
+    """Write one file of an archive to `path`. The archive's own names never become part of a path."""
     try:
         with _opened(archive, member) as source, (part := path.with_name(f"{path.name}.partial")).open("wb") as file:
             shutil.copyfileobj(source, file, _BLOCK)

@@ -30,7 +30,7 @@ class CheckpointError(RefineryError, ValueError):
 
 
 def conversion_remedy(error: object, model: str) -> str:
-    """What to do about a model that has no safetensors, by the error of the library that looked for them; empty for another error."""
+    """The remedy for a model without safetensors, recognized by the loading library's error; empty for another error."""
     remedy = f" Weights as .bin are not read; convert them: refinery convert-weights {model} --output DIR"
     return remedy if "safetensors" in str(error) else ""
 
@@ -52,11 +52,11 @@ class RunDirError(RefineryError, ValueError):
 
 
 class DownloadError(RefineryError, RuntimeError):
-    """A download that a server refused, that was cut short, or that is not what was expected."""
+    """A download that a server refused, that was cut short, or that differs from the expected file."""
 
 
 class HubError(RefineryError, RuntimeError):
-    """A hub that refused, could not be reached, or does not give back what was pushed."""
+    """A hub that refused, could not be reached, or does not return the pushed content."""
 
 
 class TrainingError(RefineryError, RuntimeError):
@@ -64,7 +64,7 @@ class TrainingError(RefineryError, RuntimeError):
 
 
 class UnreachedError(RefineryError, ValueError):
-    """What was asked for is not to be had with these models and rows, though nothing is wrong with the command. Exit code 3."""
+    """A result that these models and rows cannot reach, although the command itself is correct. Exit code 3."""
 
 
 class Stopped(RefineryError):

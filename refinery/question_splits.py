@@ -1,4 +1,4 @@
-"""Give questions splits: a share for validation and one for testing, chosen by a hash of each id, so that more questions move no other."""
+"""Split questions: a fraction for validation and one for testing, chosen by a hash of each id, so that adding questions moves no others."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ HELD_OUT = ("test", "validation")
 
 @dataclass(frozen=True, slots=True)
 class SplitQuestions:
-    """The questions by split, and those that were left out, each with the one that asks the same in the same or nearly the same words."""
+    """The questions by split, and those left out, each with the question that it repeats in the same or nearly the same words."""
 
     by_split: dict[str, list[Question]] = field(default_factory=lambda: {"train": [], "validation": [], "test": []})
     same: list[tuple[Question, Question]] = field(default_factory=list[tuple[Question, Question]])
@@ -21,16 +21,16 @@ class SplitQuestions:
 
 
 def split_questions(questions: Iterable[Question], shares: Mapping[str, float]) -> SplitQuestions:
-    """Split the questions. One is left out if an earlier one, or one that is held out, asks the same, as AskedQuestions tells.
+    """Split the questions. A question is left out if it repeats an earlier or held-out one, according to AskedQuestions.
 
-    Splits of their own are kept if there is any but `train`. Otherwise `shares` of them are held out, at least one question each.
+    The questions' own splits are kept if any differs from `train`. Otherwise `shares` of them are held out, at least one question each.
     Raises RecordError for too few questions.
     """
     given = list(questions)
     splits = {question.id: question.split or "train" for question in given}
     if set(splits.values()) <= {"train"}:
         splits = _by_share([question.id for question in given], shares)
-    ordered = sorted(given, key=lambda question: splits[question.id] not in HELD_OUT)  # stable: what is held out first
+    ordered = sorted(given, key=lambda question: splits[question.id] not in HELD_OUT)  # stable: held-out questions first
     found, asked = SplitQuestions(), AskedQuestions[Question]()
     for question in ordered:
         if earlier := asked.same(question.text):

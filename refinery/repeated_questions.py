@@ -23,7 +23,7 @@ class _Asked(Generic[T]):
 
 
 class AskedQuestions(Generic[T]):
-    """Questions, each with an item of the caller's.
+    """Questions, each with an item from the caller.
 
     Texts that are equal after normalization are the same question. Texts are nearly the same if the Jaccard similarity of their words is at
     least 0.8, and they have the same names and numbers: "When was A born?" and "When was B born?" are two questions.
@@ -53,10 +53,10 @@ class AskedQuestions(Generic[T]):
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """What a question names, in alphabetical order: words with a capital letter, except for the first one, and words with a digit.
+    """The names in a question, in alphabetical order: words with a capital letter, except for the first one, and words with a digit.
 
-    Those that follow each other are one name, because "The Bell Circus" is not "The Circus Bell". Where nothing has a capital letter, as in
-    Natural Questions, any word may be a name.
+    Adjacent ones form a single name, because "The Bell Circus" is not "The Circus Bell". If there are no capital letters, as in Natural
+    Questions, every word counts as a name.
     """
     words = _WORD.findall(text)
     if not any(word[0].isupper() for word in words):

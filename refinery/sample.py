@@ -33,7 +33,7 @@ class SampleKeys(Recipe):
 
 
 def sampled(questions: Iterable[Question], keys: SampleKeys, source: object) -> Iterable[Question]:
-    """The sampled questions of one file, in their order; all of them without `sample`. Raises RecordError where there are too few."""
+    """The sampled questions of one file, in their order; all of them without `sample`. Raises RecordError if there are too few."""
     size = keys.sample
     if size is None:
         return questions
@@ -52,7 +52,7 @@ def sampled(questions: Iterable[Question], keys: SampleKeys, source: object) -> 
 
 
 def sample_report(keys: SampleKeys, ids: Iterable[str]) -> dict[str, Any]:
-    """What `metrics.json` says about a sample: its size for each file, its seed and a hash of the ids that were drawn; else nothing."""
+    """The entry about a sample in `metrics.json`: its size per file, its seed and a hash of the drawn ids; empty without one."""
     if keys.sample is None:
         return {}
     return {"sample": {"size": keys.sample, "seed": keys.sample_seed or 0, "ids_hash": text_fingerprint(sorted(ids))}}

@@ -13,7 +13,7 @@ class SimilarTexts(Generic[T]):
     """Items by their sets of words; two sets are similar if their Jaccard similarity is at least 0.8.
 
     Candidates are found by prefix filtering: similar sets share one of their rarest words (Chaudhuri et al., ICDE 2006). They are also of
-    similar size. How rare words are is counted anew, and all items are sorted by it, each time that there are twice as many.
+    similar size. Word frequencies are counted again, and all items are sorted by them, whenever the number of items has doubled.
     """
 
     def __init__(self) -> None:
@@ -32,11 +32,11 @@ class SimilarTexts(Generic[T]):
             self._count_again()
 
     def similar(self, words: frozenset[str]) -> Iterator[T]:
-        """The items whose words are similar to these; one may come twice."""
+        """The items whose words are similar to these; an item may occur twice."""
         rarest = self._rarest(words)
         for size in range(-(-4 * len(words) // 5), 5 * len(words) // 4 + 1):
             with_word = self._by_size.get(size, {})
-            shared_at_least = -(-4 * (len(words) + size) // 9)  # then the union is at most 5/4 of what is shared
+            shared_at_least = -(-4 * (len(words) + size) // 9)  # then the union is at most 5/4 of the shared words
             for others, item in (pair for word in rarest for pair in with_word.get(word, [])):
                 if len(words.intersection(others)) >= shared_at_least:
                     yield item

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 # Control characters move the cursor and clear the screen, and format characters reverse the reading direction. Both are invisible.
 _STEERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_KEPT = "\n\t\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"  # the last two belong to the spelling of Persian, Hindi and others
+_KEPT = "\n\t\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"  # Persian, Hindi and other languages need the last two in their spelling
 PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 # The same for ASCII, as bytes: lower case, any white space as a space, and any other character that ends a word as 0.
@@ -22,7 +22,7 @@ _ODD = bytes(byte for byte in (*range(32), 127) if byte not in _SPACES)
 _LOWER = bytes.maketrans(
     string.ascii_uppercase.encode() + _SPACES + _ODD, string.ascii_lowercase.encode() + b" " * len(_SPACES) + bytes(len(_ODD))
 )
-_BREAK = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # what `str.splitlines` ends a line at
+_BREAK = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # the line ends of `str.splitlines`
 _DROPPED = (b"  ", b" a ", b" an ", b" the ")
 
 
@@ -47,18 +47,18 @@ def one_line(text: str) -> str:
 
 
 def without_breaks(text: str) -> str:
-    """The text with each line break as a space, and all other white space as it is."""
+    """The text with each line break as a space, and all other white space unchanged."""
     return _BREAK.sub(" ", text)
 
 
 class OwnLines(str):
-    """Text of several lines that this project put together. `quoted` leaves it alone: what comes from outside is safe in it already."""
+    """Text of several lines that this project composed. `quoted` leaves it unchanged: outside text in it is already safe."""
 
 
 def quoted(text: str) -> str:
-    """Text from outside as a prompt shows it: each line after the first begins with `>`, so that it cannot pass for one of the prompt's.
+    """Outside text as a prompt shows it: each line after the first begins with `>`, so that it cannot pass for one of the prompt's.
 
-    The lines stay apart because lists, tables and code are read by them. Text of one line, and text that is quoted already, is unchanged.
+    Line breaks are kept, because lists, tables and code need them. Text of one line and text that is already quoted are unchanged.
     """
     lines = text.splitlines()
     if lines in ([], [text]) or isinstance(text, OwnLines):
@@ -97,6 +97,6 @@ def without_mark(content: bytes) -> bytes:
 
 
 def not_utf8(content: bytes, error: UnicodeDecodeError, *, of: str = "") -> str:
-    """What is wrong with bytes that are not UTF-8, and what to do about it."""
+    """The fault of bytes that are not UTF-8, and its remedy."""
     found = "is UTF-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else f"not UTF-8 at byte {error.start}{of}"
     return f"{found}. Save the file as UTF-8."

@@ -1,9 +1,9 @@
 """Words in scripts that are written without spaces between them: Chinese, Japanese, Thai, Lao, Khmer and Burmese.
 
-No dictionary is used. For a search or a comparison, overlapping pairs of letters are the words, as in Lucene's CJKAnalyzer. Where words are
-counted, two Chinese or Japanese letters are one, or four of the other scripts, which is about the mean length of a word. A letter has the
-marks with it that are written above, below or behind it. A text without such letters, or one that only quotes a few, such as an English
-article with a Chinese name in it, has the words that `str.split` finds.
+No dictionary is used. For a search or a comparison, overlapping pairs of letters are the words, as in Lucene's CJKAnalyzer. For counting,
+a word is two Chinese or Japanese letters, or four letters of the other scripts, which is about the mean length of a word. Marks above,
+below or behind a letter belong to it. In a text without such letters, or one that only quotes a few, such as an English article with a
+Chinese name in it, the words are those that `str.split` finds.
 """
 
 import re
@@ -31,7 +31,7 @@ _CLOSING = "\u300d\u300f\uff09\u3011\u300b\u3009\u201d\u2019"  # quotation marks
 # In Thai and its neighbors, a space ends a sentence or a phrase.
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _UNSPACED_SENTENCE_END = re.compile(rf"{_SENTENCE_END.pattern}|[{_FULL_STOPS}]+[{_CLOSING}]*\s*|(?<=[{_SOUTHEAST_ASIAN}])\s+")
-_QUOTED = 0.2  # the share of a text that such letters may have in one that only quotes them
+_QUOTED = 0.2  # the largest fraction of such letters in a text that only quotes them
 
 
 def has_unspaced(text: str) -> bool:
@@ -45,22 +45,22 @@ def is_unspaced(text: str) -> bool:
 
 
 def pairs_apart(text: str) -> str:
-    """The text with a space around each pair of letters that follow each other, and around a letter that is alone."""
+    """The text with a space around each pair of adjacent letters, and around a single letter."""
     return _RUN.sub(lambda run: f" {' '.join(_pairs(run[0]))} ", text) if has_unspaced(text) else text
 
 
 def letters_apart(text: str) -> str:
-    """The text with a space around each letter, so that a phrase is found in it as whole words are."""
+    """The text with a space around each letter, so that a phrase is found like whole words."""
     return _RUN.sub(lambda run: f" {' '.join(_letters(run[0]))} ", text) if has_unspaced(text) else text
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text, as they are counted."""
+    """The words of a text, as `count_words` counts them."""
     return [text[start:stop] for start, stop in _spans(text)] if is_unspaced(text) else text.split()
 
 
 def count_words(text: str) -> int:
-    """How many words a text has."""
+    """The number of words in a text."""
     return len(split_words(text))
 
 

@@ -26,7 +26,7 @@ def _run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _preview(recipe: TrainRecipe) -> None:
-    """The first rows as segments, with trained text between ⟦ and ⟧; of a pair, the chosen path and then the rejected one.
+    """The first rows as segments, with trained text between ⟦ and ⟧; for a pair, the chosen path and then the rejected one.
 
     Loads only the tokenizer; without one, only the plan is shown.
     """

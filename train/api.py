@@ -23,11 +23,11 @@ def train(recipe: str | Path | Mapping[str, Any], *, resume: bool = False, **cha
         trained = refinery.train("recipes/demo/train/relevance.yaml", data=["runs/labels/train.jsonl"], validation=[], epochs=1)
         print(trained.path, trained.metrics["train_loss"])
 
-    It runs in this process, on the devices that it sees; a script that calls it is started on more of them by `accelerate launch`, where
-    all but the first process get no metrics. It blocks until the checkpoint is saved and scored, in a notebook too; an interrupt stops
-    it, and `resume=True` continues from the newest checkpoint. Raises RecipeError for a wrong key or a combination that is known not to
-    work, RecordError for data, CheckpointError for the base, RunDirError where `output_dir` holds a run already, TrainingError for a loss
-    that is not finite, and Stopped after a SIGTERM, with a checkpoint saved.
+    It runs in this process, on the devices that it sees. To use more devices, start the calling script with `accelerate launch`; then only
+    the first process gets metrics. The call blocks until the checkpoint is saved and scored, even in a notebook. An interrupt stops it, and
+    `resume=True` continues from the newest checkpoint. Raises RecipeError for a wrong key or an unsupported combination, RecordError for
+    data, CheckpointError for the base, RunDirError if `output_dir` already holds a run, TrainingError for a non-finite loss, and Stopped
+    after a SIGTERM, with a checkpoint saved.
     """
     from train.run import run
 

@@ -1,7 +1,7 @@
-"""How a task is learned: a method is one file of train/methods, which declares a METHOD, or a module outside the project that does.
+"""The way a task is learned: a method is one file of train/methods that declares a METHOD, or a module outside the project that does.
 
-`task` says what is learned and `method` how. A method names the kinds of task that it learns from, and gives the four functions of a
-`Family`: the model, the rows, the trainer and the checkpoint.
+`task` names the task and `method` the way to learn it. A method names the kinds of task that it learns from, and gives the four functions
+of a `Family`: the model, the rows, the trainer and the checkpoint.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,14 +24,14 @@ _KINDS = {Judge: "labels", Writer: "texts", TrajectoryTask: "trajectories", Pair
 
 
 class Family(Protocol):
-    """What trains a recipe: train/families/{causal,seq2seq,classifier}.py, and each method's own module."""
+    """The functions that train a recipe: train/families/{causal,seq2seq,classifier}.py, and each method's own module."""
 
     def build_model(self, recipe: TrainSettings) -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
         """(model, tokenizer) ready for the trainer."""
         ...
 
     def encode_rows(self, records: Sequence[Any], recipe: TrainSettings, tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
-        """The rows to train on, and what was done with the others (train/rows/length_filter.py)."""
+        """The rows to train on, and the treatment of the others (train/rows/length_filter.py)."""
         ...
 
     def build_trainer(
@@ -48,7 +48,7 @@ class Family(Protocol):
         folder: Path,
         state_dict: dict[str, Any] | None = None,
     ) -> None:
-        """Write the checkpoint that inference loads by itself; `state_dict` holds the weights where the model is split over processes."""
+        """Write the checkpoint that inference loads by itself; `state_dict` holds the weights if the model is split over processes."""
         ...
 
 
@@ -58,11 +58,11 @@ def _nothing(recipe: TrainSettings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """`learns_from` are kinds of task; `family(recipe)` gives what trains one.
+    """A training method. `learns_from` are the kinds of task that it accepts; `family(recipe)` gives the functions that train one.
 
     A method whose rows are not those of its task reads them with `read_file(path)`, and then scores the finished checkpoint with
-    `evaluate(recipe)`, by the names in `scores`. `check(recipe)` raises RecipeError for what it cannot do, and `plan(recipe, launch)` gives
-    the lines of `--dry-run`.
+    `evaluate(recipe)`, by the names in `scores`. `check(recipe)` raises RecipeError for unsupported settings, and `plan(recipe, launch)`
+    gives the lines of `--dry-run`.
     """
 
     family: Callable[[TrainSettings], Family]

@@ -1,4 +1,4 @@
-"""What a training run leaves for its model card: where its data came from, and three prompts that a copy of the model is tried on."""
+"""Files of a training run for its model card: the origin of its data, and three prompts for testing a copy of the model."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from train.rows.readable_rows import keep_first_rows
 
 
 def fingerprints(recipe: TrainRecipe, processes: int) -> Fingerprints:
-    """For `run.json`: what a checkpoint was trained with besides the recipe, so that a resumed run uses the same."""
+    """For `run.json`: everything besides the recipe that a checkpoint was trained with, so that a resumed run uses the same."""
     found = {str(path): source_fingerprint(path) for path in (*recipe.data, *recipe.validation)}
     base = {f"base {recipe.base}": whole_revision(recipe.base)}
     return {path: fingerprint for path, fingerprint in found.items() if fingerprint} | base | {"number of processes": str(processes)}
@@ -50,7 +50,7 @@ def _data_file(path: Path) -> dict[str, Any]:
 
 
 def _made_by(folder: Path) -> dict[str, Any] | None:
-    """What matters about the finished distill run in the folder to a model trained on it."""
+    """The facts about the finished distill run in the folder that matter for a model trained on its rows, or None."""
     if not (folder / "run.json").exists() or not RunDir(folder).finished:
         return None
     record, metrics = read_run(folder), read_metrics(folder)
@@ -64,6 +64,6 @@ def _made_by(folder: Path) -> dict[str, Any] | None:
 
 
 def _prompt(row: EncodedRow) -> list[int]:
-    """A causal row up to what the model must write; all of it, where that is only known once it is sampled."""
+    """A causal row up to the text that the model must write; the whole row if that text is only sampled later."""
     trained = next((i for i, label in enumerate(row.labels) if label != IGNORED_LABEL), None)
     return row.input_ids[:trained]

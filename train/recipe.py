@@ -1,4 +1,4 @@
-"""A training recipe, and what its keys must agree on."""
+"""A training recipe, and the checks across its keys."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -10,7 +10,7 @@ from train.method import find_method, method_of
 from train.settings import TrainSettings
 from train.support import check_support
 
-# Packages of which any one is enough, where a tracker has several.
+# Alternative packages of a tracker, any one of which is enough.
 _PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX")}
 
 
@@ -49,7 +49,7 @@ class TrainRecipe(TrainSettings):
         return weights
 
     def check(self, where: str) -> None:
-        """Check what the method needs, and that the trackers and the optimizer are installed."""
+        """Check the method's requirements, and that the trackers and the optimizer are installed."""
         method_of(self).check(self)
         for tracker in self.report_to:
             if not any(find_spec(package) for package in _PACKAGES.get(tracker, (tracker,))):
@@ -65,7 +65,7 @@ class TrainRecipe(TrainSettings):
 
 
 def _scores(values: dict[str, Any]) -> tuple[str, ...]:
-    """The scores of the method, or of its task; none where these are wrong themselves."""
+    """The scores of the method, or of its task; none if these keys are invalid themselves."""
     if "task" not in values or "method" not in values:
         return ()
     task = load_task(values["task"])

@@ -1,4 +1,4 @@
-"""The two parts of a training recipe that `method: grpo` reads: how questions are answered while training, and what is made of it."""
+"""The two parts of a training recipe for `method: grpo`: how questions are answered during training, and how the rollouts are used."""
 
 from math import prod
 from pathlib import Path
@@ -12,9 +12,9 @@ from refinery.runtime.recipes.recipe import Recipe
 
 
 class PolicyServer(Recipe):
-    """A vLLM server, or several, that samples from the model in training: of `base`, or of its merged checkpoint, with its control tokens.
+    """A vLLM server, or several, that samples from the model in training. It serves `base`, or its merged checkpoint with control tokens.
 
-    It is started with VLLM_SERVER_DEV_MODE=1, so that it can be told to read weights again, and it should not be open to others.
+    It is started with VLLM_SERVER_DEV_MODE=1, so that it can reload weights on request, and it should not be open to others.
     """
 
     base_url: str | list[str] = Field(description="the server's address, with /v1; several share the load")
@@ -36,10 +36,10 @@ class PolicyServer(Recipe):
 
 
 class Rollouts(PipelineRecipe):
-    """How questions are answered while training: the keys of an infer recipe. The model in training plays its own part.
+    """The keys of an infer recipe, for answering questions during training. The model in training plays its role itself.
 
     With `task: refinement` it is the generator of `decoder: rq_rag`, and no other model is named. With `task: decomposition` it plays that
-    role of `decoder: ra_isf`, whose other models `llm` (or `endpoint`) and `sub_models` name.
+    role of `decoder: ra_isf`; `llm` (or `endpoint`) and `sub_models` name the other models.
     """
 
     decoder: str = Field(default="rq_rag", description="rq_rag for `task: refinement`, ra_isf for `task: decomposition`")
@@ -56,10 +56,10 @@ class Rollouts(PipelineRecipe):
 
 
 class GrpoSettings(Recipe):
-    """Groups of rollouts, their rewards and the loss. Names and defaults are those of TRL's GRPOConfig where it has them.
+    """Groups of rollouts, their rewards and the loss. Names and defaults follow TRL's GRPOConfig where it has them.
 
-    A step trains on `per_device_train_batch_size x gradient_accumulation_steps x processes` rollouts, which are those of that many
-    questions divided by `num_generations`.
+    A step trains on `per_device_train_batch_size x gradient_accumulation_steps x processes` rollouts. Divided by `num_generations`, that is
+    the number of questions.
     """
 
     learn: Literal["paths", "selection"] = Field(
@@ -129,10 +129,10 @@ class GrpoSettings(Recipe):
 
     @property
     def siblings(self) -> int:
-        """How many rollouts are sampled together."""
+        """The number of rollouts that are sampled together."""
         return self.num_generations if self.learn == "selection" else prod(self.levels)
 
     @property
     def levels(self) -> list[int]:
-        """How many ways each step is continued in, in what is sampled together: a tree, or one rollout."""
+        """The number of continuations at each step of the rollouts that are sampled together: a tree, or one rollout."""
         return self.branching or [1]

@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from train.launch.callbacks import PushCheckpoints
 
 
-# What safetensors, tokenizers and torch.save say where they cannot write.
+# Error messages of safetensors, tokenizers and torch.save for failed writes.
 _UNWRITTEN = re.compile(r"\(os error \d+\)|PytorchStreamWriter failed|unexpected pos \d+ vs \d+")
 
 
 def load_family(recipe: TrainRecipe) -> Family:
-    """What trains the recipe: its method's own, or for fine-tuning that of its model family."""
+    """The functions that train the recipe: the method's own, or for fine-tuning those of the model family."""
     return method_of(recipe).family(recipe)
 
 
 def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
-    """Train, save to `output_dir`, evaluate on the validation files. Returns what `metrics.json` holds."""
+    """Train, save to `output_dir`, evaluate on the validation files. Returns the contents of `metrics.json`."""
     # Under `accelerate launch` every process runs this; the first one owns the run directory.
     main_process = is_main_process()
     launch = launch_from_env()
@@ -63,7 +63,7 @@ def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
 
 @contextmanager
 def _told_in_a_line(folder: Path) -> Iterator[None]:
-    """Within this context, what the libraries say of a full disk or a full device is one line."""
+    """A context that turns the libraries' errors for a full disk or full device memory into one line."""
     from refinery.llms.engine.out_of_memory import is_out_of_memory, memory_now
 
     try:
@@ -135,17 +135,17 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
 
 
 def _write_card(output: RunDir, recipe: TrainRecipe, metrics: dict[str, Any]) -> None:
-    """The card that a push would write, which says what was trained, on what, and with which scores."""
+    """Write the card that a push would write, with the model, its data and its scores."""
     output.begin()
     card = model_card(output.path, read_run(output.path), metrics, repository=str(recipe.output_dir))
     (output / CARD_FILE).write_text(card, encoding="utf-8")
 
 
 def _open(asked: TrainRecipe, recipe: TrainRecipe, launch: Launch, *, resume: bool) -> RunDir:
-    """The run's directory, and its repository on a hub where it is pushed to one."""
+    """Open the run's directory, and its repository if it is pushed to a hub."""
     if not resume:  # of a run that ended before its first checkpoint
         rmtree(RunDir(recipe.output_dir) / "checkpoints" / KEPT_FOLDER, ignore_errors=True)
-    known = fingerprints(recipe, launch.processes)  # again: a base from a hub is here by now
+    known = fingerprints(recipe, launch.processes)  # again, because a base from a hub has been downloaded by now
     output = open_run(asked, recipe.output_dir, stage="train", resume=resume, may_change=_may_change(asked), fingerprints=known)
     if recipe.hub:  # a refusal should not wait for the first checkpoint
         open_repository(recipe.hub.to, kind="model", private=recipe.hub.private)
@@ -153,7 +153,7 @@ def _open(asked: TrainRecipe, recipe: TrainRecipe, launch: Launch, *, resume: bo
 
 
 def _may_change(recipe: TrainRecipe) -> frozenset[str]:
-    """What a resumed run may have changed: where models are served. That servers have the weights in training is checked at each step."""
+    """The keys that a resumed run may change: servers' addresses. Each step checks that the servers have the weights in training."""
     if recipe.rollouts is None:
         return frozenset()
     server = recipe.rollouts.server
@@ -164,9 +164,9 @@ def _may_change(recipe: TrainRecipe) -> frozenset[str]:
 def train(
     trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Callable[[Path], Any], resume: bool
 ) -> tuple[Any, "PushCheckpoints"]:
-    """Train under watch, from the newest whole checkpoint where `resume` is on and there is one.
+    """Train with monitoring, from the newest complete checkpoint if `resume` is set and there is one.
 
-    Returns the trainer's result, and the pushes that may still be under way in the first process. `save` writes the model in training
+    Returns the trainer's result, and the pushes that may still be running in the first process. `save` writes the model in training
     to a folder. Raises Stopped after a SIGTERM, and TrainingError for a save that is broken or a non-finite loss.
     """
     from transformers import PrinterCallback, ProgressCallback
@@ -195,7 +195,7 @@ def train(
 
 
 def _agreed_checkpoint(trainer: Any, recipe: TrainRecipe) -> Path | None:
-    """Collective: what the first process finds, which is the only one that reads all files."""
+    """Collective: the checkpoint that the first process finds. Only that process reads all files."""
     from accelerate.utils import broadcast_object_list
 
     return broadcast_object_list([last_checkpoint(recipe) if trainer.is_world_process_zero() else None])[0]
@@ -210,7 +210,7 @@ def _save(family: Family, trainer: Any, tokenizer: Tokenizer, recipe: TrainRecip
 
 
 def _write_history(output: RunDir, logs: list[dict[str, Any]]) -> None:
-    """`history.jsonl`: one row per step that logged anything, with its losses and, where the model was evaluated, its scores."""
+    """Write `history.jsonl`: one row per step that logged anything, with its losses and, if the model was evaluated, its scores."""
     rows: dict[int, dict[str, Any]] = {}
     for log in logs:
         rows.setdefault(log["step"], {"step": log["step"]}).update(log)
@@ -218,14 +218,14 @@ def _write_history(output: RunDir, logs: list[dict[str, Any]]) -> None:
 
 
 def _gpu_memory() -> dict[str, float]:
-    """The most GiB that this process's tensors took on its GPU, which is what `--dry-run` plans; nothing without a GPU."""
+    """Peak GiB of this process's tensors on its GPU, the quantity that `--dry-run` plans; empty without a GPU."""
     import torch
 
     return {"gpu_memory_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)} if torch.cuda.is_available() else {}
 
 
 def _mean_over_processes(accelerator: Any, loss: float) -> float:
-    """The trainer's own figure holds only this process's share of the steps after the last log; the mean is the loss of all rows."""
+    """The mean loss of all rows. The trainer's own figure covers only this process's share of the steps after the last log."""
     import torch
 
     return float(accelerator.reduce(torch.tensor(loss, device=accelerator.device), reduction="mean"))

@@ -1,4 +1,4 @@
-"""The combinations that do not work, with the reason and an alternative, checked when a recipe is read and when a run starts.
+"""Unsupported combinations, with the reason and an alternative, checked when a recipe is read and when a run starts.
 
 The table in accelerate_configs/README.md is printed from it by `support_table`.
 """

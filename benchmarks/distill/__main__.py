@@ -1,4 +1,4 @@
-"""Run `python -m benchmarks.distill [--json] [--peers NAME=PYTHON,...]`; run.py and comparison.py say what each figure means."""
+"""Run `python -m benchmarks.distill [--json] [--peers NAME=PYTHON,...]`; run.py and comparison.py explain each figure."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from benchmarks.distill.run import measure
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure labeling alone, or beside its peers. Returns the exit code."""
+    """Measure labeling by itself, or compare it with its peers. Returns the exit code."""
     parser = bench_parser("distill", "Measure labeling against a mock endpoint, alone or beside its peers.")
     parser.add_argument(
         "--peers",

@@ -1,13 +1,13 @@
 """`python -m benchmarks.distill --peers`: the engine and its peers in turns against the same mock endpoint, line by line.
 
-Every measurement is a process of its own. Ideal time is rows x latency / calls in flight. Seconds are those from the first row to the
-files on disk, after one row that pays for imports; CPU time is that of the whole process and its children, imports included.
+Every measurement is a separate process. Ideal time is rows x latency / calls in flight. Seconds count from the first row to the files on
+disk, after one row that pays for imports; CPU time is that of the whole process and its children, imports included.
 
 - `share_of_ideal_c64`, `share_of_ideal_c256`: ideal time over seconds at 64 and 256 calls in flight (four times the rows at 256).
 - `storm_ratio`: seconds over ideal time for 64 calls in flight to an endpoint that accepts 16 and answers others with 429 (a quarter of
   the rows).
 - `process_cpu_ms_per_call`: at 64 calls in flight.
-- `cpu_seconds_to_first_call`: when the first chat request arrives.
+- `cpu_seconds_to_first_call`: until the first chat request arrives.
 - `rows_kept`: the share of labeled rows among those that the endpoint answers, where it refuses 1.3 % of the prompts with 400.
 """
 
@@ -37,11 +37,11 @@ _DRIVER = Path(__file__).with_name("peers") / "driver.py"
 
 
 class Failed(Exception):
-    """A measurement that a peer did not finish; its text says why."""
+    """A measurement that a peer did not finish, with the reason."""
 
 
 class Side(Protocol):
-    """What is measured: the engine or a peer."""
+    """A side of the comparison: the engine or a peer."""
 
     version: str
 
@@ -51,7 +51,7 @@ class Side(Protocol):
 
 
 def compare(named: str, *, rows: int, repeats: int) -> dict[str, Any]:
-    """Medians per side and line, and how many times better ours are; null, and a line in `faults`, where a side did not finish.
+    """Medians per side and line, and the ratios in our favor; null, with a line in `faults`, if a side did not finish.
 
     `named` is described at `find_peers`.
     """
@@ -144,7 +144,7 @@ def _first_call(side: Side, rows: int) -> float:
 
 
 def _wait_for_chat(server: socket.socket) -> None:
-    """Return when a chat request arrives; what asks for models before it is answered."""
+    """Return when a chat request arrives. Earlier requests for the list of models are answered."""
     while True:
         connection, _ = server.accept()
         with connection:
@@ -193,7 +193,7 @@ _LINES = {
 
 
 class _Engine:
-    """Ours, as a user runs it; timed in a process that has labeled one row before."""
+    """Our engine, run as by a user; timed in a process that has already labeled one row."""
 
     version = __version__
 

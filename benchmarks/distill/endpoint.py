@@ -19,7 +19,7 @@ REPLY = json.dumps({"sub_questions": ["Who directed the film?", "Where was #1 bo
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the endpoint behaves."""
+    """The endpoint's behavior."""
 
     port: int = 0
     latency_seconds: float = 0.2
@@ -100,7 +100,7 @@ class Endpoint:
         return mean * self._random.lognormvariate(-sigma * sigma / 2, sigma) if sigma else mean
 
     def _answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        if not body["messages"]:  # as curator asks, to read the limits in the headers
+        if not body["messages"]:  # curator sends this to read the limits in the headers
             return 400, _error("[] is too short - 'messages'")
         prompt = body["messages"][0]["content"]
         if "response_format" in body and not self.settings.takes_schemas:

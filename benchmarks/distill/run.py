@@ -1,7 +1,8 @@
-"""The measurements of `python -m benchmarks.distill` without peers: the real command against a mock endpoint in its own process.
+"""The measurements of `python -m benchmarks.distill` without peers: the real command against a mock endpoint in a separate process.
 
 Wall times are ratios to the ideal time of the same run: rows x latency / calls in flight. CPU time is that of all threads of this process.
-`process_cpu_ms_per_call` is that of the whole command, from the start of Python to its end, and so are the two times until its first call.
+`process_cpu_ms_per_call` covers the whole command, from the start of Python to its end; the two times until its first call also count from
+the start of Python.
 """
 
 import json
@@ -57,7 +58,7 @@ class _SubQuestions(BaseModel):
 
 
 def measure(rows: int = 2048, queued: tuple[int, int] = (10_000, 1_000_000)) -> dict[str, float]:
-    """Run every measurement: the live ones over `rows` rows, the two whose memory is compared over the numbers in `queued`."""
+    """Run every measurement: the live ones over `rows` rows, and the two that compare memory over the numbers of rows in `queued`."""
     with tempfile.TemporaryDirectory() as folder, with_bytecode():
         context = Bench(Path(folder))
         figures: dict[str, float] = {}
@@ -127,7 +128,7 @@ class Bench:
             return seconds, cpu.user + cpu.system
 
     def three_steps(self, rows: int) -> float:
-        """Wall time over ideal time of three dependent calls per row with log-normal latency."""
+        """Wall time over ideal time for three dependent calls per row with log-normal latency."""
         wall, _ = self.live("steps", rows, calls=64, task="benchmarks.distill.run:THREE_STEPS", latency_sigma=0.5)
         return wall / (rows * 3 * LATENCY / 64)
 
@@ -226,7 +227,7 @@ def stats(url: str) -> dict[str, Any]:
 
 
 def _timed_run(recipe: str, overrides: list[str]) -> dict[str, float]:
-    """Run the stage in this process, and report what it took."""
+    """Run the stage in this process, and report its time."""
     from distill.run import run
     from refinery.runtime.recipes.recipe import load_recipe
 

@@ -1,1 +1,1 @@
-"""What `python -m benchmarks.infer` measures."""
+"""The measurements of `python -m benchmarks.infer`."""

@@ -1,4 +1,4 @@
-"""Run `python -m benchmarks.infer [--json]`; run.py says what each figure means."""
+"""Run `python -m benchmarks.infer [--json]`; run.py explains each figure."""
 
 import sys
 

@@ -1,10 +1,10 @@
-"""Two floors of the engine's time, of the model's own forward passes with nothing around them.
+"""Two lower bounds of the engine's time, from the model's own forward passes with nothing around them.
 
-`bare_seconds` reads as many tokens as a tree has as a prompt is read, many at a time: in sequences as long as a whole path, so that a token
-attends to half of a path on average. It is less work than any decoder can do. A decoder must write one token after the other, with one
-pass for each, which reads all keys and values before it; and most tokens of a tree are in its last level, behind long prefixes.
+`bare_seconds` reads as many tokens as a tree has, in the way a prompt is read, many at a time: in sequences as long as a whole path, so
+that a token attends to half of a path on average. That is less work than any decoder can do. A decoder must write token by token, with one
+pass for each, which reads all keys and values before it; and most tokens of a tree are in its last level, after long prefixes.
 
-`decoding_seconds` does that work and no other: a tree whose texts are all equally long, level by level and for all questions at once.
+`decoding_seconds` does exactly that work: a tree whose texts have equal lengths, level by level and for all questions at once.
 """
 
 import time
@@ -44,7 +44,7 @@ def bare_seconds(model: "PreTrainedModel", *, tokens: int, scored: int, length: 
 class TreeSize:
     """Trees of `depth` searches with `actions` kinds of search, and the tokens of their texts.
 
-    A text is begun by its control token, and its own last token is read with the evidence, if at all.
+    A text begins with its control token, and its own last token is read with the evidence, if at all.
     """
 
     questions: int
@@ -57,9 +57,9 @@ class TreeSize:
 
 
 def decoding_seconds(model: "PreTrainedModel", size: TreeSize, *, score_all: bool) -> float:
-    """Seconds in which plain forward passes read and write trees; `score_all`: with the log-probabilities of what is read, too.
+    """Seconds that plain forward passes take to read and write trees; with `score_all`, also for the log-probabilities of read tokens.
 
-    Every branch has a row of its own, with a copy of its prefix: nothing is padded or shared within a batch.
+    Every branch has a separate row, with a copy of its prefix: nothing is padded or shared within a batch.
     """
     import torch
 
@@ -72,7 +72,7 @@ def decoding_seconds(model: "PreTrainedModel", size: TreeSize, *, score_all: boo
             if level == size.depth:
                 cache.forked(1, room=size.answer).write(size.answer)
                 break
-            # An answer's branch is the first of its node. It is written on when those of the searches have ended.
+            # An answer's branch is the first of its node. It is continued after those of the searches have ended.
             branches = cache.forked(1 + size.actions, room=size.query)
             branches.write(size.query)
             answers, searches = branches.split(size.actions)
@@ -101,7 +101,7 @@ class _Rows:
         return cls(model, [weight.new_empty(shape) for _ in range(2 * config.num_hidden_layers)], rows, 0, room)
 
     def forked(self, times: int, *, room: int) -> "_Rows":
-        """Each row so many times, with room for more tokens."""
+        """Each row `times` times, with room for more tokens."""
         forked = _Rows.empty(self.model, self.rows * times, room=self.length + room)
         for new, old in zip(forked.buffers, self.buffers, strict=True):
             new[:, :, : self.length] = old[:, :, : self.length].repeat_interleave(times, 0)
@@ -116,7 +116,7 @@ class _Rows:
         return replace(self, buffers=answers, rows=len(answers[0])), replace(self, buffers=others, rows=len(others[0]))
 
     def read(self, tokens: int, *, score_all: bool) -> None:
-        """Read so many tokens in every row, as many rows at a time as the engine would."""
+        """Read `tokens` tokens in every row, as many rows at a time as the engine would."""
         from refinery.llms.engine.tree_forward import tokens_of_a_pass
 
         at_once = max(1, tokens_of_a_pass(self.model.device) // tokens)
@@ -128,7 +128,7 @@ class _Rows:
         self.length += tokens
 
     def write(self, tokens: int) -> None:
-        """Write so many tokens in every row."""
+        """Write `tokens` tokens in every row."""
         ids, cache = _ids(self.model, self.rows, 1), _cache(self, self.buffers)
         for _ in range(tokens):
             logits = self.model(input_ids=ids, past_key_values=cache).logits[:, -1]

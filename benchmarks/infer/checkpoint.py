@@ -1,4 +1,4 @@
-"""How many times as long RQ-RAG takes with a checkpoint as its floors (bare.py), in float32 on one thread, with made-up words:
+"""The ratio of RQ-RAG's time with a checkpoint to its lower bounds (bare.py), in float32 on one thread, with made-up words:
 
 python -m benchmarks.infer.checkpoint refinery/demo/checkpoint --questions 8 --question-words 90 --passage-words 145
 """

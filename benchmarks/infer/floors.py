@@ -1,5 +1,5 @@
-"""How many times as long the engine takes as its two floors (bare.py), and how far its log-probabilities are from theirs, for trees of
-RQ-RAG that it has decoded."""
+"""The ratios of the engine's time to its two lower bounds (bare.py), and the error of its log-probabilities, for trees of RQ-RAG that it
+decoded."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 Text = tuple[int, ...]
 _TEXTS_COMPARED = 64
-_QUESTIONS_AT_ONCE = 8  # of plain decoding, whose copies of prefixes would not fit otherwise
+_QUESTIONS_AT_ONCE = 8  # for plain decoding, whose copies of prefixes would not fit otherwise
 
 
 class RecordingLLM(HuggingFaceLLM):
-    """The engine, which keeps all that was written: the tokens before and those written, by the most that were allowed."""
+    """The engine, recording every written text: the tokens before it and the written ones, by the maximum number allowed."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -28,7 +28,7 @@ class RecordingLLM(HuggingFaceLLM):
         self.logprobs: dict[Text, list[float]] = {}  # of the last tokens of a whole text
 
     async def submit(self, context: Any, adapter: Any, **wanted: Any) -> Any:
-        """As the engine's."""
+        """Like the engine's, with a record of the result."""
         found = await super().submit(context, adapter, **wanted)
         if limit := wanted.get("max_new_tokens"):
             before, new = tuple(context.token_ids), tuple(found.token_ids)
@@ -38,7 +38,7 @@ class RecordingLLM(HuggingFaceLLM):
 
 
 def times_floors(model: "PreTrainedModel", llm: RecordingLLM, seconds: float, options: rq_rag.Options, *, questions: int) -> dict[str, Any]:
-    """The ratios to the floors of `model`, which the engine has released, and the tokens that they are of."""
+    """The ratios to the lower bounds of `model`, which the engine has released, and the numbers of tokens that they cover."""
     queries, answers = (llm.written[limit] for limit in sorted(llm.written))  # answers may be longer
     texts = [before + new for before, new in (*queries, *answers)]
     tokens, written = distinct_tokens(texts), llm.counters.decode_tokens
@@ -55,8 +55,8 @@ def times_floors(model: "PreTrainedModel", llm: RecordingLLM, seconds: float, op
 
 
 def off_float32(model: "PreTrainedModel", logprobs: Mapping[Text, Sequence[float]]) -> dict[str, float]:
-    """Mean difference of the engine's log-probabilities of the last tokens of texts from those of a float32 pass over the whole text; and
-    that of such a pass in the model's dtype, which in 16 bits is off as well.
+    """Mean difference between the engine's log-probabilities of texts' last tokens and those of a float32 pass over the whole text; and
+    the same for such a pass in the model's dtype, which is also inexact in 16 bits.
     """
     import torch
 
@@ -74,12 +74,12 @@ def off_float32(model: "PreTrainedModel", logprobs: Mapping[Text, Sequence[float
 
 
 def _logprobs(logits: "torch.Tensor", ids: "torch.Tensor") -> "torch.Tensor":
-    """Those of the last tokens of `ids` (1, tokens), whose logits (1, some, vocab) are given."""
+    """The log-probabilities of the last tokens of `ids` (1, tokens), given their logits (1, some, vocab)."""
     return logits[0].float().log_softmax(-1).gather(1, ids[0, -logits.shape[1] :, None])[:, 0]
 
 
 def _size(queries: list[tuple[Text, Text]], answers: list[tuple[Text, Text]], options: rq_rag.Options, questions: int) -> TreeSize:
-    """The mean lengths of the texts. A context ends with the control token that begins what is written after it."""
+    """The mean lengths of the texts. A context ends with the control token that begins the text written after it."""
     before = [len(context) - 1 for context, _ in answers]
     query, answer = (round(fmean(len(new) for _, new in texts)) for texts in (queries, answers))
     evidence = round((max(before) - min(before)) / options.max_depth) - query
@@ -87,7 +87,7 @@ def _size(queries: list[tuple[Text, Text]], answers: list[tuple[Text, Text]], op
 
 
 def distinct_tokens(texts: Iterable[Text]) -> int:
-    """Tokens of all texts, where those of a common beginning count once."""
+    """The number of tokens in all texts, with common beginnings counted once."""
     count, before = 0, Text()
     for text in sorted(texts):
         same = next((i for i, (one, other) in enumerate(zip(before, text, strict=False)) if one != other), min(len(before), len(text)))

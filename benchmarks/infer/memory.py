@@ -1,8 +1,8 @@
 """The peak memory of finishing, rescoring, viewing and comparing runs, by their size: `python -m benchmarks.infer.memory`.
 
-Each run is written as a killed one leaves it: every question has its outcome in the ledger, and nothing else was done. `resume` then reads
-the questions, merges and scores, as a run does when its last question is answered. No model is asked. Every command is a process, whose
-peak memory the system reports.
+Each run is written in the state of a killed one: every question has its outcome in the ledger, and nothing else was done. `resume` then
+reads the questions, merges and scores, as a run does after its last question is answered. No model is called. Every command is a separate
+process, whose peak memory the system reports.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SIZES, TREES, DEPTH = (10_000, 1_000_000), (200, 5_000), 3
 _WORDS = [f"word{number}" for number in range(5_000)]
 _ACTIONS: tuple[Action, ...] = ("rewrite", "decompose", "disambiguate")
 
-Trees = Decoder(rq_rag.decode, rq_rag.Options, needs_retriever=True)  # over a chat endpoint, which is never asked
+Trees = Decoder(rq_rag.decode, rq_rag.Options, needs_retriever=True)  # over a chat endpoint, which is never called
 
 
 def measure(folder: Path, size: int, *, trees: bool) -> dict[str, Any]:
@@ -65,7 +65,7 @@ sys.exit(code)
 
 
 def _peak(*words: object) -> dict[str, float]:
-    """Run a command of `refinery` and let it read its peak memory from the system. Its parent's would count in what `wait4` reports."""
+    """Run a command of `refinery` that reads its peak memory from the system, because `wait4` would include the parent's memory."""
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-P", "-c", _RUN, *map(str, words)], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -121,7 +121,7 @@ _COST = Cost(calls=1, retrievals=1, prefill_tokens=700, decode_tokens=8)
 
 
 def _tree(number: int, drawn: random.Random, pool: list[Passage]) -> Prediction:
-    """A tree of three searches at each node, each of which finds three passages."""
+    """A tree with three searches at each node, each with three passages found."""
     trace: list[TraceStep] = []
 
     def written(count: int) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _tree(number: int, drawn: random.Random, pool: list[Passage]) -> Prediction:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Print the figures as JSON, and how much each command's memory grows from the smallest run to the largest."""
+    """Print the figures as JSON, with the growth of each command's memory from the smallest run to the largest."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES), help="numbers of predictions")
     parser.add_argument("--trees", type=int, nargs="*", default=list(TREES), help=f"numbers of trees of depth {DEPTH}")

@@ -4,7 +4,7 @@ The models are random Llamas in float32 on one thread: on a busy CPU, a second t
 CPU time, so other work on the machine does not count. `rq_rag` decodes questions at depth 2 with three actions and the lengths of the
 authors' runs (a prompt of 120 tokens, queries of 20, evidence of 450, answers of 30), on a model with hidden size 384 and SmolLM2's
 vocabulary of 49,152, whose head is most of it. `rq_rag_layers` has shorter texts and 86 M parameters, most of them in 10 layers.
-`rq_rag_official` is the authors' procedure: their format, their way to read queries and answers, and the probability of every token that is
+`rq_rag_official` is the authors' procedure: their format, their parsing of queries and answers, and the probability of every token that is
 read. The references decode a few of the questions, and their time is scaled up.
 """
 
@@ -81,7 +81,7 @@ def measure_rq_rag(
     device: str = "cpu",
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """RQ-RAG at depth 2: `number` questions at once, against `compared` of them one path at a time, and against the floors (bare.py)."""
+    """RQ-RAG at depth 2: `number` questions at once, against `compared` of them one path at a time, and against bare.py's lower bounds."""
     from benchmarks.infer.floors import RecordingLLM, off_float32, times_floors
     from refinery.llms.engine.kv_budget import default_kv_tokens
 
@@ -229,7 +229,7 @@ def _differences(path: Trajectory, logprobs: Sequence[Sequence[float]]) -> list[
 
 
 def _floor(paths: Sequence[ReferencePath]) -> int:
-    """How many tokens the model must read besides those it has just written: the last token of every distinct prefix, once."""
+    """The number of tokens that the model must read besides those it has just written: the last token of every distinct prefix, once."""
     read: set[tuple[int, ...]] = set()
     written: set[tuple[int, ...]] = set()
     for path in paths:

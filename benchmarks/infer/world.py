@@ -1,6 +1,6 @@
 """The inputs of the benchmark: a random Llama, a tokenizer of made-up words, questions of a fixed length, and a search function.
 
-A random model writes random queries, so passages are drawn with the query's text as the seed: the engine and the reference find the same.
+A random model writes random queries, so passages are drawn with the query as the seed: the engine and the reference find the same ones.
 """
 
 import random
@@ -22,7 +22,7 @@ _PASSAGES_PER_QUERY = 3  # RQ-RAG Sec. 3.3
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The size of a random Llama, with four query heads per key head as in Llama 3, and the lengths in tokens of what it reads."""
+    """The size of a random Llama, with four query heads per key head as in Llama 3, and the lengths in tokens of its inputs."""
 
     hidden_size: int
     intermediate_size: int

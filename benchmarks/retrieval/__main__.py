@@ -1,4 +1,4 @@
-"""Run `python -m benchmarks.retrieval [--json] [--sizes N ...]`; retrieve.py says what each figure means."""
+"""Run `python -m benchmarks.retrieval [--json] [--sizes N ...]`; retrieve.py explains each figure."""
 
 import sys
 from collections.abc import Sequence

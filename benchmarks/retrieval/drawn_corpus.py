@@ -11,11 +11,11 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 def draw_passages(real: Sequence[Passage], count: int) -> Iterator[Passage]:
-    """The real passages, and then as many drawn ones as are missing.
+    """The real passages, then drawn ones up to `count`.
 
-    A drawn passage has a real one's title and number of sentences. One sentence is from any passage, so that few repeat the real one, which
-    would tie with it; each other is the passage's own or, as often, from any. So lengths, words and their frequencies are those of real
-    text, but no new word comes with a new passage.
+    A drawn passage has a real one's title and number of sentences. One sentence comes from a random passage, so that few drawn passages
+    repeat the real one and tie with it; each other sentence is equally likely to be the passage's own or a random one. So lengths, words
+    and their frequencies are those of real text, but drawn passages add no new words.
     """
     yield from islice(real, count)
     rng = random.Random(0)

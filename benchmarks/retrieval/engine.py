@@ -1,4 +1,4 @@
-"""One engine in a process of its own: builds an index, or searches it, and writes what that took.
+"""One engine in a separate process: builds an index, or searches it, and records the time taken.
 
 python -m benchmarks.retrieval.engine JSON
 """
@@ -30,7 +30,7 @@ Search = Callable[[Sequence[str]], Awaitable[list[list[str]]]]
 
 
 class Task(Record):
-    """What is measured. `recipe` is None for bm25s itself, which has none."""
+    """A measurement. `recipe` is None for bm25s itself, which has none."""
 
     action: Literal["build", "search"]
     recipe: str | None
@@ -83,7 +83,7 @@ def _config(task: Task) -> RetrieverConfig | None:
 
 
 def _processor_seconds() -> float:
-    """Of this process and of those that it has waited for."""
+    """CPU seconds of this process and of those that it has waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(of.ru_utime + of.ru_stime for of in used)
 
@@ -101,13 +101,13 @@ def _opened(task: Task) -> Search:
 
 
 def _bm25s() -> Any:
-    """The library without JAX: where that is installed, importing bm25s would reserve most of a GPU's memory."""
+    """The library without JAX. If JAX is installed, importing bm25s would reserve most of a GPU's memory."""
     sys.modules.setdefault("jax", None)  # pyright: ignore[reportArgumentType] - an import of a module that is None fails
     return import_module("bm25s")
 
 
 def _build_bm25s(source: Path, folder: Path) -> None:
-    """As bm25s's README does it, with our parameters."""
+    """Build an index as in bm25s's README, with our parameters."""
     import Stemmer
 
     bm25s = _bm25s()

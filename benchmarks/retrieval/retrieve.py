@@ -1,16 +1,16 @@
 """`python -m benchmarks.retrieval`: our BM25 beside bm25s, over the same passages and questions, in one run.
 
-Every measurement is a process of its own. The corpora are drawn from the passages of `recipes/real`, and the queries are its questions.
+Every measurement is a separate process. The corpora are drawn from the passages of `recipes/real`, and the queries are its questions.
 Per engine and size (10k, 1m):
 
-- `index_us_per_passage`: processor time of the build with everything it starts, from a file of passages to a folder; imports left out.
+- `index_us_per_passage`: CPU time of the build and all its processes, from a file of passages to a folder, without imports.
 - `index_seconds`: its wall time.
-- `queries_per_cpu_second`: queries over processor time, when all questions are asked at once on one core, for 10 hits.
+- `queries_per_cpu_second`: queries over CPU time, when all questions are asked at once on one core, for 10 hits.
 - `queries_per_second`: the best of a few rounds, on all cores.
 - `two_core_speedup`: the best round on two cores over the best on one.
-- `estimate_over_peak`: the memory that the build says it takes, over the most that its processes took together.
-- `recall`: the mean share of a question's supporting paragraphs of which a passage is among the 10 hits.
-- `recall_equal`, of all sizes: whether recall is that of bm25s within one point.
+- `estimate_over_peak`: the build's own estimate of its memory, over the peak of its processes together.
+- `recall`: the mean share of a question's supporting paragraphs with a passage among the 10 hits.
+- `recall_equal`, over all sizes: whether recall is within one point of bm25s's.
 """
 
 import sys
@@ -90,7 +90,7 @@ def _measured(recipe: str | None, source: Path, size: int, queries: Sequence[str
 
 
 def _run(task: Task) -> tuple[dict[str, Any], int]:
-    """What a process measured, and the most memory that it and its children took together."""
+    """The figures measured by a process, and the peak memory of it and its children together."""
     process = psutil.Popen([sys.executable, "-m", "benchmarks.retrieval.engine", task.model_dump_json()])
     peak = 0
     while process.poll() is None:

@@ -1,4 +1,4 @@
-"""Run `python -m benchmarks.train [--json]`; run.py says what each figure means."""
+"""Run `python -m benchmarks.train [--json]`; run.py explains each figure."""
 
 import sys
 

@@ -1,10 +1,10 @@
-"""The four trainers of the benchmark, over the same rows and model: which `benchmarks/train/run.py` starts in a separate process.
+"""The four trainers of the benchmark, over the same rows and model. `benchmarks/train/run.py` starts them in a separate process.
 
-`packed` and `unpacked` are ours (train/families/causal.py): two bins of rows a batch, and batches of 8 rows, padded, which hold about as
+`packed` and `unpacked` are ours (train/families/causal.py): two bins of rows per batch, and padded batches of 8 rows, which hold about as
 many tokens. `trl_default` is TRL's SFTTrainer with its own defaults, hence 8 padded rows; `trl_packed` the same with `packing=True`, its
 two bins accumulated, since its attention pays for the square of a batch's tokens. All order their rows at random, train every weight, and
-run with gradient checkpointing and bfloat16 autocast, which are TRL's defaults as they are ours. The head on supervised positions is in
-both of ours, so it is part of what `packed` gains on TRL and no part of what it gains on `unpacked`.
+run with gradient checkpointing and bfloat16 autocast, which are TRL's defaults and ours. Both of ours use the head on supervised positions
+only, so this contributes to the gain of `packed` over TRL but not over `unpacked`.
 """
 
 import copy
@@ -66,7 +66,7 @@ class Arms:
         }
 
     def rate(self, arm: str, *, seed: int) -> float:
-        """Supervised tokens per second of processor time, first step to last: on one thread, wall time without other processes."""
+        """Supervised tokens per second of CPU time, first step to last; with one thread, that is wall time without other processes."""
         trainer, stopwatch = self.builders[arm](seed), _Stopwatch()
         trainer.add_callback(stopwatch)
         trainer.train()
@@ -101,7 +101,7 @@ class Arms:
 
 
 class _Stopwatch(TrainerCallback):
-    """Processor seconds from the start of training to the end of its last step, before the checkpoint is written."""
+    """CPU seconds from the start of training to the end of its last step, before the checkpoint is written."""
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self._begun = time.process_time()
@@ -119,7 +119,7 @@ def _rows_of(example: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def compare(*, num_rows: int, repeats: int, hidden_size: int, layers: int) -> dict[str, Any]:
-    """The ratios, each the median over repeats that run every arm in turn on another order of the rows; and what they were made of."""
+    """The ratios, each the median over repeats that run every arm in turn on another order of the rows; and their inputs."""
     torch.set_num_threads(1)
     rows = trajectory_rows(num_rows, vocabulary=_VOCABULARY, scale=_MAX_LENGTH / 4096, seed=0)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Model FLOP utilization on a GPU: LoRA in bfloat16 on the shape of Llama-2-7B with random weights, packed to 4,096 tokens.
 
-Counted are the FLOPs that the model asks for (PaLM App. B), of which recomputation is none: 2 for each weight and token forward and 2
-backward through it, 2 more where the weight trains; causal attention within each row; the head on supervised positions only.
+The count covers the model's own FLOPs (PaLM App. B) without recomputation: 2 for each weight and token forward and 2 backward through it,
+2 more if the weight is trained; causal attention within each row; the head on supervised positions only.
 """
 
 import tempfile
@@ -62,7 +62,7 @@ def build_lora_trainer(shape: str, folder: str, *, rows: int, max_length: int) -
 
 
 def flops_per_step(trainer: Any) -> float:
-    """Of one bin, the mean over the trainer's dataset."""
+    """FLOPs of one bin, as the mean over the trainer's dataset."""
     config = trainer.model.config
     decoder = trainer.model.get_decoder()
     weights = [(parameter.numel(), parameter.requires_grad) for parameter in decoder.parameters() if parameter.dim() == 2]
@@ -81,7 +81,7 @@ def _supervised(labels: Sequence[list[int]]) -> int:
 
 
 def _seconds_per_step(trainer: Any) -> float:
-    """Of the steps after the warm-up, the GPU idle at both ends."""
+    """Seconds per step after the warm-up, with the GPU idle at both ends."""
     import torch
     from transformers import TrainerCallback
 
@@ -89,7 +89,7 @@ def _seconds_per_step(trainer: Any) -> float:
         """The clock at the end of the warm-up and of training."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            """Wait for the GPU at the two steps that are clocked, and at no other."""
+            """Wait for the GPU only at the two steps that are timed."""
             if state.global_step in (_WARM_UP, _WARM_UP + _TIMED):
                 torch.cuda.synchronize()
                 self.clock = (getattr(self, "clock", (0.0, 0.0))[1], time.perf_counter())

@@ -4,10 +4,10 @@
     refinery train recipes/ra_isf/train/relevance_minilm.yaml
     python -m benchmarks.train.relevance table FOLDER --run RUN --encoder ENCODER
 
-`split` deals whole questions, with all their sub-questions, into train.jsonl (7 in 10), validation.jsonl (1) and test.jsonl (2). `table`
-scores the run's checkpoint, BM25 and the cosine of the untrained encoder's mean embeddings on test.jsonl. The latter two are cut at the
-threshold that has the best F1 on train.jsonl; the trained judge at probability 0.5, as RA-ISF's decoder does by default, and at the
-threshold that has the best F1 on validation.jsonl, since it knows its training rows.
+`split` distributes whole questions, with all their sub-questions, to train.jsonl (7 in 10), validation.jsonl (1) and test.jsonl (2).
+`table` scores the run's checkpoint, BM25 and the cosine of the untrained encoder's mean embeddings on test.jsonl. The latter two use the
+threshold with the best F1 on train.jsonl; the trained judge uses probability 0.5, the default of RA-ISF's decoder, and the threshold with
+the best F1 on validation.jsonl, since it has seen its training rows.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def split_by_question(records: Sequence[RelevanceLabel], seed: int) -> dict[str,
 
 
 def best_threshold(scores: Sequence[float], positive: Sequence[bool]) -> float:
-    """The score from which on a passage counts as relevant for the best F1; the lowest of those that tie."""
+    """The threshold for counting a passage as relevant that gives the best F1; the lowest one of a tie."""
     ranked = sorted(zip(scores, positive, strict=True), reverse=True)
     hits, best, chosen = 0, -1.0, ranked[0][0]
     for taken, (score, is_positive) in enumerate(ranked, 1):

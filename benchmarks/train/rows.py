@@ -1,8 +1,8 @@
 """Rows as long as RQ-RAG's trajectories, of random tokens.
 
-RQ-RAG App. A (Fig. 7) says of its search-augmented rows that most have 150 to 2,000 tokens, and cuts them at 4,096: mostly short with a
-long tail, here a log-normal with those as its 10th and 90th percentiles (median 548). A row opens with its prompt; then come searches,
-each a query that trains and about 250 tokens of evidence that do not, and at the end an answer that trains.
+According to RQ-RAG App. A (Fig. 7), most of its search-augmented rows have 150 to 2,000 tokens, cut at 4,096: mostly short with a long
+tail, here a log-normal with those as its 10th and 90th percentiles (median 548). A row opens with its prompt; then come searches, each a
+trained query and about 250 tokens of untrained evidence, and at the end a trained answer.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The measurements of `python -m benchmarks.train`: packed rows compared with padded ones and with TRL, and how well a GPU is used."""
+"""The measurements of `python -m benchmarks.train`: packed rows compared with padded ones and with TRL, and GPU utilization."""
 
 import json
 import os

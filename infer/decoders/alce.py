@@ -100,9 +100,9 @@ async def _citation_recall(reply: str, shown: Shown, session: Session, options: 
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:
-    """One answer, after one call per passage that condenses it, or several answers; a judge of citations is asked for each sentence.
+    """One answer after one condensing call per passage, or several answers; a judge of citations is called once per sentence.
 
-    A sentence has ten tokens or more as a rule, and a judge's reply may be corrected once.
+    A sentence usually has ten tokens or more, and a judge's reply may be corrected once.
     """
     most, found = options.max_reply_tokens, limits.passages
     answer = {"writes": most, "passages": found, "prompt": prompt_with(options.examples, "alce_answer")}

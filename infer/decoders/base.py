@@ -1,4 +1,4 @@
-"""What a decoder declares, and how it is found by its name.
+"""The declaration of a decoder, and finding a decoder by name.
 
 A file in this folder, or your own module, declares one:
 
@@ -41,10 +41,10 @@ class SubModelRole:
 
 @dataclass(frozen=True, slots=True)
 class Decoder(Generic[OptionsT]):
-    """One method: how it decodes a question, its options, and what it needs. Every hook that depends on the options receives them.
+    """One method: how it decodes a question, its options, and its requirements. Every hook that depends on the options receives them.
 
     `decode` handles one question; the engine batches across questions. `check_family` raises RecipeError for a model family that the
-    options do not support; `load` loads what the method needs besides the recipe's models. `plan`
+    options do not support; `load` loads any models besides the recipe's. `plan`
     gives the calls of a question by role, from which `--dry-run` and the plan of a project forecast tokens, dollars and hours.
     """
 

@@ -43,7 +43,7 @@ async def _prompt(question: str, session: Session, options: Options) -> Prompt:
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:
-    """One call, and before RQ-RAG's prompt, which shows the passages of two questions, one that names these."""
+    """One call. RQ-RAG's prompt, which shows the passages of two questions, takes an earlier call that names them."""
     most = options.max_note_tokens
     if options.prompt == "own":
         return [Calls("chain_of_note", (1, 1), writes=most, passages=limits.passages)]

@@ -1,4 +1,4 @@
-"""Chain-of-thought (Wei et al., 2022; zero-shot as Kojima et al., 2022): think step by step, closed-book or over what one search finds.
+"""Chain-of-thought (Wei et al., 2022; zero-shot as Kojima et al., 2022): think step by step, closed-book or over the results of one search.
 
 RQ-RAG's prompt (Table 7) first answers two simpler questions, each from the passages that a search for it finds.
 """
@@ -43,14 +43,14 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
 
 
 async def _prompt(question: str, session: Session, options: Options) -> tuple[str, dict[str, Any]]:
-    """The prompt's name, and what it shows besides the question."""
+    """The prompt's name, and its values besides the question."""
     if options.prompt == "rq_rag":
         return "chain_of_thought_rq_rag", {"parts": await two_parts(question, session, max_new_tokens=options.max_reasoning_tokens)}
     return "chain_of_thought", {"passages": await session.search(question) if session.retriever else []}
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:
-    """One call, and before RQ-RAG's prompt, which shows the passages of two questions, one that names these."""
+    """One call. RQ-RAG's prompt, which shows the passages of two questions, takes an earlier call that names them."""
     most = options.max_reasoning_tokens
     if options.prompt == "own":
         return [Calls("chain_of_thought", (1, 1), most, limits.passages, prompt=prompt_with(options.examples, "chain_of_thought"))]

@@ -11,7 +11,7 @@ from refinery.runtime.recipes.recipe import Recipe
 
 
 class Options(Recipe):
-    """No switches."""
+    """No options."""
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:

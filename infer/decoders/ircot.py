@@ -1,4 +1,4 @@
-"""IRCoT (Trivedi et al., 2023): each sentence of a chain of thought is the next query; a reader answers from everything that was found.
+"""IRCoT (Trivedi et al., 2023): each sentence of a chain of thought is the next query; a reader answers from all passages found.
 
 The limits are those of the authors' code (StonyBrookNLP/ircot): 15 paragraphs in the prompt, and a reader pass at the end.
 """
@@ -52,7 +52,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
         max_new_tokens=options.max_reading_tokens,
     )
     answer = concluded(read, question.text, session, depth=len(thoughts))
-    # If the reader says nothing, the answer is what the chain of thought concluded.
+    # If the reader gives no answer, the conclusion of the chain of thought is used.
     return session.prediction(answer if answer != UNKNOWN else final_answer(" ".join(thoughts)) or UNKNOWN)
 
 

@@ -43,7 +43,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:
-    """One call per iteration; what was written is searched for, and not read again."""
+    """One call per iteration. Earlier generations become queries and are not read again."""
     prompt = prompt_with(options.examples, "iter_retgen")
     return [Calls("generate", (options.iterations, options.iterations), options.max_reasoning_tokens, limits.passages, prompt=prompt)]
 

@@ -1,4 +1,4 @@
-"""MIGRES: extract what the passages say, find out what is missing, search for that (Sec. 3, Fig. 1; prompts of Tables 15 and 17).
+"""MIGRES: extract information from passages, find out what is missing, and search for it (Sec. 3, Fig. 1; prompts of Tables 15 and 17).
 
 Two features of the authors' code are left out because the paper does not describe them: kinship definitions as known information, and
 voting over several samples.
@@ -97,7 +97,7 @@ class Options(Recipe):
 
 
 def roles(options: Options) -> dict[str, SubModelRole]:
-    """Every module only generates text; a judge must give label probabilities, for which a model has to be trained."""
+    """Every module only generates text; a judge must give label probabilities, so it needs a trained model."""
     judge = SubModelRole(READS_LABELS, required=True)
     found: dict[str, SubModelRole] = dict.fromkeys(get_args(Module), SubModelRole())
     if options.reranker == "judge":
@@ -123,7 +123,7 @@ class Memory:
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
-    """Retrieve, extract, solve, and ask for what is missing, until the question is answered or T is reached (Sec. 3.1)."""
+    """Retrieve, extract, solve, and ask for missing information, until the question is answered or T is reached (Sec. 3.1)."""
     modules = Modules(question.text, session, options, Memory([question.text]))
     queries = [question.text]
     for _ in range(options.max_iterations - 1):
@@ -149,13 +149,13 @@ class Modules:
     iteration: int = 0
 
     async def main(self, *, last: bool = False) -> MainReply | None:
-        """Main Module: the answer from the information alone, or what is missing; in the last iteration as `last_answer` says."""
+        """Main Module: the answer from the information alone, or what is missing; in the last iteration, `last_answer` applies."""
         forced = last and self.options.last_answer == "own_knowledge"
         known = {"information": self.memory.information, "last": forced, "yes_no": self.options.yes_no}
         return await self.ask("main", MainReply, self.question, **known)
 
     async def query_generator(self, missing: str) -> list[str]:
-        """Retrieval Module: at most three new queries for what is missing; if there are none, the question again."""
+        """Retrieval Module: at most three new queries for missing information, or else the question again."""
         memory = self.memory
         known = {"asked": memory.queries, "information": memory.information, "missing": missing}
         reply = await self.ask("queries", QueriesReply, self.question, **known)
@@ -221,7 +221,7 @@ class Modules:
         return [hit for hit in hits if self.memory.uses[hit.passage.id] < options.uses_per_passage]
 
     def reranker(self) -> Scorer | None:
-        """What scores passages, if the options name it."""
+        """The scorer of passages that the options name, or None."""
         if self.options.reranker == "cross_encoder":
             return CrossEncoderScorer(load_cross_encoder(self.options.cross_encoder))
         if self.options.reranker == "judge":
@@ -229,7 +229,7 @@ class Modules:
         return LexicalScorer() if self.options.reranker == "lexical" else None
 
     async def own_knowledge(self, queries: Sequence[str]) -> list[Passage]:
-        """LLM knowledge prompting (Sec. 3.2): what the model knows, as a single passage; no passage if it knows nothing."""
+        """LLM knowledge prompting (Sec. 3.2): the model's own knowledge as a single passage; no passage if it has none."""
         if self.options.no_knowledge_prompting:
             return []
         question = " ".join(queries)
@@ -269,14 +269,14 @@ class Modules:
 
 
 def cited_by(item: Information, passages: Sequence[Passage]) -> list[Passage]:
-    """The passages that a statement cites; numbers of none are left out."""
+    """The passages that a statement cites; numbers without a passage are ignored."""
     return [passages[number - 1] for number in item.support_passages if 0 < number <= len(passages)]
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:
     """In each iteration main asks once, and leaf once if there are passages; queries asks between two iterations.
 
-    A malformed reply is asked for once more, unless a student wrote it. A leaf usually states one thing per passage, from one passage.
+    A malformed reply is requested once more, unless a student wrote it. A leaf usually makes one statement per passage, about that passage.
     """
     most, rounds, found = options.max_reply_tokens, options.max_iterations, min(options.passages_in_prompt, 3 * limits.passages)
     kept, searched = rounds * found, 1 + MOST_QUERIES * (rounds - 1)

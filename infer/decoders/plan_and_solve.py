@@ -13,7 +13,7 @@ from refinery.runtime.recipes.recipe import Recipe
 
 
 class Options(Recipe):
-    """How long."""
+    """The length of the plan and its solution."""
 
     max_reasoning_tokens: int = Field(default=500, description="maximum tokens of plan, solution and answer together", ge=1)
 

@@ -202,8 +202,8 @@ async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...
     """Lines 17-19: solve each sub-question one iteration deeper, independently or after the answers that it refers to."""
 
     async def solve(sub_question: str) -> str:
-        # Equal sub-questions at the same depth are solved once. A deeper one has fewer iterations left, so its answer may differ, as it
-        # may where its decomposition leads back to what it was derived from.
+        # Equal sub-questions at the same depth are solved once. A deeper one has fewer iterations left, so its answer may differ. It may
+        # also differ if its decomposition leads back to a question that it was derived from.
         key = ("_solve", sub_question, depth + 1, above if solver.options.cycles == "stop" else ())
         if key not in solver.tasks_by_key:
             solver.tasks_by_key[key] = asyncio.ensure_future(_solve(sub_question, depth + 1, above, solver))
@@ -235,7 +235,7 @@ async def _synthesize(question: str, sub_answers: list[tuple[str, str]], depth: 
 
 
 async def _write(prompt: str, depth: int, session: Session, *, question: str, **values: Any) -> str:
-    """What M writes after a prompt of App. D; empty if it declines to answer."""
+    """M's reply to a prompt of App. D; empty if it declines to answer."""
     rendered = render_prompt(prompt, question=question, **values)
     reply = await reason(prompt, rendered, question, session, depth=depth, max_new_tokens=session.max_new_tokens)
     return spoken(reply, question, session, depth=depth)
@@ -272,7 +272,7 @@ def _query(question: str, length: int | None) -> str:
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:
-    """From a known question to one that is decomposed into two, as often as it may be: there are 2**(d+1) - 1 questions down to depth d."""
+    """The range from a known question to repeated decomposition into two: there are 2**(d+1) - 1 questions down to depth d."""
     levels = 0 if options.no_decomposition else options.max_depth
     questions, answer = 2 ** (levels + 1) - 1, limits.answer
     below = 2 ** (levels + (options.unresolved == "synthesise")) - 1 if not options.no_decomposition else 0

@@ -1,4 +1,4 @@
-"""re-thinking: judge what was found, think it over with the query entered again, search for what is missing (Sec. 3, Fig. 3).
+"""re-thinking: judge the passages found, re-think them with the query, and search for what is missing (Sec. 3, Fig. 3).
 
 It makes four LLM calls and two searches per question. Each choice that the paper leaves open is an option; the ablations are those of
 Table 3.
@@ -57,7 +57,7 @@ def roles(options: Options) -> dict[str, SubModelRole]:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Numbered passages and the judgement of their relevance; a passage keeps its number when others are removed."""
+    """Numbered passages and the judgment of their relevance; a passage keeps its number when others are removed."""
 
     passages: Sequence[tuple[int, Passage]]
     relevance: str = ""
@@ -129,19 +129,19 @@ async def _reinforce(sub_query: str, knowledge: Knowledge, first_number: int, se
 
 
 async def _think(stage: Stage, query: str, session: Session, options: Options, **values: Any) -> str:
-    """What the model writes in one stage."""
+    """The model's text in one thinking stage."""
     return await _write(stage, session, options, max_new_tokens=options.max_thinking_tokens, query=query, **values)
 
 
 async def _write(stage: Stage, session: Session, options: Options, *, max_new_tokens: int, **values: Any) -> str:
-    """What the stage writes: a prompted LLM reads the full instructions, a student its short prompt; both reply in plain text."""
+    """The stage's text: a prompted LLM reads the full instructions, a student its short prompt; both reply in plain text."""
     render = student_prompt if stage in options.students else render_prompt
     prompt = render(f"re_thinking_{stage}", **values)
     return await reason(stage, prompt, values["query"], session, max_new_tokens=max_new_tokens)
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:
-    """Four calls: relevance, thinking, query and answer, each of which reads what those before it wrote; an ablation leaves one out."""
+    """Four calls: relevance, thinking, query and answer. Each reads the replies before it; an ablation leaves one out."""
     most, found = options.max_thinking_tokens, limits.passages
     judged, thinks, asks = not options.no_filtering, not options.no_rethinking, not options.no_reinforcing
     second = judged and options.judge_second_retrieval and asks

@@ -39,7 +39,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
             break
         if action["name"].lower() == "finish":
             return session.prediction(completed(action["argument"], said, question.text, session, depth=depth))
-        # Whatever the model makes up after its action, such as an observation, is dropped.
+        # Anything that the model makes up after its action, such as an observation, is dropped.
         query = action["argument"].strip() or question.text
         if query in asked:
             record_fault(session, question.text, "repeated", f"Search[{query}]", depth=depth)

@@ -180,7 +180,7 @@ async def _search(action: Action, node: _Node, question: Question, session: Sess
 
 
 def read_query(written: Generation, question: Question, session: Session, options: Options) -> tuple[str, list[Segment], list[Passage]]:
-    """What to search for, what closes the query, and the passages to show if none is found.
+    """The query, the segments that close it, and the passages to show if none is found.
 
     An `official` tree searches as the authors' inference.py does, and leaves an unfinished query open.
     """
@@ -191,7 +191,7 @@ def read_query(written: Generation, question: Question, session: Session, option
 
 
 def evidence_budget(context: Context, depth: int, session: Session, options: Options) -> int | None:
-    """How many tokens this search's passages may take: an equal share of what is left beside the answer and the queries to come."""
+    """The token budget of this search's passages: an equal share of the context left after the answer and the remaining queries."""
     if session.context_left is None:
         return None
     searches_left = options.max_depth - depth
@@ -243,21 +243,21 @@ def _closed(generation: Generation, session: Session) -> bool:
 
 
 def _blank_tokens(generation: Generation, session: Session) -> int:
-    """How many tokens of white space the answer begins with; sample_from_tree.py recognizes them by their ids in Llama 2."""
+    """The number of white-space tokens at the beginning of the answer; sample_from_tree.py recognizes them by their ids in Llama 2."""
     decode = session.llm.tokenizer.decode
     return next((i for i, token_id in enumerate(generation.token_ids) if decode([token_id]).strip()), 0)
 
 
 def nodes_by_depth(options: Options) -> list[int]:
-    """How many nodes a tree has at each depth. Each of them opens an answer, so that their sum is the number of its paths."""
+    """The number of nodes of a tree at each depth. Each opens an answer, so their sum is the number of paths."""
     width = 1 if options.adaptive else min(options.width or len(options.actions), len(options.actions))
     return [width**depth for depth in range(options.max_depth + 1)]
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:
-    """A tree of w searches at each node down to depth d has w**d nodes there; each opens an answer, and scores what it opens.
+    """A tree of w searches at each node down to depth d has w**d nodes there; each opens an answer, and every opening token is scored.
 
-    An adaptive decoder takes one path. A node that has to choose scores its actions; `official` also scores all that is read.
+    An adaptive decoder takes one path. A node that has to choose scores its actions; `official` also scores all text that is read.
     """
     nodes = nodes_by_depth(options)
     width = nodes[1] if options.max_depth else 1

@@ -50,7 +50,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
             return session.prediction(completed(said if asked is None else asked["before"], said, question.text, session, depth=depth))
         if asked is None or _END.search(asked["before"]):
             return session.prediction(concluded(said if asked is None else asked["before"], question.text, session, depth=depth))
-        # Whatever the model makes up after its question, such as passages that were not retrieved yet, is dropped.
+        # Anything that the model makes up after its question, such as passages that were not retrieved yet, is dropped.
         query = asked["query"].strip()
         if query in queries:
             record_fault(session, question.text, "repeated", query, depth=depth)

@@ -1,7 +1,7 @@
 """SKR (Wang et al., 2023): a judge of self-knowledge decides whether to retrieve; the answer is then closed-book, or as in RAG.
 
 The `knn` judge lets the nearest labeled questions vote (labels as `refinery distill` writes them for self-knowledge; the paper finds the
-neighbors with SimCSE, this code with BM25). The `trained` judge is a trained model that is read as in RA-ISF.
+neighbors with SimCSE, this code with BM25). The `trained` judge is a trained model, used as in RA-ISF.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""Write a run's predictions and the questions that it keeps, and find out on the way what has to be known of all of them."""
+"""Write a run's predictions and the questions that it keeps, and collect facts about all of them on the way."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ from refinery.runtime.files.jsonl import LineWriter
 class AnswerFiles:
     """Two files in the folder of a run, which get their names when the block ends, and not after an error.
 
-    `failed` counts failed questions by reason, `first_failed` is the first of them, `causes` says why questions failed and why replies
-    were at fault, `cost` is that of all questions, `tokens` are those in the traces, and `survey` is what scoring needs.
+    `failed` counts failed questions by reason, `first_failed` is the first of them, `causes` has the causes of failed questions and faulty
+    replies, `cost` is the total of all questions, `tokens` are those in the traces, and `survey` has the facts for scoring.
     """
 
     def __init__(self, run: Path) -> None:
@@ -64,7 +64,7 @@ class AnswerFiles:
         return {name: causes.report() for name, causes in self.causes.items()}
 
     def answers(self, questions: Iterable[Question]) -> Answers:
-        """What was written so far, with these questions, which are those that were added."""
+        """The predictions written so far, with `questions`, which must be those that were added."""
         self._predictions.flush()
         return Answers(questions, self._predictions.partial)
 

@@ -1,4 +1,4 @@
-"""Questions with their predictions, one by one. They are read from the run's files each time they are gone through."""
+"""Questions with their predictions, one by one. Each iteration reads them from the run's files again."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True, slots=True)
 class RecordFile(Generic[R]):
-    """The rows of a JSON Lines file, read each time they are gone through."""
+    """The rows of a JSON Lines file, read anew in each iteration."""
 
     path: Path
     record: type[R]
@@ -31,7 +31,7 @@ Answer = tuple[Question, Prediction | None]  # None for a question without an an
 class Answers:
     """The answers in a file of predictions to `questions`, in their order. Questions in the order of the file take no memory.
 
-    Going through them raises RunDirError for a prediction whose question is not among them, at the latest at the end.
+    Iteration raises RunDirError for a prediction whose question is not among them, at the latest at the end.
     """
 
     def __init__(self, questions: Iterable[Question], predictions: Path) -> None:

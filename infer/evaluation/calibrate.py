@@ -33,7 +33,7 @@ def calibrate(recipe: PipelineRecipe, role: str, labels: Path, *, precision: flo
     """The threshold with the best F1 of the positive label; with `precision`, the lowest threshold that reaches this precision.
 
     The judge is the one that the recipe names: an adapter, a sub-model of any family, a server, or the bare model. Raises RecordError for
-    an invalid file, PluginError for a role for which no decoder has a threshold, and UnreachedError where no threshold reaches `precision`.
+    an invalid file, PluginError for a role without a threshold in any decoder, and UnreachedError if no threshold reaches `precision`.
     """
     judge = load_task(role)
     if not isinstance(judge, Judge) or judge.threshold_option is None:
@@ -75,13 +75,13 @@ def _best(option: str, probs: Sequence[float], positive: Sequence[bool], precisi
 
 
 def _thresholds(probs: Sequence[float]) -> list[float]:
-    """One threshold for each way to part the rows, ascending: 0, one between each two neighboring probabilities, and 1."""
+    """One threshold for each way to split the rows, ascending: 0, one between each two neighboring probabilities, and 1."""
     ordered = sorted({0.0, *probs, 1.0})
     return [0.0, *(_between(low, high) for low, high in pairwise(ordered))]
 
 
 def _between(low: float, high: float) -> float:
-    """The number with the fewest digits in the middle half: above `low` and at most `high`, however close both are to 0 or to 1."""
+    """The number with the fewest digits in the middle half of the interval: above `low` and at most `high`, even close to 0 or 1."""
     middle, margin = (low + high) / 2, (high - low) / 4
     rounded = (float(f"{middle:.{digits}g}") for digits in range(1, 18))
     return next((value for value in rounded if low < value <= high and abs(value - middle) <= margin), high)

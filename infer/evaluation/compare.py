@@ -31,7 +31,7 @@ def print_comparison(
     """Write the tables of `compare` to stdout."""
     lines = compare(runs, baseline=baseline, metrics=metrics, breakdown=breakdown, force=force)
     sys.stdout.write(comparison_text(lines, table_format))
-    if table_format == "csv":  # which has no place for remarks
+    if table_format == "csv":  # CSV has no place for remarks
         sys.stderr.writelines(printable(f"{remark}\n") for remark in unequal(lines))
 
 
@@ -109,7 +109,7 @@ def _find(systems: Sequence[System], name: str) -> System:
 
 
 class _Tally:
-    """How many questions of a group have each score of one system, in percent, and each difference from the baseline, by metric."""
+    """The number of questions in a group by score of one system, in percent, and by difference from the baseline, for each metric."""
 
     def __init__(self) -> None:
         self.questions = self.shared = 0
@@ -131,7 +131,7 @@ class _Tally:
                 self._alone.add(metric)
 
     def line(self, system: System, group: str) -> Line:
-        """The means with their intervals. A single question has none, and says nothing about a difference."""
+        """The means with their intervals. A single question has no interval, and allows no conclusion about a difference."""
         scores = {metric: counted_measure(counts) for metric, counts in self._scores.items()}
         several = {metric: counts for metric, counts in self._differences.items() if counts.total() > 1}
         differences = {metric: counted_paired(counts) for metric, counts in several.items() if metric not in self._alone}

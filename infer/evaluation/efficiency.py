@@ -12,7 +12,7 @@ _TOKEN = re.compile(rf"[{UNSPACED}]+|\w+|[^\w\s]")
 
 
 class Efficiency:
-    """What the model was shown, as means over the answered questions (MIGRES Tables 4 and 5).
+    """The amount of text shown to the model, as means over the answered questions (MIGRES Tables 4 and 5).
 
     `iterations` ("# Iter" in Table 4) is the number of depths in a trace. `passages_per_iteration` ("# Passages") counts the passages that
     passed a filter if a step of the trace is named `filter`, and otherwise those retrieved; `passages_per_call` is the same number per

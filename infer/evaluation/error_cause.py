@@ -1,7 +1,7 @@
-"""Why an answer is wrong: the first thing that went wrong on the way to it, from the question and the prediction alone.
+"""The cause of a wrong answer: the first thing that went wrong on the way to it, from the question and the prediction alone.
 
-The supporting passages of a question are all needed for its answer, as the retrieval metrics count them. Without their ids (or with a
-corpus that has others), what went wrong after the search is unknown.
+All supporting passages of a question are needed for its answer, as in the retrieval metrics. Without their ids (or with a corpus that has
+different ids), the cause is unknown once a search was made.
 """
 
 from collections.abc import Collection, Sequence
@@ -41,10 +41,10 @@ def why_wrong(
     right_elsewhere: bool = False,
     relevance_threshold: float = 0.5,
 ) -> Why:
-    """Why the prediction's answer is wrong; `path` is the selected one of a tree, and `right_elsewhere` says that another one is right.
+    """The cause of the prediction's wrong answer. `path` is the selected one of a tree; `right_elsewhere`: another path is right.
 
     - `fault`: a search or the model failed, or the model refused or wrote nothing.
-    - `truncated`: the answer reached the token limit. `unparsed`: the reply states no answer in the form that was asked for.
+    - `truncated`: the answer reached the token limit. `unparsed`: the reply states no answer in the requested form.
     - `not searched`: answered from the model's memory. `not retrieved`, `partly retrieved`: none, or not all, of the supporting
       passages were found. `retrieved but judged irrelevant`: all were found, and a judge or filter dropped one.
     - `misread`: all of them were read. A decoder whose judge writes prose shows the model every passage, so they count as read.
@@ -63,7 +63,7 @@ def why_wrong(
 
 
 def _last_fault(trace: Sequence[TraceStep]) -> Why | None:
-    """What the faults of the last reply, which is the answer, say about it; earlier ones were survived."""
+    """The cause from the faults of the last reply, which is the answer. The decoder recovered from earlier ones."""
     last = takewhile(lambda step: step.name == "fault", reversed(trace))
     reasons = [(step.text or "").partition(":")[0] for step in last]
     return next((_BY_FAULT[reason] for reason in reversed(reasons) if reason in _BY_FAULT), None)
@@ -82,13 +82,13 @@ def _of_passages(needed: set[str], retrieved: Collection[str], read: Collection[
 
 
 def _on_path(path: Trajectory) -> tuple[set[str] | None, set[str]]:
-    """The ids of the passages on a tree's path, which its model reads all of; None for a path without a search."""
+    """The ids of the passages retrieved on a tree's path (None without a search), and of those read, which are all of them."""
     ids = {passage.id for step in path.steps for passage in step.passages}
     return (ids if len(path.steps) > 1 else None), ids
 
 
 def _in_trace(trace: Sequence[TraceStep], relevance_threshold: float) -> tuple[set[str] | None, set[str]]:
-    """The ids of the passages that were retrieved, or None without a search, and of those that the model went on to read."""
+    """The ids of the passages that were retrieved, or None without a search, and of those that the model then read."""
     searches = [step for step in trace if step.name == "retrieve"]
     if not searches:
         return None, set()

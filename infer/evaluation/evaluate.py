@@ -22,8 +22,8 @@ class Results:
     """Scores in percent per system and question group, over answers that are added one by one; `em` and `f1` are SQuAD's.
 
     Only the number of questions with each score is kept, because scores have few values. `default_metrics` are those that papers report on
-    these datasets. `tokenizer` counts the knowledge that was read (infer/evaluation/efficiency.py), and `knowledge_unit` says whether one
-    was given. `faults` counts the faults of all questions together by reason.
+    these datasets. `tokenizer` counts the knowledge that was read (infer/evaluation/efficiency.py), and `knowledge_unit` says whether there
+    is one. `faults` counts the faults of all questions together by reason.
     """
 
     def __init__(self, *, tokenizer: Tokenizer | None = None) -> None:
@@ -106,18 +106,18 @@ class TotalCost:
         self._at_most = False
 
     def add(self, prediction: Prediction) -> None:
-        """Add what one question took."""
+        """Add the cost of one question."""
         for field in _COSTS:
             self._sums[field] += getattr(prediction.cost, field)
         self._at_most |= prediction.cost.prefill_at_most
 
     def report(self, *, seconds: float) -> dict[str, float]:
-        """The sums, with the wall time of the whole run, and `prefill_at_most` where a server hid the hits in its prefix cache."""
+        """The sums, with the wall time of the whole run, and `prefill_at_most` if a server did not report prefix-cache hits."""
         return self._sums | {"seconds": round(seconds, 4)} | ({"prefill_at_most": True} if self._at_most else {})
 
 
 class ScoreCounts:
-    """How many questions have each score of one system, by group of questions, `all` first, and metric."""
+    """The number of questions by score of one system, for each group of questions (`all` first) and metric."""
 
     def __init__(self, system: str) -> None:
         self._system = system

@@ -40,12 +40,12 @@ class StoredRun:
 
     @property
     def system(self) -> str:
-        """The system in `metrics.json` whose answers are the run's: with trees, that of the selection it was made with."""
+        """The system in `metrics.json` with the run's own answers: for trees, the selection that the run was made with."""
         systems = list(self.metrics["results"])
         return systems[0] if len(systems) == 1 else next(system for system in systems if system.endswith(f"_{self.selected_by[0]}"))
 
     def questions(self) -> Iterable[Question]:
-        """The questions that it answered, which may be gone through several times.
+        """The questions that the run answered, for any number of iterations.
 
         Raises RunDirError if it did not keep them and its recipe's files are missing.
         """
@@ -74,7 +74,7 @@ class StoredRun:
         return start / name if (start / name).exists() else Path(name)
 
     def answers(self, questions: Iterable[Question] | None = None) -> Answers:
-        """Its questions, or others in their place, with its predictions."""
+        """The run's questions, or the given ones instead, with its predictions."""
         return Answers(questions or self.questions(), self.path / PREDICTIONS_FILE)
 
     def scores(self) -> Iterable[QuestionScores]:

@@ -26,7 +26,7 @@ from refinery.runtime.concurrency.gather import each
 from refinery.runtime.run.progress import Progress
 
 _log = logging.getLogger(__name__)
-_Unjudged = Literal["no_reply", "cut"]  # why an answer is left to the next time that the run is judged
+_Unjudged = Literal["no_reply", "cut"]  # why an answer is left for the next judging of the run
 
 
 def judge(run: Path, config: EndpointConfig) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _warn_of(unjudged: Mapping[_Unjudged, list[str]], config: EndpointConfig) ->
 
 
 async def _ask(question: Question, answer: str, endpoint: EndpointClient) -> JudgedAnswer | _Unjudged:
-    """What the judge says, or that it withholds it; or why it has not judged, which it may do later."""
+    """The judge's verdict, which may be a refusal, or the reason why the answer is left for later."""
     prompt = render_prompt("judge", question=question.text, prediction=answer, answer=_ground_truth(question))
     try:
         said = await endpoint.reply(ChatRequest(b"", (("user", prompt),)))

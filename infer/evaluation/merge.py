@@ -24,9 +24,9 @@ from refinery.runtime.run.shards import Shards
 from refinery.sample import sample_report
 from refinery.stores.base import join_stores
 
-# What endpoints were asked and cost.
+# Calls and costs of endpoints, which are added up.
 _ADDED = ("requests", "replies_from_store", "num_cached_tokens", "num_cached_tokens_in_full", "cost_usd", "attempt_cost_usd")
-_SAME = ("inputs", "retriever", "passages_per_query", "model", "options")  # what must not differ between shards
+_SAME = ("inputs", "retriever", "passages_per_query", "model", "options")  # values that must be equal in all shards
 
 
 def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
 
 
 class _Questions:
-    """The questions of all shards, one by one, as often as they are gone through."""
+    """The questions of all shards, one by one, for any number of iterations."""
 
     def __init__(self, stored: Sequence[StoredRun]) -> None:
         self._stored = stored
@@ -86,7 +86,7 @@ def _check_same(stored: Sequence[StoredRun]) -> None:
 
 
 def _corpus_hash(recipe: InferRecipe, stored: Sequence[StoredRun]) -> str | None:
-    """The hash of what all shards search; where a question's own passages are searched, it is that of all questions' passages."""
+    """The hash of the corpus of all shards. If questions' own passages are searched, it is that of all questions' passages."""
     hashes = {run.metrics["corpus_hash"] for run in stored}
     if recipe.retriever is None or recipe.retriever.name != "candidates":
         if len(hashes) > 1:
@@ -100,7 +100,7 @@ def _corpus_hash(recipe: InferRecipe, stored: Sequence[StoredRun]) -> str | None
 
 
 def _keep_inputs(out: Path, shards: Shards) -> None:
-    """What a run has beside its answers: the texts of its tokens, and its own prompts."""
+    """Write the inputs that a run keeps beside its answers: the texts of its tokens, and its own prompts."""
     texts: dict[str, dict[str, str]] = {}
     for run in shards.runs:
         for role, found in json.loads((run / TOKENS_FILE).read_text(encoding="utf-8")).items():
@@ -111,7 +111,7 @@ def _keep_inputs(out: Path, shards: Shards) -> None:
 
 
 def _with_knowledge(results: dict[str, Any], stored: Sequence[StoredRun]) -> dict[str, Any]:
-    """The shards have counted the knowledge that was read with their tokenizer, which is not loaded here: its mean over the questions."""
+    """Add the mean of the knowledge that the shards counted with their tokenizer, which is not loaded here."""
     kept = [next(iter(run.metrics["results"].values())) for run in stored]
     total = sum(run.metrics["questions"] for run in stored)
     tokens = sum(of["cost_per_question"]["knowledge_tokens"] * run.metrics["questions"] for of, run in zip(kept, stored, strict=True))
@@ -123,7 +123,7 @@ def _with_knowledge(results: dict[str, Any], stored: Sequence[StoredRun]) -> dic
 
 
 def _added(endpoints: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What an endpoint can do, with the sums of what the shards have asked and paid; a sum is unknown if one shard's is."""
+    """An endpoint's record, with the sums of the shards' calls and costs; a sum is unknown if one shard's is."""
     sums: Counter[str] = Counter()
     for key in _ADDED:
         values = [endpoint.get(key) for endpoint in endpoints]

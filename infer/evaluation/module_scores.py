@@ -1,4 +1,4 @@
-"""What the modules of finished `refinery evaluate-modules` runs are worth: each is graded again from its own folder."""
+"""Quality of the modules in finished `refinery evaluate-modules` runs: each is graded again from its own folder."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class ModuleRun:
 
 @dataclass(frozen=True, slots=True)
 class ModuleQuality:
-    """One line: a run, and what a part of its replies is worth by one kind of annotation. Shares are fractions from 0 to 1."""
+    """One line: a run, and the quality of some of its replies by one kind of annotation. Shares are fractions from 0 to 1."""
 
     run: ModuleRun
     on: str

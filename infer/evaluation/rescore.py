@@ -27,7 +27,7 @@ def rescore(
 ) -> dict[str, Any]:
     """Rewrite predictions, scores and `metrics.json` of a finished run; its cost and provenance do not change. Returns the metrics.
 
-    `questions`, which are gone through several times, replace those that the run has kept, with other gold answers for example. `metrics`
+    `questions`, which are iterated several times, replace those that the run has kept, for example with other gold answers. `metrics`
     are scored in addition to those of the run's recipe. For a run with trees, `selection` and `fidelity` replace the decoder's options, and
     are recorded in `metrics.json`. Raises RunDirError if a question that was answered is not among the questions.
     """
@@ -73,7 +73,7 @@ def _check_selectable(stored: StoredRun, fidelity: Fidelity | None, changed: Map
 
 
 def _with_kept_costs(results: dict[str, Any], stored: StoredRun) -> dict[str, Any]:
-    """The run counted knowledge with its tokenizer, which is not loaded here. Runs of versions that did not count it get words."""
+    """Keep the knowledge counted with the run's tokenizer, which is not loaded here. Older runs without a count get words."""
     kept = next(iter(stored.metrics["results"].values()))
     counted = {"knowledge_unit": kept["knowledge_unit"]} if "knowledge_unit" in kept else {}
     return {

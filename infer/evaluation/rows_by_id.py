@@ -20,14 +20,14 @@ R = TypeVar("R", bound=Record)
 class RowsById(Generic[R]):
     """The rows of a file, whose record has a `question_id`.
 
-    As long as they are asked for in the order of the file, it is read on and nothing is kept. From the first question that is out of order
-    or has no row, the places of all rows are kept on disk.
+    While rows are requested in the file's order, it is read forward and nothing is kept. After the first question that is out of order or
+    has no row, the positions of all rows are kept on disk.
     """
 
     def __init__(self, path: Path, record: type[R]) -> None:
         self._path, self._record = path, record
         self._rows = iter_records(path, record)
-        self._ahead: R | None = None  # read, and not asked for yet
+        self._ahead: R | None = None  # read, but not requested yet
         self._index: LineIndex | None = None
         self._file: BinaryIO | None = None
 

@@ -1,4 +1,4 @@
-"""What a run keeps of its inputs, so that its folder can be read anywhere: its questions, and the texts of the tokens in its traces."""
+"""The inputs that a run keeps, so that its folder can be read anywhere: its questions, and the texts of the tokens in its traces."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -14,7 +14,7 @@ from refinery.errors import RunDirError
 from refinery.runtime.run.run_dir import write_json
 
 TOKENS_FILE = "tokens.json"
-OWN_MODEL = "model"  # in place of a role: the recipe's model, which plays every role without a sub-model
+OWN_MODEL = "model"  # instead of a role: the recipe's model, which plays every role without a sub-model
 
 # A function from a token id, and the role of the sub-model that wrote it, if any, to the token's text.
 TokenText = Callable[[int, str | None], str]
@@ -24,7 +24,7 @@ _TOKENS: TypeAdapter[dict[str, dict[int, str]]] = TypeAdapter(dict[str, dict[int
 def with_found(question: Question, prediction: Prediction | None) -> Question:
     """The question without its candidate passages that its searches did not find; candidates can be ten times as long as their question.
 
-    Those that were found say whether the questions belong to the corpus.
+    The remaining ones show whether the questions belong to the corpus.
     """
     if not question.passages:
         return question
@@ -39,7 +39,7 @@ class TokenTexts:
         self._written: dict[str, set[int]] = {}
 
     def add(self, prediction: Prediction) -> None:
-        """Take account of one prediction."""
+        """Add the tokens of one prediction."""
         for step in _steps(prediction):
             if step.token_ids:
                 self._written.setdefault(_role_of(step), set()).update(step.token_ids)
@@ -76,7 +76,7 @@ def read_token_texts(run: Path) -> TokenText | None:
 
 
 def text_by_tokenizer(base: Path | None) -> TokenText:
-    """For a run that has kept no texts: by the tokenizer of its local checkpoint; if that is missing, each token's id."""
+    """Token texts for a run that kept none, from the tokenizer of its local checkpoint, or each token's id without one."""
     path = _tokenizer_file(base) if base else None
     if path is None:
         return lambda token_id, role: str(token_id)

@@ -16,7 +16,7 @@ from refinery.runtime.files.fingerprint import id_number
 
 SCORES_FILE = "scores.jsonl"
 JUDGEMENTS_FILE = "judgements.jsonl"
-UPPER_BOUND = "upper_bound"  # how the system of a tree's best path ends
+UPPER_BOUND = "upper_bound"  # the end of the name of the system with a tree's best path
 
 
 class QuestionScores(Record):
@@ -53,20 +53,20 @@ def read_judgements(run: Path) -> JudgedAnswers:
 
 
 class Survey:
-    """What has to be known of all answers before the first is scored: add each of them, and then call `close`.
+    """Facts about all answers that scoring needs in advance: add each answer, then call `close`.
 
-    `strategies` are those of trees, and `datasets` those of the questions. `same_corpus` says whether the passages found share ids with the
-    questions; a corpus with different ids cannot be scored for support.
+    `strategies` are the trees' selections, and `datasets` those of the questions. `same_corpus` says whether the passages found share ids
+    with the questions; a corpus with different ids cannot be scored for support.
     """
 
     def __init__(self) -> None:
         self.strategies: tuple[str, ...] = ()
         self.datasets: set[str] = set()
         self.same_corpus = False
-        self._known = array("Q")  # ids as numbers, which are needed only until a question has found a passage of its own
+        self._known = array("Q")  # ids as numbers, needed only until one question has found one of its own passages
 
     def add(self, question: Question, prediction: Prediction | None) -> None:
-        """Take account of one answer."""
+        """Add one answer."""
         self.datasets.add(question.dataset)
         if prediction and prediction.has_answer and not self.strategies:
             self.strategies = tuple(prediction.selected)
@@ -99,7 +99,7 @@ def _has_any(known: np.ndarray, ids: set[str]) -> bool:
 
 
 class _Given(NamedTuple):
-    """What a system gave for one question: answers, of which the best counts, and the passages found on each path that leads to them."""
+    """A system's output for one question: answers, of which the best counts, and the passages found on each path to them."""
 
     answers: Sequence[str | None]
     retrieved: Sequence[Sequence[str] | None]

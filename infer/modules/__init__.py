@@ -1,3 +1,2 @@
-"""Steps of decoders that can run alone: one file for each decoder, named like it, and in `kinds` what such steps are given and how they are
-graded.
+"""Steps of decoders that can run alone: one file for each decoder, named like it. The inputs and the grading of such steps are in `kinds`.
 """

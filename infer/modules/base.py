@@ -1,7 +1,7 @@
-"""What is declared about the steps of a decoder that can run alone, and how one of them runs.
+"""The declaration of a decoder's steps that can run alone, and running one of them.
 
-A file in this folder has the modules of the decoder with the same name. Your own module, which a recipe names as its `decoder`, declares
-them beside it:
+A file in this folder has the modules of the decoder with the same name. Your own Python module, which a recipe names as its `decoder`,
+declares them next to the decoder:
 
     async def decompose(case: Case, session: Session, options: Options) -> ModuleOutput:
         return ModuleOutput(texts=await sub_questions(case.question, session, options))
@@ -25,7 +25,7 @@ from refinery.runtime.recipes.plugins import PluginKind
 from refinery.text import did_you_mean
 
 OUTPUT = "output"  # the name of the trace steps that are graded
-_UNREAD = ("unparsed:", "malformed:", "refused:", "truncated:", "empty:")  # faults of replies that do not have what was asked for
+_UNREAD = ("unparsed:", "malformed:", "refused:", "truncated:", "empty:")  # faults of replies without the requested content
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Module:
     """One step of a decoder.
 
     `run(case, session, options)` makes its calls: to the models in the roles `roles`, or else to the model. `loads` says whether it needs
-    what the decoder loads besides the recipe's models.
+    the models that the decoder loads besides the recipe's.
     """
 
     kind: ModuleKind
@@ -61,7 +61,7 @@ def find_module(decoder: str, name: str) -> Module:
 
 
 async def run_alone(module: Module, question: Question, session: Session, options: Any) -> Prediction:
-    """One step named `output` for each case, after the steps of the module's own calls. There is no answer."""
+    """Run the module: a step named `output` for each case, after the steps of its calls. The answer is empty."""
     for number, case in enumerate(await module.kind.cases(question, session)):
         before = _num_unread(session)
         output = await module.run(_fitting(case, session), session, options)

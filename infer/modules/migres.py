@@ -39,12 +39,12 @@ async def _queries(case: Case, session: Session, options: Options) -> ModuleOutp
 
 
 async def _own_knowledge(case: Case, session: Session, options: Options) -> ModuleOutput:
-    """What the model says it knows; nothing counts as wrong (Table 7)."""
+    """The model's own knowledge; an empty text counts as wrong (Table 7)."""
     return ModuleOutput(texts=[passage.text for passage in await _modules(case, session, options).own_knowledge([case.question])] or [""])
 
 
 async def _first_search(case: Case, session: Session, options: Options) -> ModuleOutput:
-    """The passages that pass, and where none does, the model's own knowledge (Sec. 3.2)."""
+    """The passages that pass, or if none does, the model's own knowledge (Sec. 3.2)."""
     modules = _modules(case, session, options)
     if hits := await modules.filtered_search(case.question):
         return ModuleOutput(texts=[hit.passage.text for hit in hits], cited=[[hit.passage.id] for hit in hits])

@@ -22,7 +22,7 @@ from refinery.contract.trace import ModuleOutput
 
 
 async def _self_knowledge(case: Case, session: Session, options: Options) -> ModuleOutput:
-    """M_know, and what the model answers closed-book."""
+    """M_know, and the model's closed-book answer."""
     share = await know_probability(case.question, 0, session)
     answer = await answer_closed_book(case.question, 0, session)
     return ModuleOutput(texts=[answer], labels=[share >= options.know_threshold], probabilities=[share])

@@ -1,4 +1,4 @@
-"""re-thinking's judgement of knowledge (Sec. 3.2), and its sub-query (Sec. 3.4), which reads the known answers as its analysis."""
+"""re-thinking's judgment of knowledge (Sec. 3.2), and its sub-query (Sec. 3.4), which reads the known answers as its analysis."""
 
 from infer.decoders.re_thinking import Knowledge, Options, filtered, missing_query
 from infer.modules.base import DecoderModules, Module
@@ -10,7 +10,7 @@ from refinery.contract.trace import ModuleOutput
 
 
 async def _relevance(case: Case, session: Session, options: Options) -> ModuleOutput:
-    """A passage that the judgement does not remove is kept."""
+    """A passage that the judgment does not remove is kept."""
     knowledge = Knowledge(list(enumerate(case.passages, 1)))
     kept = await filtered(case.question, knowledge, session, options.model_copy(update={"relevance": "filter"}))
     numbers = {number for number, _ in kept.passages}

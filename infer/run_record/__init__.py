@@ -1,1 +1,1 @@
-"""Questions in, ledger and record out."""
+"""The inputs and records of a run: questions, ledger and provenance."""

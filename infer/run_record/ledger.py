@@ -1,4 +1,4 @@
-"""Run on several processes, and resume after an interruption: which process gets which questions, and which are already answered.
+"""Running on several processes and resuming after an interruption: the questions of each process, and those already answered.
 
 `accelerate launch -m infer RECIPE` starts the processes. Each writes a separate ledger with one line per answered question, and the main
 process merges them. A resumed run continues from all existing ledgers, even with a different number of processes.
@@ -93,14 +93,14 @@ class LedgerRow(Record):
 
 
 class _Outcome(Record, extra="ignore"):
-    """What a row's prediction says of its question."""
+    """The outcome of a question in a row's prediction."""
 
     question_id: str
     failed: str | None = None
 
 
 class _RowHead(Record, extra="ignore"):
-    """A row without what a question was answered with."""
+    """A row without the content of the answer."""
 
     attempt: int
     seconds: float
@@ -148,7 +148,7 @@ def _is_answered(prediction: Prediction) -> bool:
 
 
 class LedgerAnswers:
-    """What the ledgers of all processes and attempts hold, without incomplete last lines. Only the place of each line is kept in memory.
+    """The ledgers of all processes and attempts, without incomplete last lines. Only an index of the lines is kept, on disk.
 
     Raises RecordError for any other invalid line. `attempts` counts how often the run was started or resumed, and `prompts` has the hashes
     of the prompts that any process used, by name.

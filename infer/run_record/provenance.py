@@ -1,4 +1,4 @@
-"""Record what a run's results depend on, by content rather than by name: questions, corpus, prompts and model."""
+"""Record everything that a run's results depend on, by content rather than by name: questions, corpus, prompts and model."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ from refinery.sample import sample_report
 
 
 def provenance(recipe: InferRecipe, questions: Iterable[Question], retriever: Retriever | None) -> dict[str, Any]:
-    """The part of `metrics.json` that says what was run. `corpus_hash` is null without a retriever or for an unknown corpus (the web)."""
+    """The part of `metrics.json` about the run's inputs. `corpus_hash` is null without a retriever or for an unknown corpus (the web)."""
     return {
         "decoder": recipe.decoder,
         "options": recipe.decoder_options(recipe.where).model_dump(mode="json"),
@@ -43,7 +43,7 @@ def provenance(recipe: InferRecipe, questions: Iterable[Question], retriever: Re
 
 
 def fingerprints(recipe: InferRecipe, questions: AskedQuestions, options: Any) -> Fingerprints:
-    """The fingerprints for `run.json`: what the answers depend on besides the recipe, as far as it is known before loading.
+    """The fingerprints for `run.json`: everything besides the recipe that affects the answers, as far as it is known before loading.
 
     Raises RetrievalError or RecordError for a corpus that cannot be read.
     """
@@ -69,7 +69,7 @@ def prompts_now(used: dict[str, str]) -> Fingerprints:
 def _parts(value: Any) -> Iterator[Any]:
     """A part of the recipe and, recursively, everything in it; retriever options appear validated."""
     yield value
-    if isinstance(value, RetrieverConfig):  # its cache is left out: it is written to, and its entries have keys of their own
+    if isinstance(value, RetrieverConfig):  # its cache is left out: it changes during the run, and its entries have separate keys
         yield from _parts([value.passages, value.index, retriever_options(value)])
     elif isinstance(value, BaseModel):
         yield from _parts([part for _, part in value])

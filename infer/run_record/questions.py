@@ -1,4 +1,4 @@
-"""The questions of a run. They are read again each time they are gone through, unless they are few, so their number takes no memory."""
+"""The questions of a run. Each iteration reads them again, unless they are few, so memory does not grow with their number."""
 
 from array import array
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ _HELD_CHARACTERS = 4 << 20
 
 
 class AskedQuestions:
-    """What a recipe asks, in its order. Reading them once finds out how many they are, and raises RecordError for rows that are faulty.
+    """A recipe's questions, in order. Creating this reads them once to count them, and raises RecordError for faulty rows.
 
-    `fingerprint` is that of all that is known of the questions, in any order.
+    `fingerprint` covers all fields of the questions, in any order.
     """
 
     def __init__(self, recipe: InferRecipe) -> None:

@@ -1,1 +1,1 @@
-"""What decoders share: model calls, selections, filters and scorers."""
+"""Steps that decoders share: model calls, selections, filters and scorers."""

@@ -89,7 +89,7 @@ def record_fault(session: Session, question: str, reason: str, detail: str, *, d
 
 
 def reply_fault(reply: Generation) -> tuple[str, str] | None:
-    """The reason and detail of what is wrong with a reply, regardless of its task; None if nothing is wrong."""
+    """The reason and detail of a reply's fault, regardless of its task; None if it has none."""
     if reply.stopped_by == "refused" or reads_as_refusal(reply.text):
         return "refused", reply.text[:200]
     if not reply.text and reply.reasoning:
@@ -102,7 +102,7 @@ def reply_fault(reply: Generation) -> tuple[str, str] | None:
 
 
 def record_reply_fault(role: str, reply: Generation, session: Session, question: str, *, depth: int) -> None:
-    """Say of a reply that was refused, empty or cut that it is; it is read all the same, as the papers read every reply."""
+    """Record that a reply was refused, empty or cut off. It is still read, because the papers read every reply."""
     if fault := reply_fault(reply):
         record_fault(session, question, fault[0], f"{role}: {fault[1]}", depth=depth)
 
@@ -114,7 +114,7 @@ class _Fault(Exception):
 
 
 def _without_rest(reply: Generation, schema: type[BaseModel]) -> Generation:
-    """A reply that was cut after its object without what was cut, such as the blanks of a small model that is held to a schema."""
+    """A reply cut off after its complete object, without the rest, such as the blanks of a small model constrained to a schema."""
     whole = begins_with_object(reply.text, schema) if reply.stopped_by == "length" else None
     return reply if whole is None else dataclasses.replace(reply, text=whole, stopped_by="stop")
 

@@ -1,7 +1,7 @@
-"""What decoders declare of the calls that a question makes, and what these calls read and write in tokens.
+"""Decoders' declarations of the calls per question, and the tokens that these calls read and write.
 
-Each decoder's `plan` states its arithmetic beside its algorithm. The fewest and the most are those of any question, but for steps whose
-number a reply decides: these count as often as a reply usually asks for them, which the decoder's `plan` says.
+Each decoder's `plan` states its arithmetic beside its algorithm. The fewest and the most are bounds for any question, except for steps
+whose number a reply decides: for these, the decoder's `plan` gives the usual number.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from refinery.prompts.render import has_prompt, prompt_source
 from refinery.runtime.forecast import Range, total
 
 _CHARACTERS_PER_TOKEN = (8.0, 2.0)  # of English, in the vocabularies of models and in words: most, least
-_FRAME_TOKENS = 60.0  # a chat template, with a system prompt of its own
+_FRAME_TOKENS = 60.0  # a chat template, including its system prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a recipe limits: passages per search (0 if nothing is searched), the tokens of an answer, and the roles that it names."""
+    """A recipe's limits: passages per search (0 without a search), the tokens of an answer, and the roles that it names."""
 
     passages: int
     answer: int
@@ -25,11 +25,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls of a question in one `role`: how many (fewest, most), and what each reads and writes at most.
+    """The calls of a question in one `role`: their number (fewest, most), and the most that each reads and writes.
 
-    A call reads the prompt file `prompt` (by default the one of the role's name) with the question, so many `passages`, and so many tokens
-    of earlier replies (`replies`). It writes at most `writes` tokens: none where only probabilities are read. One that `continues` an
-    earlier context may read nothing but a few tokens anew.
+    A call reads the prompt file `prompt` (by default the one with the role's name) with the question, `passages` passages, and `replies`
+    tokens of earlier replies. It writes at most `writes` tokens, or none if only probabilities are read. A call that `continues` an earlier
+    context may read only a few new tokens.
     """
 
     role: str
@@ -43,7 +43,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """How many characters questions and passages have: fewest, most."""
+    """The number of characters in questions and passages: fewest, most."""
 
     question: Range
     passage: Range
@@ -51,7 +51,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Calls, tokens read and tokens written: of a question, or of several together."""
+    """Calls, tokens read and tokens written, for one question or several together."""
 
     calls: Range = (0, 0)
     read: Range = (0, 0)
@@ -63,7 +63,7 @@ class Planned:
 
 
 def planned(calls: Sequence[Calls], texts: Texts) -> Planned:
-    """What the calls of a question read and write, together."""
+    """The total of the calls of a question, and of the tokens that they read and write."""
     read = [_times(one.count, _read(one, texts)) for one in calls]
     written = [_times(one.count, (1 if one.writes else 0, one.writes)) for one in calls]
     return Planned(total([one.count for one in calls]), total(read), total(written))

@@ -18,7 +18,7 @@ _IRRELEVANT = re.compile(r"\W*irrelevant\b\W*", re.IGNORECASE)
 async def condense(
     style: Style, question: str, passages: Sequence[Passage], session: Session, *, depth: int = 0, max_new_tokens: int
 ) -> list[Passage]:
-    """The passages with their condensed texts, from one call each; a text is empty if the model calls it irrelevant or says nothing."""
+    """The passages with their condensed texts, from one call each; a text is empty if the model calls it irrelevant or writes nothing."""
 
     async def one(passage: Passage) -> Passage:
         prompt = render_prompt(f"condense_{style}", question=question, passage=passage)

@@ -1,4 +1,4 @@
-"""Prompts that show worked examples before the question, for the decoders whose papers do.
+"""Prompts that show worked examples before the question, for decoders whose papers use them.
 
 The examples are in `refinery/prompts/decoders/demonstrations.jinja`; `<prompt>_few.jinja` shows them in the format of `<prompt>.jinja`.
 """

@@ -11,7 +11,7 @@ from refinery.retrievers.base import Hit
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeFilter:
-    """Keeps what a reranker scores at `threshold` or above. Without a reranker it keeps every passage whole and in the given order."""
+    """Keeps passages and sentences that a reranker scores at `threshold` or above; without one, every whole passage in the given order."""
 
     reranker: Scorer | None
     threshold: float

@@ -1,4 +1,4 @@
-"""What decoders that reason in text share: one call to the base model, and the answer at the end of its reply."""
+"""Steps that decoders with textual reasoning share: one call to the base model, and the answer at the end of its reply."""
 
 import re
 
@@ -17,7 +17,7 @@ _SPEAKER = re.compile(r"^\W*(?:user|human|assistant|system)\W*:", re.IGNORECASE 
 async def reason(
     name: str, prompt: str, question: str, session: Session, *, depth: int = 0, max_new_tokens: int, temperature: float = 0.0
 ) -> str:
-    """What the model in the role `name` (usually the base model) writes after `prompt`, recorded in the trace; empty if it declined.
+    """The reply to `prompt` by the model in the role `name` (usually the base model), recorded in the trace; empty if it declined.
 
     A reply that is `refused`, `empty` or `truncated`, or that continues as another `speaker`, is also recorded as a `fault`.
     """
@@ -57,7 +57,7 @@ def spoken(reply: str, question: str, session: Session, *, depth: int = 0) -> st
 
 
 def final_answer(text: str) -> str | None:
-    """What follows the last "answer is" or "answer:" in a text, without closing punctuation; None if there is none."""
+    """The text after the last "answer is" or "answer:", without closing punctuation; None if there is none."""
     stated = [found[1].strip().strip("*\"'_ ").removesuffix(".").strip() for found in _CONCLUSION.finditer(text)]
     return next((answer for answer in reversed(stated) if answer), None)
 

@@ -1,4 +1,4 @@
-"""Self-RAG's critique of what it wrote: how probable its reflection tokens are, passage by passage (Sec. 3.3, App. A.3)."""
+"""Self-RAG's critique of its own text: the probabilities of its reflection tokens, passage by passage (Sec. 3.3, App. A.3)."""
 
 import asyncio
 import math
@@ -31,7 +31,7 @@ class Weights(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """What the model thinks of its text about a passage. `probability` is the geometric mean of the text's tokens."""
+    """The model's assessment of its text about a passage. `probability` is the geometric mean over the text's tokens."""
 
     relevance: float
     support: float
@@ -45,7 +45,7 @@ class Critique:
         return critique + (self.probability if weights.sequence_score else 0.0)
 
     def parts(self, weights: Weights) -> dict[str, float]:
-        """Its parts and its score, for the trace."""
+        """The parts of the score and the score, for the trace."""
         return {"relevance": self.relevance, "support": self.support, "utility": self.utility, "score": self.score(weights)}
 
 
@@ -55,7 +55,7 @@ def control(role: str) -> Segment:
 
 
 def after_passage(context: Context, passage: Passage) -> Context:
-    """The context in which the model goes on with a passage in view, as plain text."""
+    """The context after inserting a passage, as plain text, for the model to continue."""
     evidence = Segment(f"{passage.title}\n{passage.text}", "evidence")
     return context.extend([control("retrieval"), control("evidence_start"), evidence, control("evidence_end")])
 
@@ -68,7 +68,7 @@ async def critique_of(context: Context, token_ids: Sequence[int], logprobs: Sequ
 
 
 async def retrieval_share(context: Context, *, of_logprobs: bool = False) -> float:
-    """The share of [Retrieval] as the next token, beside [No Retrieval]; as the short script computes it, of log-probabilities."""
+    """The share of [Retrieval] against [No Retrieval] as the next token; `of_logprobs`: of log-probabilities, as in the short script."""
     logprobs = await _logprobs(context, ("retrieval", "no_retrieval"))
     return logprobs[0] / sum(logprobs) if of_logprobs else softmax(logprobs)[0]
 

@@ -1,6 +1,6 @@
-"""What RQ-RAG's inference.py reads in a path's text, for `official`: its regular expressions over the whole text, here over token ids.
+"""Parsing of a path's text as in RQ-RAG's inference.py, for `official`: its regular expressions over the whole text, here over token ids.
 
-So a control token counts wherever the model wrote it, and the same characters in a question or a passage do not.
+So a control token counts wherever the model wrote it, but the same characters in a question or a passage do not.
 """
 
 import logging
@@ -14,14 +14,14 @@ from refinery.contract.records import Passage
 from refinery.contract.segments import control_token_id, encode_text
 from refinery.contract.tokenizer import Tokenizer
 
-NO_QUERY = "dummy"  # what inference.py searches for if no query has ended yet
-NOTHING_FOUND = Passage(id="dummy", title="dummy", text="the search engine did not return anything")  # what it shows the model then
+NO_QUERY = "dummy"  # the query of inference.py if none has ended yet
+NOTHING_FOUND = Passage(id="dummy", title="dummy", text="the search engine did not return anything")  # the passage it then shows
 _PREFIX = "▁"
 _checked: WeakSet[Any] = WeakSet()
 
 
 def last_query(token_ids: Sequence[int], tokenizer: Tokenizer) -> str:
-    """The query that inference.py searches for. One that did not end takes in everything up to the next `[EOS]`, evidence included."""
+    """The query that inference.py searches for. A query that did not end extends to the next `[EOS]`, evidence included."""
     found = _last_between(token_ids, [token_for(action).token for action in SEARCH_ACTIONS], tokenizer)
     return NO_QUERY if found is None else found
 
@@ -44,10 +44,10 @@ def _last_between(token_ids: Sequence[int], openings: Collection[str], tokenizer
 
 
 def warn_of_other_prefixes(tokenizer: Tokenizer) -> None:
-    """Say once if a SentencePiece tokenizer does not write `▁` after a control token, as that of the released checkpoint does.
+    """Warn once if a SentencePiece tokenizer does not write `▁` after a control token, as that of the released checkpoint does.
 
-    That checkpoint learned `[A_Response] ▁ <line break>` (sample_from_tree.py looks for these ids), which is `legacy: true`. We encode what
-    follows a control token by itself, which always gives `▁`; a script that encodes the whole text with this tokenizer gives none.
+    That checkpoint learned `[A_Response] ▁ <line break>` (sample_from_tree.py looks for these ids), which is `legacy: true`. We encode the
+    text after a control token separately, which always gives `▁`; a script that encodes the whole text with this tokenizer gives none.
     """
     if tokenizer in _checked:
         return

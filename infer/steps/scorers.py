@@ -26,7 +26,7 @@ from refinery.text import quoted, without_breaks
 
 _NLI_LABELS = ("0", "1")
 _NLI_TOKENS = 512  # T5's training length; its positions are relative, so the model itself would accept a longer premise
-_BESIDE_PROMPT = 2  # the end token that an encoder gets, and the label
+_BESIDE_PROMPT = 2  # the encoder's end token, and the label
 
 
 class Scorer(Protocol):
@@ -42,7 +42,7 @@ class LexicalScorer:
 
     async def score(self, statement: str, passages: Sequence[Passage]) -> list[float]:
         """See `Scorer.score`; document frequencies are counted over `passages`."""
-        from refinery.retrievers.bm25 import Bm25, Options  # imports numpy, so only when something is scored
+        from refinery.retrievers.bm25 import Bm25, Options  # imports numpy, so it is imported only for scoring
 
         index = Bm25([passage.model_copy(update={"id": str(i)}) for i, passage in enumerate(passages)], Options(stemmer=None))
         found = {hit.passage.id: hit.retrieval_score for hit in await index.search(statement, k=len(passages))}
@@ -106,7 +106,7 @@ class LabelScorer:
         return statement, [self._fit(statement, passage, most, tokenizer) for passage in passages]
 
     def _fit(self, statement: str, passage: Passage, most: int, tokenizer: Tokenizer) -> Passage:
-        """The passage, shortened until its prompt takes at most `most` tokens: what quotes its lines takes tokens too."""
+        """The passage, shortened until its prompt takes at most `most` tokens, because quoting its lines takes tokens too."""
         fitted, token_budget = passage, most - self._tokens(statement, Passage(id="", text=""), tokenizer)
         while True:
             fitted = fit_passages([fitted], max(token_budget, 0), tokenizer)[0]

@@ -1,7 +1,7 @@
 """Self-RAG's long answers: a beam search over segments, each written with one passage in view (Sec. 3.3; `run_long_form_static.py`).
 
-A segment ends where the model asks for a search, or where it says that none is needed and [Retrieval] is probable all the same. As in the
-script, every segment chooses among the passages of the question. Passages are not part of what the next segment reads.
+A segment ends where the model asks for a search, or where it says that none is needed although [Retrieval] is probable. As in the script,
+every segment chooses among the passages of the question. Passages are not part of the next segment's context.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from refinery.llms.base import Context, Generation
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A beginning of an answer: its segments with the numbers of their passages, what the model reads of it, and its segments' scores."""
+    """A partial answer: its segments with the numbers of their passages, the text of it that the model reads, and the segments' scores."""
 
     segments: tuple[tuple[str, int], ...] = ()
     token_ids: tuple[int, ...] = ()
@@ -36,14 +36,14 @@ async def long_answer(prompt: Context, passages: Sequence[Passage], question: st
             break
         pairs = [(line, number, passage) for line in open_lines for number, passage in enumerate(passages, 1)]
         grown = await asyncio.gather(*(_grown(prompt, *pair, question, session, options, depth=depth) for pair in pairs))
-        # The script forgets lines that have ended as soon as another goes on.
+        # The script drops lines that have ended as soon as another one continues.
         kept = [] if official else [line for line in beam if line.has_ended]
         beam = sorted([*kept, *grown], key=lambda line: _value(line, official=official), reverse=True)[: options.beam_width]
     return _text(beam[0], citations=options.citations)
 
 
 def _value(line: _Line, *, official: bool) -> float:
-    """The script multiplies the segments' scores. The paper does not say how they add up; their mean compares lines of any length."""
+    """A line's value: the product of its segments' scores in the script; otherwise their mean, because the paper leaves this open."""
     if not official:
         return sum(line.scores) / len(line.scores)
     product = 1.0
@@ -100,7 +100,7 @@ def _record(reply: Generation, critique: Critique, question: str, session: Sessi
 
 
 def _text(line: _Line, *, citations: bool) -> str:
-    """Segments that repeat an earlier one are left out, as in the script."""
+    """The text of a line, without segments that repeat an earlier one, as in the script."""
     segments = {text: number for text, number in reversed(line.segments) if text}
     ordered = [(text, segments[text]) for text in dict.fromkeys(text for text, _ in line.segments if text)]
     return " ".join(f"{text.rstrip('.')} [{number}]." if citations else text for text, number in ordered)

@@ -3,7 +3,7 @@
 No model is needed, so the answers of a finished run can be selected again in milliseconds. There are three definitions of the paper's
 values:
 
-- `paper` follows Sec. 2.3 literally. The ppl covers what the model wrote: control tokens, queries and answer. The confidence is the sum
+- `paper` follows Sec. 2.3 literally. The ppl covers the model's own text: control tokens, queries and answer. The confidence is the sum
   of the answer's log-probabilities. The ensemble adds up these negative numbers, so finding an answer more often counts against it.
 - `official` is the authors' sample_from_tree.py. The ppl covers the whole text, including prompt and evidence. The confidence is the mean
   of the highest probability at each position (for a greedy answer, the probability of its own token), without leading white space and
@@ -33,13 +33,13 @@ from refinery.text import normalize_answer
 
 Fidelity = Literal["paper", "official", "fixed"]
 STRATEGIES = ("ppl", "confidence", "ensemble")
-LEARNED = "learned"  # only if a selector has judged the tree
+LEARNED = "learned"  # available only if a selector has judged the tree
 NO_ANSWER = "dummy results, unable to detect valid answer"  # the wording of sample_from_tree.py
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How the values are computed: the fidelity, whether the answer is a choice's letter (all that `official` then scores), and for
+    """The definition of the values: the fidelity, whether the answer is a choice's letter (then `official` scores only that), and for
     `learned` the exponent of a path's own probability."""
 
     fidelity: Fidelity
@@ -120,7 +120,7 @@ def perplexity(path: Trajectory, *, fidelity: Fidelity = "paper") -> float:
 
 
 def confidence(path: Trajectory, by: Definition) -> float:
-    """How sure the model was of the final answer's tokens (the control token that opens it is not part of it)."""
+    """The model's confidence in the final answer's tokens (without the control token that opens it)."""
     logprobs = (path.steps[-1].logprobs or [])[1:]
     if by.fidelity == "paper":
         return sum(logprobs)

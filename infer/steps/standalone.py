@@ -14,11 +14,11 @@ from refinery.prompts.render import render_prompt
 from refinery.text import quoted
 from refinery.unspaced import first_words
 
-_MOST_TURNS = 8  # a follow-up refers to something said shortly before
+_MOST_TURNS = 8  # a follow-up refers to a recent turn
 _PART = 3 * (_MOST_TURNS + 1)  # all turns and the question fit into a third of the model's context
 _QUESTION_TOKENS, _CHAT_TOKENS = 64, 1_024
 _QUESTION_MARKS = frozenset("?\uff1f\u061f")  # also full-width, and Arabic
-_STEM = 4  # letters by which a word is found again in another inflection
+_STEM = 4  # letters that identify a word in another inflection
 _KEPT = 2 / 3  # of the question's words
 _MOST_WORDS = 12  # of each text of the turn before
 _REFERRING = frozenset(
@@ -33,8 +33,8 @@ _ROLES = ("user", "assistant")
 async def standalone_question(question: Question, session: Session) -> str:
     """The question, reworded to be understood without its `history`. It takes one call to the model, which reads the last turns.
 
-    What a model writes is not used if it is no question, lacks words of the question, has only invented names, or still names nothing.
-    Then a question that names something is asked as it is, and any other after the turn before it, with a `fault` in the trace.
+    The model's text is rejected if it is not a question, lacks words of the question, has only invented names, or still names nothing.
+    Then a question that names something is asked unchanged, and any other is preceded by the last turn, with a `fault` in the trace.
     """
     asked, history = valid_text(question.text), question.history or []
     turns = [(_ROLES[number % 2], text) for number, text in enumerate(history) if text.strip()]
@@ -51,7 +51,7 @@ async def standalone_question(question: Question, session: Session) -> str:
 
 
 async def _reworded(turns: Sequence[tuple[str, str]], asked: str, session: Session) -> Generation:
-    """What the model writes for the standalone question, recorded in the trace.
+    """The model's standalone question, recorded in the trace.
 
     Small instruct models complete the examples better than they follow the instruction: on 48 questions of CANARD, SmolLM2-135M reaches F1
     44 of the gold rewrites by completion, 60 after the checks of `_fault`, and 19 through its chat template.
@@ -77,7 +77,7 @@ def _completes(llm: LLM) -> bool:
 
 
 def _fault(reply: Generation, rewritten: str, asked: str, turns: Sequence[str]) -> tuple[str, str] | None:
-    """Why the model's text cannot be asked in the question's place."""
+    """The reason why the model's text cannot replace the question, or None."""
     if fault := reply_fault(reply):
         return fault
     if _QUESTION_MARKS & set(asked) and not _QUESTION_MARKS & set(rewritten):

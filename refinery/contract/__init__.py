@@ -1,1 +1,1 @@
-"""What passes between the stages: records, control tokens, segments, formats and traces."""
+"""The data that the stages exchange: records, control tokens, segments, formats and traces."""

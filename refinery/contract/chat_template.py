@@ -1,10 +1,10 @@
-"""Apply a checkpoint's own chat template to prompts, token by token the same in training and inference.
+"""Apply a checkpoint's own chat template to prompts, with identical tokens in training and inference.
 
 A template's own text may contain special tokens, but a message never does: the template is rendered around slots, its special tokens
 become ids, and messages are filled in afterwards as plain text. Without a template, as for a base model, a prompt is unchanged.
 
-A prompt ends where the template's own rendering of a conversation has the reply. That may be behind its generation prompt: gpt-oss names
-the channel there, GLM closes an empty thought.
+A prompt ends where the template puts the reply when it renders a whole conversation. That may be later than its generation prompt: gpt-oss
+adds the channel's name, and GLM closes an empty thought.
 """
 
 import json
@@ -30,7 +30,7 @@ AUTO, NONE = "auto", "none"
 _TODAY = datetime(2024, 7, 26)
 _DAY = re.compile(r"""strftime_now\(\s*(["'])(?P<format>.*?)\1\s*\)""")
 
-_Piece = Segment | str | int  # one of the template's tokens, its plain text, or the number of the message in this place
+_Piece = Segment | str | int  # a special token, plain text, or the number of the message inserted here
 _frames: "WeakKeyDictionary[Any, dict[tuple[str, tuple[Role, ...], bool], tuple[_Piece, ...]]]" = WeakKeyDictionary()
 
 
@@ -90,7 +90,7 @@ def reply_text(text: str, tokenizer: Tokenizer) -> str:
 
 
 def _spaces_around_reply(tokenizer: Tokenizer) -> tuple[str, str]:
-    """What the template writes between prompt and reply, and between this and a token that ends it, if that is white space."""
+    """The white space that the template writes before a reply, and between the reply and its end token; "" where there is none."""
     whole, asks = _frame(("user", "assistant"), tokenizer), _frame(("user",), tokenizer)
     reply = whole.index(1)
     before = " " if _ends_in_space(whole[reply - 1]) and not _ends_in_space(asks[-1]) else ""
@@ -139,7 +139,7 @@ def reply_end(tokenizer: Tokenizer) -> str:
 
 
 def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """The tokens that a reply ends at."""
+    """The ids of the tokens that end a reply."""
     ends = (tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(reply_end(tokenizer)))
     return frozenset(end for end in ends if end is not None)
 
@@ -152,7 +152,7 @@ def frame_tokens(tokenizer: Tokenizer) -> int:
 
 
 def _filled(frame: Sequence[_Piece], contents: Sequence[str | Sequence[Segment]]) -> list[Segment]:
-    """The pieces of a template with each message in its place. Adjacent texts are encoded as one."""
+    """The template's pieces with the messages filled in. Adjacent texts are encoded as one."""
     segments: list[Segment] = []
     text = ""
     for piece in frame:
@@ -180,7 +180,7 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def _frame(roles: tuple[Role, ...], tokenizer: Tokenizer, *, reasons: bool = False) -> tuple[_Piece, ...]:
-    """The text that the template writes around messages of these roles, and the places of the messages in it."""
+    """The text that the template writes around messages of these roles, with each message's number where its text belongs."""
     known = _frames.setdefault(tokenizer, {})
     key = (tokenizer.get_chat_template(), roles, reasons)
     if key not in known:
@@ -193,10 +193,10 @@ def _frame(roles: tuple[Role, ...], tokenizer: Tokenizer, *, reasons: bool = Fal
 
 
 def _up_to_reply(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:
-    """The template up to the reply to the last message, as it renders a conversation that has one.
+    """The rendered template up to the reply to the last message, as in a conversation that includes the reply.
 
-    Where it writes no thought into such a conversation but opens one in its generation prompt (DeepSeek-R1), that thought is closed.
-    A space before the reply is left to `reply_text`, because tokenizers write it as a part of the first word.
+    If the template writes no thought into such a conversation but its generation prompt opens one (DeepSeek-R1), that thought is closed.
+    A space before the reply is left to `reply_text`, because tokenizers treat it as part of the first word.
     """
     asks = _rendered(roles, tokenizer)
     before = _rendered((*roles, "assistant"), tokenizer).partition(_slot(len(roles)))[0]
@@ -225,7 +225,7 @@ def _rendered(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:
         TemplateError,
         TypeError,
         ValueError,
-    ) as error:  # a template that needs messages that are not texts, or several templates without a default
+    ) as error:  # the template rejects messages in plain text, or there are several without a default
         raise _unusable(roles, str(error).strip().split("\n")[0], tokenizer) from None
 
 

@@ -121,7 +121,7 @@ def seal_weights(folder: str | Path) -> None:
 
 
 def check_weights(path: str, folder: str | Path) -> None:
-    """Raise CheckpointError for a file of weights that is not as it was saved: damage that safetensors cannot see."""
+    """Raise CheckpointError if a weights file differs from the one that was saved, which safetensors itself does not detect."""
     for name, known in read_manifest(folder).get("weights", {}).items():
         if (file := Path(folder) / name).exists() and file_fingerprint(file) != known:
             raise CheckpointError(

@@ -1,6 +1,6 @@
 """Write a trajectory as one token sequence, and read it back.
 
-`official` writes what the RQ-RAG authors' scripts write: blocks separated by newlines in training (merge_intermediate.py), but
+`official` writes the same as the RQ-RAG authors' scripts: blocks separated by newlines in training (merge_intermediate.py), but
 evidence directly after its marker at inference (inference.py), so the two differ. `consistent` writes the same sequence for both,
 with spaces instead of the authors' newlines, so that words have the same tokens as in running text. Parsing uses ids, because there
 a control token cannot be confused with the same characters in a passage.
@@ -70,7 +70,7 @@ def evidence_segments(passages: Sequence[Passage], *, format: FormatName) -> lis
 
 
 def trajectory_segments(trajectory: Trajectory, system_prompt: str, tokenizer: Tokenizer, *, format: FormatName) -> list[Segment]:
-    """A whole training row: the prompt, then every step. What the model writes is trained; what the environment inserts is not."""
+    """A whole training row: the prompt, then every step. The model's own text is trained; text that the environment inserts is not."""
     history = trajectory.history or []
     first, *later = [*(turn.question for turn in history), trajectory.question]
     if _templated(tokenizer, format):

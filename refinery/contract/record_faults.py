@@ -1,4 +1,4 @@
-"""Say in one line what is wrong with a row of a file."""
+"""One-line descriptions of faults in a file's rows."""
 
 import json
 import re
@@ -13,7 +13,7 @@ _TABLE = re.compile(r"\.(csv|tsv)(\.gz)?:\d+$")
 
 
 def row_fault(line: bytes, error: ValidationError, record: str, where: str) -> str:
-    """What is wrong with a JSON line that is not a `record`. The message starts with `where`."""
+    """A message about the fault in a JSON line that is not a valid `record`. It starts with `where`."""
     first = error.errors()[0]
     if first["type"] == "json_invalid" or line.lstrip().startswith(b"[{"):
         return _json_fault(line, where)
@@ -23,7 +23,7 @@ def row_fault(line: bytes, error: ValidationError, record: str, where: str) -> s
 
 
 def _fields(fault: Any) -> str:
-    """Of a row without a required field the fields that it has instead, because it may have another schema."""
+    """For a row that lacks a required field: the fields that it does have, because it may follow another schema."""
     if fault["type"] != "missing" or not isinstance(fault["input"], dict):
         return ""
     found = list(cast("dict[str, Any]", fault["input"]))[:_FIELDS_SHOWN]

@@ -58,7 +58,7 @@ class Question(Record):
 
     `supporting` holds ids of the passages that answer it, `passages` its own candidates if the dataset has them. With `choices`, `answers`
     holds the letter of the right one. `history` is the dialogue so far, beginning with the user, in alternating turns; an unknown reply is
-    empty. `system_prompt` is what it was told first. `supporting_hash` is the corpus hash of passages that it was written from.
+    empty. `system_prompt` came before the dialogue. `supporting_hash` is the `corpus_hash` of the passages that it was written from.
     """
 
     id: Text
@@ -121,19 +121,19 @@ class Provenance(Record):
 
 
 class JudgeLabel(Record):
-    """Base of the records that judges learn from: a question, what is judged about it, and `label`, whose type lists both labels."""
+    """Base of the records that judges learn from: a question, the content to judge, and `label`, whose type lists both labels."""
 
     question_id: str
     question: str
-    if TYPE_CHECKING:  # a subclass declares it as a field, at its place in the written order, and of two strings
+    if TYPE_CHECKING:  # subclasses declare it as a field of two strings, where it belongs in the written order
         label: Any
 
 
 class KnowledgeLabel(JudgeLabel):
     """Self-knowledge (RA-ISF App. A.1): whether the target model answers the question closed-book.
 
-    `share` is the mean score of its `replies` (with exact match, the fraction of right ones). When a teacher says what it knows (App. D),
-    both are empty. `rationale` is what a teacher wrote before the label, which is never trained.
+    `share` is the mean score of its `replies` (with exact match, the fraction of right ones). If a teacher gives the label itself (App. D),
+    both are empty. `rationale` is the text that a teacher wrote before the label; it is never trained.
     """
 
     label: Literal["know", "unknow"]
@@ -147,7 +147,7 @@ class RelevanceLabel(JudgeLabel):
     """Passage relevance (RA-ISF App. A.2, D): whether the passage is relevant to the question and sufficient to answer it on its own.
 
     `order_agrees` says whether a teacher that judged the passages in both orders gave this passage the same label twice. `rationale` is
-    what a teacher wrote before the label, which is never trained; of one that judged a list, it is about the whole list.
+    the text that a teacher wrote before the label; it is never trained. A teacher that judged a list wrote it about the whole list.
     """
 
     passage: Passage
@@ -167,7 +167,7 @@ class Decomposition(Record):
 
 
 class Step(Record):
-    """One step of a trajectory: what the model wrote and, for a search, the passages that it found."""
+    """One step of a trajectory: the text that the model wrote and, for a search, the passages found."""
 
     action: Action
     text: str
@@ -177,7 +177,7 @@ class Step(Record):
 
 
 class Reading(Record):
-    """Extra data that RQ-RAG's own scripts use to score a path, besides what the model wrote (`fidelity: official`).
+    """Extra data that RQ-RAG's own scripts use to score a path, besides the text that the model wrote (`fidelity: official`).
 
     `num_tokens` counts the tokens of the prompt and of all inserted text, and `logprob` is the sum of their log-probabilities. `closed`
     says for each step whether it ends with `[EOS]`. `blank_tokens` counts the white-space tokens at the beginning of the answer.
@@ -240,7 +240,7 @@ class Preference(Record):
 
 
 class PromptCompletion(Record):
-    """One call of a prompt-only method for a student to learn: the prompt that it will read and the reply that it should write."""
+    """One call of a prompt-only method for a student to learn: the prompt to read and the reply to write."""
 
     question_id: str
     question: str
@@ -254,7 +254,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read_records(path: str | Path, record: type[R]) -> list[R]:
-    """Read a file of one record type. Raises RecordError naming the file, the line and what is wrong."""
+    """Read a file of one record type. Raises RecordError naming the file, the line and the fault."""
     rows = list(iter_records(path, record))
     if not rows:
         raise no_rows(path, record)
@@ -262,14 +262,14 @@ def read_records(path: str | Path, record: type[R]) -> list[R]:
 
 
 def no_rows(path: str | Path, record: type[Record]) -> RecordError:
-    """The error for a file without rows, as a labeling run leaves one if it rejects all rows of a split."""
+    """The error for a file without rows, such as a labeling run leaves when it rejects every row of a split."""
     if (Path(path).parent / "failures.jsonl").exists():
         return RecordError(f"{path}: has no rows. failures.jsonl beside it has the reasons why none was kept.")
     return RecordError(f"{path}: has no rows. It should hold one {record.__name__} per line.")
 
 
 def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
-    """The rows, read lazily, of JSON Lines, which may be packed (`.gz`), of Parquet, or of a dataset on the hub (`owner/name:split`).
+    """The rows, read lazily, of JSON Lines (also compressed, `.gz`), of Parquet, or of a dataset on the hub (`owner/name:split`).
 
     Raises the same errors as `read_records`, but accepts an empty file.
     """

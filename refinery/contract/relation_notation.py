@@ -91,5 +91,5 @@ def as_question(text: str) -> str | None:
 
 
 def readable(steps: Sequence[SubQuestion]) -> list[SubQuestion]:
-    """Annotated sub-questions with each relation that has a rule as a question; one without a rule is kept as it is."""
+    """Annotated sub-questions with each relation that has a rule as a question; the others are unchanged."""
     return [step.model_copy(update={"text": as_question(step.text) or step.text}) for step in steps]

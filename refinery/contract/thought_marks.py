@@ -1,4 +1,4 @@
-"""The marks that reasoning models write around what they think before they reply."""
+"""The marks that reasoning models write around their thoughts before a reply."""
 
 # Claude's and Phi's prompts, Magistral, Kimi-VL, Seed-OSS, and the channels of gpt-oss.
 THOUGHT_MARKS = (

@@ -1,8 +1,8 @@
-"""What a decoder returns: one trace schema for all methods, and the prediction that contains it.
+"""A decoder's result: the prediction and its trace, in one schema for all methods.
 
-In files, each passage and each step of a tree is written once, and referred to by its number (`StoredPrediction`). A path repeats the steps
-of those that it shares a beginning with: at depth 4 with three actions, 120 searches with their passages would be written 426 times.
-`Prediction` reads this form and the plain one, which earlier runs hold.
+In files, each passage and each step of a tree is written once, and referred to by its number (`StoredPrediction`). Paths with a common
+beginning repeat its steps: at depth 4 with three actions, 120 searches with their passages would otherwise be written 426 times.
+`Prediction` reads this form and the plain one, which earlier runs used.
 """
 
 from collections.abc import Sequence
@@ -31,14 +31,14 @@ class FilledPrompt(Record):
 
 
 class ModuleOutput(Record):
-    """What a module that ran alone wrote or judged, in one trace step.
+    """The output of a module that ran alone, in one trace step.
 
-    `texts` are what it wrote; `cited` holds the ids of the passages that each text cites. `labels` are its judgements, True for the
-    positive label, with their `probabilities` if it gives them. `given` numbers the annotated sub-questions, from 0, whose answers it was
-    told, and `step` is the one it was asked, None for the question itself. `unread` counts its replies that could not be read.
+    `texts` were written by it; `cited` holds the ids of the passages that each text cites. `labels` are its judgments, True for the
+    positive label, with their `probabilities` if it gives them. `given` lists the annotated sub-questions, numbered from 0, whose answers
+    it received, and `step` is the one it was asked, None for the question itself. `unread` counts its replies that could not be read.
 
-    `found` holds, by what was searched with, the ids that each search found, best first. `judged` is what a judge says of each text, None
-    where its reply could not be read.
+    `found` maps each kind of search text to the ids that each search returned, best first. `judged` is a judge's verdict on each text, or
+    None where the judge's reply could not be read.
     """
 
     step: int | None = None
@@ -71,10 +71,10 @@ class Event(Record):
 
 
 class TraceStep(Event):
-    """One event: `name` says what happened, `depth` is the depth in the recursion or tree, `question` is what it was about.
+    """One event: `name` is its kind, `depth` is the depth in the recursion or tree, `question` is the question or query it is about.
 
-    `text` is the reply, and `role` names the sub-model that wrote it, if it was not the recipe's own model. `cut` is what the model wrote
-    after its reply by continuing in the prompt's format. `token_ids` covers both, and the `reasoning` that a reasoning model wrote first.
+    `text` is the reply, and `role` names the sub-model that wrote it, if it was not the recipe's own model. `cut` is text that the model
+    wrote after its reply, in the prompt's format. `token_ids` covers both, and the `reasoning` that a reasoning model wrote first.
     `shortened` counts the passages that were cut to fit the model's context. `prompt` is recorded if the recipe says so.
     `output` is present when a module runs alone (`refinery evaluate-modules`).
     """
@@ -95,8 +95,8 @@ class Cost(Record):
 class Prediction(Record):
     """The result for one question. `paths` are a tree decoder's finished trajectories, `selected` its answer by each strategy.
 
-    `failed` says why there is no answer or, after a failed search, why the answer is not final. A prediction is also read from the fields
-    of a `StoredPrediction`.
+    `failed` is the reason for a missing answer or, after a failed search, for an answer that is not final. A prediction is also read from
+    the fields of a `StoredPrediction`.
     """
 
     question_id: str
@@ -149,8 +149,7 @@ class StoredStep(Record):
 
 
 class StoredPath(Record):
-    """A path of a tree: `last_step` is the number of its last step, and what else a trajectory holds. A question is left out if it is the
-    prediction's."""
+    """A path of a tree: the number of its last step, and a trajectory's other fields. No question if it is the prediction's."""
 
     last_step: int | None = Field(default=None, ge=0)
     question_id: str | None = None
@@ -186,7 +185,7 @@ _PREDICTION_FIELDS = ("question_id", "question", "answer", "cost", "failed", "se
 def packed(prediction: Prediction) -> StoredPrediction:
     """The prediction in the form of files."""
     packer = _Packer()
-    # The parts are valid already, so that nothing is validated again.
+    # The parts have already been validated, so they are not validated again.
     return StoredPrediction.model_construct(
         **{name: getattr(prediction, name) for name in _PREDICTION_FIELDS},
         trace=[packer.event(step) for step in prediction.trace],
@@ -197,7 +196,7 @@ def packed(prediction: Prediction) -> StoredPrediction:
 
 
 class _Packer:
-    """Numbers passages and steps in the order in which they are first met."""
+    """Numbers passages and steps in order of first appearance."""
 
     def __init__(self) -> None:
         self.passages: list[Passage] = []
@@ -239,7 +238,7 @@ def _hashable(values: list[Any] | None) -> tuple[Any, ...] | None:
 
 
 def _unpacked(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Prediction from those of a StoredPrediction. Raises PydanticCustomError for values that are none."""
+    """The fields of a Prediction from those of a StoredPrediction. Raises PydanticCustomError for invalid values."""
     try:
         stored = StoredPrediction.model_validate(values)
     except ValidationError as error:
@@ -265,7 +264,7 @@ def _hit(passage: Passage, retrieval_score: float) -> ScoredPassage:
 
 
 def _steps(stored: StoredPrediction) -> list[list[Step]]:
-    """For each step, those that lead to it and itself. Paths share them."""
+    """For each step, the steps of the path up to and including it. Paths share them."""
     found: list[list[Step]] = []
     for step in stored.steps:
         before: list[Step] = [] if step.after is None else _at(found, step.after, "steps")

@@ -1,4 +1,4 @@
-"""What `refinery demo --methods all` adds: one table of every method, and how much of the tree's promise the learned selector keeps."""
+"""Additions of `refinery demo --methods all`: a table of every method, and the share of the tree's potential that the selector reaches."""
 
 import json
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ METHODS_FILE = "methods.json"
 
 
 def report_methods(output: Path, runs: Sequence[Path]) -> None:
-    """Write and print `methods.json`: the systems of the `runs` that are there, and the selector's share of the gap."""
+    """Write and print `methods.json`: the systems of the existing `runs`, and the selector's share of the gap."""
     systems: dict[str, dict[str, float]] = {}
     for run in runs:
         if run.exists():
-            # A run with a selector gives the tree's other selections again, at the selector's cost: the first run of a system counts.
+            # A run with a selector repeats the tree's other selections, at the selector's cost, so the first run of a system counts.
             systems = _rows(run) | systems
     selector = {"held_out": _gap(output / "infer" / "rq_rag_learned"), "confusable": _gap(output / "confusable")}
     write_json(output / METHODS_FILE, {"systems": systems, "selector": selector})
@@ -24,7 +24,7 @@ def report_methods(output: Path, runs: Sequence[Path]) -> None:
 
 
 def _rows(run: Path) -> dict[str, dict[str, float]]:
-    """By system EM and F1 in percent of all and of multi-hop questions, and what a question cost."""
+    """By system, EM and F1 in percent over all questions and over multi-hop ones, and the cost per question."""
     rows: dict[str, dict[str, float]] = {}
     for system, scores in read_metrics(run)["results"].items():
         every, hops, cost = scores["all"], scores["multi_hop"], scores["cost_per_question"]
@@ -41,9 +41,9 @@ def _rows(run: Path) -> dict[str, dict[str, float]]:
 
 
 def _gap(run: Path) -> dict[str, Any]:
-    """EM in percent by the ensemble, by the selector and at best (RQ-RAG Sec. 4.3), and the share of the gap that the selector closes.
+    """EM in percent of the ensemble, the selector and the upper bound (RQ-RAG Sec. 4.3), and the share of the gap that the selector closes.
 
-    `difference` is the selector's to the ensemble in points, paired over the questions, with its 95 % bootstrap interval.
+    `difference` is the selector's EM minus the ensemble's in points, paired over the questions, with its 95 % bootstrap interval.
     """
     import numpy as np
 

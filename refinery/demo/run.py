@@ -53,7 +53,7 @@ def run_demo(seed: int, output: Path, *, methods: Methods, resume: bool, world: 
 
 
 async def _run_all(project: Project, seed: int, world: Difficulty, port: int, output: Path) -> dict[str, float]:
-    """Do the project's steps beside the teacher. Returns the seconds of each."""
+    """Run the project's steps while the teacher serves. Returns the seconds of each."""
     async with _teacher(seed, world, port, output):
         return await arun_jobs(jobs_of(project, where=f"{output}"), output, at_once=project.at_once)
 
@@ -94,7 +94,7 @@ def _teacher_port(output: Path) -> int:
 
 
 def _collect(output: Path, questions: list[Question]) -> dict[str, Any]:
-    """The demo's metrics from those of its runs."""
+    """The demo's metrics, collected from those of its runs."""
 
     results: dict[str, Any] = {}
     for decoder in ("direct", "rag", "ra_isf_paper", "ra_isf", "rq_rag_adaptive", "rq_rag"):

@@ -1,4 +1,4 @@
-"""The demo's steps: each runs a recipe under recipes/demo, with the demo's own paths. Which needs which follows from the paths."""
+"""The demo's steps: each runs a recipe under recipes/demo, with the demo's own paths. Dependencies between steps follow from the paths."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ SUB_MODELS = ("self_knowledge", "relevance", "decomposition")
 _THREADS = {"rq_rag": 2}
 # Prompt-only methods whose students are trained on their traces.
 DISTILLED = ("re_thinking", "migres")
-# Decoders with the teacher behind their prompts, by their name in the table.
+# Decoders that prompt the teacher, by their names in the table.
 PROMPTED = {"direct_teacher": "direct", "rag_teacher": "rag"} | {
     decoder: decoder
     for decoder in (
@@ -24,7 +24,7 @@ PROMPTED = {"direct_teacher": "direct", "rag_teacher": "rag"} | {
 
 
 def core_steps(seed: int, output: Path, port: int) -> Steps:
-    """The three stages for RA-ISF and RQ-RAG, and retrieval alone beside them; the ones that most waits for first."""
+    """The three stages for RA-ISF and RQ-RAG, and plain retrieval for comparison. Steps that most others wait for come first."""
     data, base = output / "data", f"base={BASE}"
     questions = f"questions=[{data}/train.jsonl, {data}/validation.jsonl]"
     passages, teacher = _passages(output), f"teacher.base_url={_url(port)}"
@@ -48,7 +48,7 @@ def core_steps(seed: int, output: Path, port: int) -> Steps:
 
 
 def hard_steps(seed: int, output: Path, port: int) -> Steps:
-    """RQ-RAG in the hard world: labels of a quarter of the training questions, the generator, and its answers by one path and by a tree."""
+    """RQ-RAG in the hard world: labels for a quarter of the training questions, the generator, and its answers by path and by tree."""
     labels, passages = output / "labels" / "refinement", _passages(output)
     questions = f"questions=[{output}/data/train.jsonl, {output}/data/validation.jsonl]"
     generator = f"llm.base={output}/models/refinement"
@@ -64,7 +64,7 @@ def hard_steps(seed: int, output: Path, port: int) -> Steps:
 
 
 def method_steps(seed: int, output: Path, port: int) -> Steps:
-    """Every other decoder: the prompt-only ones on the teacher, the students of their traces, RQ-RAG with a learned selector."""
+    """Every other decoder: the prompt-only ones with the teacher, students trained on their traces, and RQ-RAG with a learned selector."""
     return _student_steps(seed, output, port) | _selector_steps(seed, output) | _prompted_steps(output, port)
 
 
@@ -84,7 +84,7 @@ def _student_steps(seed: int, output: Path, port: int) -> Steps:
 
 
 def _selector_steps(seed: int, output: Path) -> Steps:
-    """Trees of training questions, their paths labelled, the selector, and with it the held-out questions and confusable ones."""
+    """Trees of training questions, labels for their paths, the selector, and its runs on the held-out and the confusable questions."""
     generator, train = f"llm.base={output}/models/refinement", f"questions=[{output}/data/confusable_train.jsonl]"
     traces, labels = output / "traces" / "selection", output / "labels" / "selection"
     selector = f"sub_models.selection.base={output}/models/selection"
@@ -126,7 +126,7 @@ def _infer(name: str, output: Path, *overrides: str, recipe: str = "") -> Steps:
 
 
 def _step(stage: str, name: str, *overrides: str, recipe: str = "") -> Steps:
-    """A step by its name: a recipe, which is called like it unless another is named, with its overrides."""
+    """A step with its name and overrides. The recipe has the same name unless another is given."""
     path = shipped(f"recipes/demo/{stage}/{recipe or name}.yaml")
     environment = {"OMP_NUM_THREADS": str(_THREADS.get(name, 1))}
     return {f"{stage}_{name}": Step(command=[stage, str(path), *overrides], environment=environment)}

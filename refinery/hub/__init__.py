@@ -1,1 +1,1 @@
-"""Pushing a finished run to a model or dataset hub, with a card that says how it was made, and proving that it arrived."""
+"""Pushing a finished run to a model or dataset hub, with a card about its origin, and verifying that it arrived."""

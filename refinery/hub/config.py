@@ -1,4 +1,4 @@
-"""The recipe key `hub`: a repository that receives what a run makes."""
+"""The recipe key `hub`: a repository that receives a run's results."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""The card of a distill run: what is in the dataset, what made it, and what may be wrong with it."""
+"""The card of a distill run: the content of its dataset, its origin, and its possible flaws."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from refinery.reporting.markdown import front_matter, json_block, licence_values
 
 
 def dataset_card(record: dict[str, Any], metrics: dict[str, Any], *, parts: str | None = None) -> str:
-    """The card of a distill run, from its `run.json` and `metrics.json`: what is in it, what made it, and what may be wrong with it.
+    """The card of a distill run, from its `run.json` and `metrics.json`: the dataset's content, its origin, and its possible flaws.
 
     `parts` is the folder of a dataset that was pushed in parts.
     """
@@ -46,7 +46,7 @@ def dataset_card(record: dict[str, Any], metrics: dict[str, Any], *, parts: str 
 
 
 def provisional_card(record: dict[str, Any], rows_by_split: dict[str, int], *, done: int, total: int, parts: str) -> str:
-    """The card of a dataset that is still being made: how far it is, and how to read the rows that are there."""
+    """The card of a dataset that is still being made: its progress, and how to read the rows so far."""
     recipe = record["recipe"]
     lines = [
         *front_matter(_hub_values(recipe, list(rows_by_split), parts)),
@@ -63,7 +63,7 @@ def provisional_card(record: dict[str, Any], rows_by_split: dict[str, int], *, d
 
 
 def _hub_values(recipe: dict[str, Any], splits: Sequence[str], parts: str | None) -> dict[str, Any]:
-    """The metadata that the hub reads: license, tags, and which files hold which split."""
+    """The metadata that the hub reads: license, tags, and the files of each split."""
     files = [
         {"split": re.sub(r"\W", "_", split), "path": f"{split}.parquet" if parts is None else f"{parts}/{split}/*.parquet"}
         for split in splits
@@ -121,7 +121,7 @@ def _config(recipe: dict[str, Any], role: str) -> dict[str, Any] | None:
 
 
 def _cost(spent: dict[str, Any]) -> str:
-    """The cost of all attempts, and that of the last attempt where there were several."""
+    """The cost of all attempts, and of the last attempt if there were several."""
     whole, last = spent["cost_usd"], spent.get("attempt_cost_usd")
     if whole is None:
         return "Cost: unknown."

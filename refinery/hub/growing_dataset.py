@@ -1,7 +1,7 @@
-"""A dataset on a hub that grows while its rows are made. Every commit is atomic, and what is there already is not sent again.
+"""A dataset on a hub that grows while its rows are made. Every commit is atomic, and files that the hub already has are not sent again.
 
-The parts of one run are in a folder of their own, whose name depends on everything that decides which rows a part has. So a run that was
-killed finds its own parts, compares them by their hashes, and sends those that are missing or differ; another run's parts are deleted.
+The parts of one run are in a separate folder, whose name depends on everything that determines a part's rows. So a run that was killed
+finds its own parts, compares their hashes, and sends those that are missing or differ; another run's parts are deleted.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,7 +14,7 @@ _KIND = "dataset"
 
 
 class DatasetParts:
-    """The repository, with the hashes of its files as far as the hub tells them. Every method may raise HubError."""
+    """The repository, with the hashes of its files as far as the hub reports them. Every method may raise HubError."""
 
     def __init__(self, repository: str, *, private: bool) -> None:
         self.repository, self.address = repository, open_repository(repository, kind=_KIND, private=private)
@@ -44,13 +44,13 @@ class DatasetParts:
         return len(sent)
 
     def check(self, expected: Mapping[str, str]) -> None:
-        """Raise HubError unless the hub has these files, with these SHA-256 hashes where it tells them."""
+        """Raise HubError unless the hub has these files, with these SHA-256 hashes as far as it reports them."""
         there = self._hashes("main")
         if wrong := next((path for path, hash in expected.items() if path not in there or there[path] not in (None, hash)), None):
             raise HubError(f"{self.repository}: '{wrong}' is not what was pushed.")
 
     def _hashes(self, revision: str) -> dict[str, str | None]:
-        """The SHA-256 of each file, None for a small file that the hub does not store by it."""
+        """The SHA-256 of each file, or None for a small file that the hub does not store by its hash."""
         from huggingface_hub import HfApi
         from huggingface_hub.hf_api import RepoFile
 

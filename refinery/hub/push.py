@@ -27,7 +27,7 @@ from refinery.runtime.run.run_dir import read_metrics, read_run
 _OF_A_MODEL = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "history.jsonl", EXAMPLES_FILE)
 _OF_A_DATASET = ("*.parquet", "*.jsonl", "*.json")
 _REWRITTEN = ("run.json", "README.md")  # by card_files
-# The one file in a repository that the hub itself writes.
+# The only file in a repository that the hub itself writes.
 HUBS_OWN = ".gitattributes"
 
 _log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ def hub_errors(repository: str) -> Iterator[None]:
 
 def _push_dataset(run: Path, record: Any, metrics: Any, repository: str, *, private: bool, revision: str) -> str:
     address = open_repository(repository, kind="dataset", private=private)
-    files = {name: file for name, file in _files(run, _OF_A_DATASET).items() if name != INPUTS_FILE}  # what went in, rejected ones too
+    files = {name: file for name, file in _files(run, _OF_A_DATASET).items() if name != INPUTS_FILE}  # the inputs, including rejected ones
     files |= card_files(record, dataset_card(record, metrics))
     commit = _upload(files, repository, kind="dataset", revision=revision)
     with _downloaded(repository, commit, files, kind="dataset") as folder:

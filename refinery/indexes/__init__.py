@@ -1,1 +1,1 @@
-"""An index as a user has it: built, brought up to date, measured and searched."""
+"""A user's index: building, updating, measuring and searching it."""

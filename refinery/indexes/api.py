@@ -45,7 +45,7 @@ async def asearch(index: Index, query: str | list[str], *, k: int = 5, **changes
 
         hits = await refinery.asearch("runs/index", "films by Maria Torvel")
 
-    Cancelling it cancels the searches.
+    Canceling it cancels the searches.
     """
     return await await_in_background(_search(index, query, k, changes))
 

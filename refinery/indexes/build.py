@@ -1,6 +1,6 @@
 """Build an index folder: first the corpus, then the retriever's index, then the manifest, which marks the folder as complete.
 
-A stopped build can be continued, also one whose parts several processes build. The memory and disk it needs are estimated before it starts.
+A stopped build can be continued, even if several processes build its parts. Its needs of memory and disk are estimated before it starts.
 """
 
 import logging
@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 PLAN_FILE = "plan.json"
 _WORKING_FILES = PLAN_FILE, WRITTEN_FILE  # of an unfinished build
 _NAMED_BY = "--output"  # the folder
-# How many passages are looked at before: a fiftieth of them, within these bounds.
+# The number of passages sampled for the estimate: a fiftieth of them, within these bounds.
 _SAMPLE, _LEAST_SAMPLE, _MOST_SAMPLE = 1 / 50, 1_000, 20_000
 _BYTES_PER_ID = 17  # of each passage while the corpus is written
 _MIB = 1 << 20
@@ -50,7 +50,7 @@ class Plan(Record):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a build takes, about: passages, and bytes of memory and of disk."""
+    """The estimated needs of a build: passages, and bytes of memory and disk."""
 
     num_passages: int
     memory_bytes: int
@@ -86,7 +86,7 @@ def build_index(
 def begin_shards(
     source: Path, folder: Path, config: RetrieverConfig, *, questions: Sequence[str] | None = None, added: Sequence[Passage] = ()
 ) -> None:
-    """Write the corpus that shards index, unless it is there. Of several processes, one does so, and the others wait.
+    """Write the corpus that shards index, unless it exists. If several processes call this, one writes and the others wait.
 
     Raises RecipeError for a retriever whose index has no shards, besides the errors of `build_index`.
     """
@@ -103,7 +103,7 @@ def build_shard(
     questions: Sequence[str] | None = None,
     added: Sequence[Passage] = (),
 ) -> None:
-    """Build shard `number` (from 0) `of` an index, in whose `folder` all work. `build_index(..., resume=True)` joins what they built.
+    """Build shard `number` (from 0) `of` an index. All shards share its `folder`, and `build_index(..., resume=True)` joins them.
 
     It continues where an earlier call stopped. Raises RunDirError when another process builds this shard, and the errors of `begin_shards`.
     """
@@ -125,7 +125,7 @@ def is_built(folder: Path) -> bool:
 
 
 def _begin(build: "Build", folder: Path) -> BuildShard | None:
-    """Write the corpus unless it is there. Returns what builds a shard, or None if the index is finished."""
+    """Write the corpus unless it exists. Returns the function that builds a shard, or None if the index is finished."""
     if build.indexing.build_shard is None:
         raise build.config.fault("name", f"one process builds an index for {build.config.name}. Leave out the shards.")
     with locked_run(folder, wait=True, named_by=_NAMED_BY):
@@ -137,7 +137,7 @@ def _begin(build: "Build", folder: Path) -> BuildShard | None:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What is built, and how."""
+    """The inputs and the method of a build."""
 
     source: Path
     config: RetrieverConfig
@@ -149,7 +149,7 @@ class Build:
     plan: Plan
 
     def passages(self) -> Iterator[Passage]:
-        """What is indexed, in order."""
+        """The passages to index, in order."""
         return chain(iter_passages(self.source), self.added)
 
 
@@ -187,7 +187,7 @@ def _open_folder(folder: Path, plan: Plan, *, resume: bool) -> Manifest | None:
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether the folder holds something. A lock, or a part of a plan, that a process left when it was killed does not count."""
+    """Whether the folder has content. A lock or partial plan left by a killed process does not count."""
     return folder.exists() and any(path.name not in (LOCK_FILE, f"{PLAN_FILE}.partial") for path in folder.iterdir())
 
 
@@ -198,14 +198,14 @@ def _check_shards_ended(folder: Path) -> None:
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove the folders in which shards had their locks, unless there are logs in them."""
+    """Remove the folders that held the shards' locks, unless they contain logs."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
 
 
 def estimate_needs(source: Path, config: RetrieverConfig) -> Needs:
-    """What `build_index` takes, from the source's size and its first passages. Raises RecipeError for a retriever without an index."""
+    """The needs of `build_index`, from the source's size and first passages. Raises RecipeError for a retriever without an index."""
     return _needs(plan_build(source, config, None, ()))
 
 
@@ -242,7 +242,7 @@ def _check_room(build: Build, folder: Path) -> int:
 
 
 def _written_corpus(build: Build, folder: Path) -> Written:
-    """The corpus in the folder, which is written unless an earlier build did so."""
+    """The corpus in the folder, written now unless an earlier build wrote it."""
     marker = folder / WRITTEN_FILE
     if not marker.exists():
         write_records(marker, [write_build_corpus(build, folder)])
@@ -250,13 +250,13 @@ def _written_corpus(build: Build, folder: Path) -> Written:
 
 
 def write_build_corpus(build: Build, folder: Path) -> Written:
-    """Write what is indexed. Raises RetrievalError when the build needs more disk or memory than there is."""
+    """Write the corpus. Raises RetrievalError when the build needs more disk or memory than there is."""
     total = _check_room(build, folder)
     return write_corpus(build.passages(), folder, total=total, drop=contamination_check(build.questions))
 
 
 def finish_build(build: Build, folder: Path, written: Written) -> Manifest:
-    """Write the manifest, open the index with it, and record what the index finds."""
+    """Write the manifest, open the index with it, and record the results of test searches."""
     for left in folder.glob("*.partial"):  # by an earlier process, which was killed while it wrote this file
         left.unlink()
     manifest = Manifest(

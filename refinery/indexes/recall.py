@@ -1,4 +1,4 @@
-"""Retriever recall: how many of a question's supporting passages a search for the question's text finds."""
+"""Retriever recall: the fraction of a question's supporting passages that a search for the question's text finds."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ def judged_questions(questions: Sequence[Question], gold: Path | None) -> list[G
 async def measure(retriever: Retriever, judged: Sequence[GoldQuestion], ks: Sequence[int]) -> tuple[dict[str, dict[int, float]], float]:
     """Returns ({dataset: {k: recall}}, queries per second).
 
-    A paragraph counts as found when any of its passages is among the first k hits. Recall is the mean over questions of the share found.
+    A paragraph counts as found when any of its passages is among the first k hits. Recall is the mean over questions of the fraction found.
     """
     started = time.perf_counter()
     found = await asyncio.gather(*(retriever.search(one.question.text, k=max(ks), question=one.question) for one in judged))

@@ -1,4 +1,4 @@
-"""Recall by passage size: what is found of the text that answers a question, when the documents are cut in several ways.
+"""Recall by passage size: how much of the text that answers a question is found when the documents are cut in several ways.
 
 Each way of cutting has its own ids, so texts are compared: the sentences of a question's supporting passages, or its answers. Larger
 passages hold more text, so recall is measured both in the first k hits and in the first N words of all hits.
@@ -24,7 +24,7 @@ from refinery.retrievers.search.build import build_retriever
 from refinery.text import normalize_answer
 from refinery.unspaced import count_words, letters_apart, sentences
 
-_FEWEST_WORDS = 10  # of a passage on average; so many hits fill any number of words
+_FEWEST_WORDS = 10  # of a passage on average; determines how many hits fill a number of words
 _NO_TEXT = frozenset({"yes", "no"})  # answers that no passage quotes
 
 
@@ -38,14 +38,14 @@ class SoughtQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Cutoffs:
-    """Where recall is measured: in so many hits, and in so many words of hits."""
+    """The cutoffs for recall: numbers of hits, and numbers of words in the hits."""
 
     hits: Sequence[int]
     words: Sequence[int]
 
     @property
     def most_hits(self) -> int:
-        """How many hits to ask for."""
+        """The number of hits to request."""
         return max(*self.hits, *(words // _FEWEST_WORDS for words in self.words))
 
 
@@ -116,17 +116,17 @@ def _normalized(hits: Sequence[Hit]) -> list[str]:
 
 
 def _framed(normalized: str) -> str:
-    """The text with one space before and after each word, so that only whole words are found in it."""
+    """The text with one space before and after each word, so that only whole words match."""
     return f" {' '.join(letters_apart(normalized).split())} "
 
 
 def _share(sought: SoughtQuestion, texts: Sequence[str]) -> float:
-    """The mean share of a paragraph's sentences that one of the texts contains."""
+    """The mean over paragraphs of the fraction of sentences that one of the texts contains."""
     return fmean(
         fmean(any(wanted in text for wanted in sentence for text in texts) for sentence in paragraph) for paragraph in sought.paragraphs
     )
 
 
 def _fit(hits: Sequence[Hit], most_words: int) -> int:
-    """How many of the first hits have at most this many words together."""
+    """The number of first hits that together have at most this many words."""
     return sum(total <= most_words for total in accumulate(count_words(hit.passage.text) for hit in hits))

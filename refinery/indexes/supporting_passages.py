@@ -1,4 +1,4 @@
-"""Check that a retriever searches the passages that questions were written from: the same id may name another text elsewhere."""
+"""Check that a retriever searches the passages that questions were written from, because the same id may name another text elsewhere."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Learning from one's own searches: rounds of sampling, keeping what is right, training on it, and evaluating on validation questions."""
+"""Learning from a model's own searches: rounds of sampling, keeping right answers, training, and evaluating on validation questions."""

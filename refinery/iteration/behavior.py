@@ -1,7 +1,7 @@
-"""How a run's answers were reached, which shows what a model that learns from its own answers has learned besides answering.
+"""The behavior that led to a run's answers, which shows side effects of training a model on its own answers.
 
-Longer or more searches, the question copied as a query, empty queries and invalid forms are what a reward for right answers alone may
-teach. They are counted for any decoder: in a tree's paths where there are some, and in the trace otherwise.
+A reward for right answers alone may teach longer or more searches, copying the question as a query, empty queries and invalid forms. They
+are counted for any decoder: in a tree's paths if there are any, and otherwise in the trace.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.text import normalize_answer
 from refinery.unspaced import count_words
 
-# What is counted, by its title in tables and figures.
+# The counted behaviors, by their titles in tables and figures.
 CONDUCT = {
     "searches": "searches per question",
     "written_tokens": "tokens written per question",

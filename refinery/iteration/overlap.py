@@ -1,4 +1,4 @@
-"""Refuse to learn from questions that an evaluation set asks too, in the same words or nearly so."""
+"""Refuse to learn from questions that also occur in an evaluation set, in the same or nearly the same words."""
 
 from collections.abc import Sequence
 from pathlib import Path

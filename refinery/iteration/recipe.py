@@ -1,4 +1,4 @@
-"""The recipe of `refinery iterate`: which stages a round runs, and when to stop."""
+"""The recipe of `refinery iterate`: the stages of a round, and the stopping rule."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ StageWords = Annotated[list[str], Field(min_length=1)]
 
 
 class Replay(Recipe):
-    """Rows of an earlier teacher that every round trains on, beside its own."""
+    """Rows of an earlier teacher that every round trains on, in addition to its own."""
 
     rows: list[Path] = Field(min_length=1, description="files of the same task as the rows that `keep` writes")
     share: float = Field(

@@ -1,6 +1,6 @@
-"""The steps of each round, as those of a project: a step that is up to date is not done again, and one that was stopped goes on.
+"""The steps of each round, run like a project's: a step that is up to date is skipped, and an interrupted one continues.
 
-Round 0 is the checkpoint that is there at the start, which is only evaluated.
+Round 0 is the initial checkpoint, which is only evaluated.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ def model_of(recipe: IterateRecipe, number: int) -> str:
 
 
 def round_steps(recipe: IterateRecipe, number: int, *, planned: bool = False) -> Steps:
-    """The steps of one round. For a plan, the base of later rounds is one that is there and as large."""
+    """The steps of one round. For a plan, later rounds use an existing base of the same size."""
     steps = _learning(recipe, number, planned=planned) if number else {}
     return steps | _answers(recipe, number, "validation", recipe.validation)
 
 
 def test_steps(recipe: IterateRecipe, best: int) -> Steps:
-    """At the end: the test questions, answered by the first checkpoint and the best round, and both side by side."""
+    """The final steps: the first checkpoint and the best round answer the test questions, and are compared."""
     if not recipe.test:
         return {}
     steps = _answers(recipe, 0, "test", recipe.test) | (_answers(recipe, best, "test", recipe.test) if best else {})
@@ -70,12 +70,12 @@ def _learning(recipe: IterateRecipe, number: int, *, planned: bool) -> Steps:
 
 
 def _draws(recipe: IterateRecipe, number: int) -> list[str]:
-    """Each round draws other numbers: with the same ones, it would take much the same paths again."""
+    """A different seed for each round, because the same one would lead to much the same paths again."""
     return [f"llm.seed={recipe.seed + number}"] if recipe.values_of(recipe.sample).get("llm") else []
 
 
 def _base(recipe: IterateRecipe, number: int, *, planned: bool) -> tuple[str | None, Steps]:
-    """What the round trains, and the step that makes it: an adapter is first merged into its base."""
+    """The checkpoint that the round trains, and the step that creates it if an adapter must first be merged into its base."""
     if recipe.train_from == "first":
         return None, {}
     model = model_of(recipe, number - 1)

@@ -1,4 +1,4 @@
-"""Do round after round until validation stops. What is done stays done: the same command goes on where it was stopped."""
+"""Run rounds until the validation score stops improving. Finished steps are kept, so the same command continues an interrupted run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from refinery.project.run import Runner, run_jobs
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The best round, why the last one was the last (`validation` or `rounds`), and the tables to print."""
+    """The best round, the reason for stopping (`validation` or `rounds`), and the tables to print."""
 
     best: int
     stopped: str
@@ -59,7 +59,7 @@ def best_round(rounds: Sequence[Round], min_gain: float) -> int:
 
 
 def _stopped(recipe: IterateRecipe, rounds: Sequence[Round]) -> str | None:
-    """Why no round follows, or None."""
+    """The reason for stopping, or None if another round follows."""
     last = rounds[-1].number
     if last - best_round(rounds, recipe.min_gain) >= recipe.patience:
         return "validation"

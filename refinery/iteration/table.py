@@ -1,4 +1,4 @@
-"""What each round reached and how, as one table and one figure."""
+"""The scores and behavior of each round, as one table and one figure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,10 @@ ROUNDS_FILE, TABLE_FILE, FIGURE_FILE = "rounds.json", "rounds.md", "rounds.svg"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round. `validation` has by evaluation the metric of the selected answers in percent, `conduct` how they were reached.
+    """One round. `validation` has the metric of the selected answers in percent by evaluation, and `conduct` the behavior behind them.
 
-    `solved` is the percentage of training questions with a right sample, and `rows` how many rows the samples gave; round 0 has neither.
+    `solved` is the percentage of training questions with a right sample, and `rows` the number of rows from the samples; round 0 has
+    neither.
     """
 
     number: int
@@ -33,7 +34,7 @@ class Round:
 
     @property
     def score(self) -> float:
-        """What decides whether another round follows: the first evaluation's."""
+        """The first evaluation's score, which decides whether another round follows."""
         return next(iter(self.validation.values()))
 
 
@@ -57,7 +58,7 @@ def read_round(recipe: IterateRecipe, number: int) -> Round:
 
 
 def _solved(kept: Mapping[str, Any]) -> int:
-    """The questions with a right answer: those with rows, and those that give none because they are nearly always answered right."""
+    """The number of questions with a right answer: those with rows, and those without because they are nearly always answered right."""
     return kept["questions_labelled"] + kept.get("rejected_by_reason", {}).get("mastered", 0)
 
 
@@ -88,7 +89,7 @@ def draw_rounds(recipe: IterateRecipe, rounds: Sequence[Round]) -> None:
 
 
 def rounds_table(recipe: IterateRecipe, rounds: Sequence[Round]) -> str:
-    """The rounds as a Markdown table: what was learned from, the scores, and the conduct of the evaluation that decides."""
+    """The rounds as a Markdown table: the training data, the scores, and the behavior in the evaluation that decides."""
     watched = next(iter(recipe.evaluate))
     heads = ["round", "solved, %", "rows", *(f"{name}: {recipe.metric}" for name in recipe.evaluate), *CONDUCT.values()]
     cells = [
@@ -109,7 +110,7 @@ def read_rounds(output: Path) -> dict[str, Any]:
 
 
 def _panels(recipe: IterateRecipe, rounds: Sequence[Round]) -> list[Panel]:
-    """The scores, what was solved, and each kind of conduct, over the rounds."""
+    """The scores, the solved questions, and each kind of behavior, over the rounds."""
     scores = {name: [(float(one.number), one.validation[name]) for one in rounds] for name in recipe.evaluate}
     solved = {"training questions": [(float(one.number), one.solved) for one in rounds if one.solved is not None]}
     panels = [_panel("validation", f"{recipe.metric} on validation", scores, "%")]

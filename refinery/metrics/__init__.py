@@ -1,1 +1,1 @@
-"""Answer metrics, named by the reference they equal."""
+"""Answer metrics, each named after the reference script that it reproduces."""

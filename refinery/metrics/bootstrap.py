@@ -1,4 +1,4 @@
-"""How sure a mean over questions is: percentile bootstrap intervals, and the paired bootstrap for two systems (Efron & Tibshirani).
+"""Uncertainty of a mean over questions: percentile bootstrap intervals, and the paired bootstrap for two systems (Efron & Tibshirani).
 
 A resample of `n` scores is a multinomial draw over their distinct values, which is the same distribution as drawing `n` of them with
 replacement. Answer scores have few distinct values (exact match has two), so a million questions cost as little as a hundred.
@@ -25,7 +25,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure of some questions with its 95 % interval. One that a single question decides has none: `low` and `high` are None."""
+    """A measure of some questions with its 95 % interval. `low` and `high` are None if only one question contributes to it."""
 
     mean: float
     low: float | None = None
@@ -47,13 +47,13 @@ def interval(scores: np.ndarray, *, resamples: int = 1_000, seed: int = 0) -> In
 
 
 def counted_interval(counts: Mapping[float, int], *, scale: float = 1.0, resamples: int = 1_000, seed: int = 0) -> Interval:
-    """`interval` of scores of which only the number of questions with each value is known, times `scale`."""
+    """`interval` for scores given as the number of questions with each value. Values are multiplied by `scale`."""
     values, numbers = _columns(counts, scale)
     return Interval(float(values @ numbers / numbers.sum()), *_percentiles(_resampled_means(values, numbers, resamples, seed)))
 
 
 def counted_measure(counts: Mapping[float, int]) -> Measure:
-    """`counted_interval` of scores of any number of questions, at least one."""
+    """`counted_interval` as a `Measure`, which has no interval for a single question. There must be at least one."""
     if sum(counts.values()) < _FEWEST:
         return Measure(next(iter(counts)))
     found = counted_interval(counts)
@@ -67,7 +67,7 @@ def paired(scores: np.ndarray, baseline: np.ndarray, *, resamples: int = 10_000,
 
 
 def counted_paired(differences: Mapping[float, int], *, resamples: int = 10_000, seed: int = 0) -> Difference:
-    """`paired` scores of which only the number of questions with each difference is known."""
+    """`paired` for scores given as the number of questions with each difference."""
     return _difference(*_columns(differences, 1.0), resamples, seed)
 
 
@@ -100,7 +100,10 @@ def ratio(numerators: np.ndarray, denominators: np.ndarray, *, resamples: int = 
 
 
 def interval_of(statistic: Callable[[np.ndarray], float | None], count: int, *, resamples: int = 1_000, seed: int = 0) -> Measure | None:
-    """A statistic of `count` questions, given the positions of those that were drawn, or None if it is undefined for all of them."""
+    """A statistic of `count` questions with its interval, or None if it is undefined for the whole set.
+
+    `statistic` receives the positions of the questions that were drawn.
+    """
     whole = statistic(np.arange(count))
     if whole is None or count < _FEWEST:
         return None if whole is None else Measure(whole)
@@ -120,7 +123,7 @@ def _resampled_means(values: np.ndarray, counts: np.ndarray, resamples: int, see
 
 
 def _draws(counts: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """How often each distinct value is drawn in a resample, in parts of the shape (some of the resamples, values)."""
+    """How often each distinct value is drawn in each resample, in chunks of shape (resamples in the chunk, values)."""
     total = counts.sum()
     generator = np.random.default_rng(seed)
     at_once = max(1, _COUNTS_AT_ONCE // len(counts))

@@ -1,4 +1,4 @@
-"""How good label predictions are: accuracy and F1 of the labels, AUC and calibration of the probabilities behind them."""
+"""Quality of label predictions: accuracy and F1 of the labels, AUC and calibration of their probabilities."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
 
 
 def expected_calibration_error(confidences: Sequence[float], right: Sequence[bool], *, bins: int = 15) -> float:
-    """ECE: how far confidence is from accuracy, averaged over equally wide bins by their rows (Guo et al. 2017, Eq. 3, 15 bins)."""
+    """ECE: the gap between confidence and accuracy over bins of equal width, weighted by their rows (Guo et al. 2017, Eq. 3, 15 bins)."""
     members: list[list[int]] = [[] for _ in range(bins)]
     for i, confidence in enumerate(confidences):
         members[min(int(confidence * bins), bins - 1)].append(i)

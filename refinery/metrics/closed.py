@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 _LETTER_OF_NUMBER = dict(zip("12345", "ABCDE", strict=True))
-# A bare letter (up to J: KQA Pro has ten choices), as RQ-RAG's students write it, also with what may close it off: "B", "(B)", "B: Lyon".
+# A bare letter (up to J: KQA Pro has ten choices), as RQ-RAG's students write it, with or without punctuation: "B", "(B)", "B: Lyon".
 _LEADING_LETTER = re.compile(r"\s*\(?([A-J])\)?(?:[:.)]|\s*$)")
 # RQ-RAG's extraction (sample_from_tree.py), where the end of the text counts as its [EOS], and "Answer: B".
 _STATED_LETTER = re.compile(r"(?:\bis |[Aa]nswer: ?)\(?([A-J])\)?(?:[:.)\s]|$)")
@@ -46,7 +46,7 @@ def yesno_accuracy(prediction: str, answers: Sequence[str]) -> float:
 
 
 def chosen_letter(text: str) -> str | None:
-    """The letter that a reply to a multiple-choice question concludes with, in upper case; None where it names none."""
+    """The letter that a reply to a multiple-choice question concludes with, in upper case, or None."""
     statements = _statements(text)
     found = next((found for statement in statements if (found := _LETTER_ALONE.match(statement))), None)
     named = _LETTER_NAMED.findall(statements[-1])
@@ -54,7 +54,7 @@ def chosen_letter(text: str) -> str | None:
 
 
 def says_yes(text: str) -> bool | None:
-    """Whether a text says yes or true, by what it concludes with, else by the first such word; None where there is none.
+    """Whether a text says yes or true, by what it concludes with, else by the first such word; None without such a word.
 
     `It is not true` says no.
     """
@@ -67,7 +67,7 @@ def _is_letter(letter: str | None, answers: Sequence[str]) -> float:
 
 
 def _statements(text: str) -> list[str]:
-    """Where a reply may say its answer, the most explicit place first; last of all the whole reply."""
+    """The parts of a reply that may state its answer, the most explicit one first and the whole reply last."""
     plain = _MARKUP.sub("", text)
     return [found.strip() for form in (_BOXED, _TAGGED, _CONCLUDED) for found in reversed(form.findall(plain))] + [plain.strip()]
 

@@ -1,6 +1,6 @@
-"""What the labels of a question, or the replies of a module, are worth.
+"""Measures of a question's labels, or of a module's replies.
 
-They are counts whose ratios over all questions are precision, recall and the like.
+Each question contributes counts, whose ratios over all questions are precision, recall and the like.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from refinery.metrics.bootstrap import Measure
 
-# Measures that are not shares, with the digits that are shown of them: counts of a question, and a ratio.
+# Measures that are not fractions, with the number of decimals to show: counts per question, and a ratio.
 _PLAIN = {"searches": 1, "queries": 1, "passages": 1, "positive per negative": 2}
 
 
@@ -18,8 +18,8 @@ _PLAIN = {"searches": 1, "queries": 1, "passages": 1, "positive per negative": 2
 class Graded:
     """One question's part of every measure, as a numerator and a denominator; the measure is the ratio of their sums over questions.
 
-    `correct` counts the labels that are right; a label that is right in part counts as that part. `scored` holds, where a label has a
-    probability, that of the positive label and whether the annotations say it.
+    `correct` counts the labels that are right; a partly right label counts as a fraction. `scored` holds, for labels with probabilities,
+    the probability of the positive label and whether the annotations give that label.
     """
 
     counts: Mapping[str, tuple[float, float]]
@@ -36,17 +36,17 @@ def graded_labels(pairs: Sequence[tuple[bool, bool]], *, missed: int = 0, scored
 
 
 def overlap(hits: float, given: float, wanted: float) -> dict[str, tuple[float, float]]:
-    """Precision, recall and F1 of `given` labels, of which `hits` are among the `wanted` ones."""
+    """Precision, recall and F1 when `hits` of the `given` labels are among the `wanted` ones."""
     return {"precision": (hits, given), "recall": (hits, wanted), "F1": (2 * hits, given + wanted)}
 
 
 def measure_scale(name: str) -> int:
-    """What a measure is multiplied by where it is shown: 100 if it is a share."""
+    """The factor for displaying a measure: 100 for a fraction, else 1."""
     return 1 if name in _PLAIN else 100
 
 
 def shown_measure(name: str, mean: float, low: float | None, high: float | None) -> str:
-    """A measure with its interval, or with a remark that it is of one question alone: shares in percent."""
+    """A measure with its interval, or with a note that it rests on a single question. Fractions are shown in percent."""
     shown = [f"{measure_scale(name) * value:.{_PLAIN.get(name, 1)}f}" for value in (mean, low, high) if value is not None]
     return f"{shown[0]} [{shown[1]}, {shown[2]}]" if len(shown) > 1 else f"{shown[0]} (1 question)"
 

@@ -1,15 +1,15 @@
 """Every metric by its name, and the ones that a dataset's papers report.
 
-A name says which script's number it is: `f1.musique` and `f1.hotpotqa` differ on the same answers. Scores are in [0, 1].
-As in these scripts, tokens are what spaces separate. In Chinese, Japanese or Thai, which have none, an F1 is therefore nearly an exact
-match; what MLQA's or CMRC's scripts compute with their own segmentation has to be a metric of yours.
+A name says which script the number follows: `f1.musique` and `f1.hotpotqa` differ on the same answers. Scores are in [0, 1].
+As in these scripts, tokens are separated by spaces. In Chinese, Japanese or Thai, which have none, an F1 is therefore nearly an exact
+match; to reproduce MLQA's or CMRC's scripts, which use their own segmentation, write your own metric.
 
 Your own metric is a function in any module. A recipe names it, as in `metrics: [my_lab.metrics:starts_alike]`:
 
     def starts_alike(prediction: str, answers: Sequence[str]) -> float:
         return float(any(prediction[:1] == answer[:1] for answer in answers))
 
-One that reads something other than an answer's text, or is scored against something other than `answers`, is a `Metric`.
+Declare a `Metric` if yours reads something other than an answer's text, or is scored against something other than `answers`.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,10 +49,10 @@ def _supporting(question: Question) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A score and where it comes from.
+    """A score, with the source of its definition.
 
-    `score(prediction, golds)` is a pure function; `golds(question)` gives what a question is scored against, None where the metric does
-    not apply to it. `reads` is what a prediction is: the answer's text, the ids of the retrieved passages, or what a judge said of the
+    `score(prediction, golds)` is a pure function; `golds(question)` gives the reference values, or None if the metric does not apply to
+    the question. `reads` says what a prediction is: the answer's text, the ids of the retrieved passages, or a judge's verdict on the
     answer.
     """
 

@@ -1,6 +1,6 @@
 """Retrieved passages against the supporting ones, as RQ-RAG's `retrieval_lm/metrics.py` and `sample_from_tree.py` count them.
 
-They are HotpotQA's supporting-fact scores with passages in the place of sentences; nothing found where nothing is needed is right.
+They are HotpotQA's supporting-fact scores over passages instead of sentences. An empty result is right if no passage is needed.
 """
 
 from collections.abc import Collection

@@ -28,6 +28,6 @@ def normalized_f1(predicted: str, gold: str) -> float:
     if not shared:
         return 0.0
     if len(predicted_words) < len(predicted_tokens) and len(gold_words) < len(gold_tokens):
-        shared = (Counter(predicted_tokens) & Counter(gold_tokens)).total()  # only where both repeat a word does it count more than once
+        shared = (Counter(predicted_tokens) & Counter(gold_tokens)).total()  # a word counts more than once only if both texts repeat it
     precision, recall = shared / len(predicted_tokens), shared / len(gold_tokens)
     return 2 * precision * recall / (precision + recall)

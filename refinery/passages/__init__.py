@@ -1,1 +1,1 @@
-"""Corpora: where passages come from, and how millions of them are stored."""
+"""Corpora: the sources of passages, and storage for millions of them."""

@@ -17,7 +17,7 @@ from refinery.runtime.run.progress import Progress
 
 _LINES, _OFFSETS = "passages.jsonl", "passages.offsets.npy"
 _PART_BYTES = 1 << 24
-WRITTEN_FILE = "corpus.json"  # beside the passages while their index is built: what `write_corpus` returned
+WRITTEN_FILE = "corpus.json"  # beside the passages while their index is built: the result of `write_corpus`
 
 
 class Corpus(Sequence[Passage]):
@@ -49,14 +49,14 @@ class Corpus(Sequence[Passage]):
         return Passage.model_validate_json(self._lines[int(self._offsets[position]) : int(self._offsets[position + 1])])
 
     def read(self, start: int, stop: int) -> Iterator[Passage]:
-        """Consecutive passages, read from the file, so that the pages of a whole corpus are not counted as this process's memory."""
+        """Consecutive passages, read from the file rather than mapped, so that a whole corpus does not count as this process's memory."""
         with (self.folder / _LINES).open("rb") as file:
             file.seek(int(self._read_offsets(start, 1)[0]))
             for _ in range(start, stop):
                 yield Passage.model_validate_json(file.readline())
 
     def parts(self, *, most: int, most_bytes: int = _PART_BYTES) -> list[tuple[int, int]]:
-        """Its consecutive ranges (start, stop) of at most `most` passages, and fewer where they are long."""
+        """Consecutive ranges (start, stop) of at most `most` passages each, fewer if they are long."""
         import numpy as np
 
         found, start = [], 0
@@ -75,7 +75,7 @@ class Corpus(Sequence[Passage]):
 
 
 class Written(Record):
-    """What `write_corpus` wrote: its hash, how many passages, and how many `drop` left out."""
+    """The result of `write_corpus`: the corpus hash, the number of passages, and the number that `drop` left out."""
 
     corpus_hash: str
     num_passages: int
@@ -107,7 +107,7 @@ def write_corpus(passages: Iterable[Passage], folder: Path, *, total: int, drop:
 
 
 def read_written(folder: Path) -> Written:
-    """What `write_corpus` wrote into the folder of an index that is being built."""
+    """The record that `write_corpus` left in the folder of an index under construction."""
     return Written.model_validate_json((folder / WRITTEN_FILE).read_text(encoding="utf-8"))
 
 

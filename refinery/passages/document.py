@@ -1,4 +1,4 @@
-"""Which document a passage belongs to."""
+"""The document that a passage belongs to."""
 
 from refinery.contract.records import Passage
 
@@ -12,4 +12,4 @@ def document_of(passage: Passage) -> str:
     if "." not in name or not number.isdecimal():
         return passage.title or passage.id
     file, _, _ = name.rpartition("#")
-    return file if "." in file else name  # the name of a file may contain a # too, before its suffix
+    return file if "." in file else name  # a file's name may also contain a #, before its suffix

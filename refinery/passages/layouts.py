@@ -11,12 +11,12 @@ from pydantic import ConfigDict
 
 from refinery.contract.records import Passage, Record, parse_record
 
-# A row and where it is, as a passage. Raises RecordError.
+# Converts a row, given its location for errors, to a passage. Raises RecordError.
 Layout = Callable[[bytes, str], Passage]
 
 
 def layout_of(row: bytes) -> Layout:
-    """The layout of a file whose first row this is; a row that cannot be read is refused by Refinery's own."""
+    """The layout of a file with this first row. For a row that cannot be read, it is Refinery's own, which raises the error."""
     fields = _fields(row)
     return _flashrag if "contents" in fields else _atlas if "section" in fields else _own
 

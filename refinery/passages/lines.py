@@ -1,4 +1,4 @@
-"""Files opened and decoded line by line, so that an error can name the file and the line. A file named `.gz` is unpacked on the way."""
+"""Files opened and decoded line by line, so that an error can name the file and the line. A `.gz` file is decompressed."""
 
 import gzip
 import zlib
@@ -36,7 +36,7 @@ def byte_lines(path: Path) -> Iterator[bytes]:
 
 
 def unpacked_bytes(path: Path) -> int:
-    """The bytes of a file when it is unpacked: exact for a plain file, and estimated from the beginning of a packed one."""
+    """The uncompressed bytes of a file: exact for a plain file, and estimated from the beginning of a compressed one."""
     size = path.stat().st_size
     if path.suffix != PACKED:
         return size
@@ -47,7 +47,7 @@ def unpacked_bytes(path: Path) -> int:
 
 @contextmanager
 def _unpacked(path: Path, packed: BinaryIO | None = None) -> Iterator[BinaryIO]:
-    """The open file. bytes of `packed` are read instead of the file's own, if they are given."""
+    """The open file, decompressed. `packed` replaces the file's own bytes, if it is given."""
     opened(path)
     try:
         if path.suffix != PACKED:

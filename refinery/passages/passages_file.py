@@ -1,7 +1,7 @@
-"""A file of passages cut from a folder of documents, and the manifest beside it: the settings, and what each document gave.
+"""A file of passages cut from a folder of documents, and the manifest beside it: the settings, and each document's passages.
 
-Cutting again reads only documents that were added or have changed. The manifest is written first: if a stop leaves it beside another
-file than it describes, everything is cut again.
+Cutting again reads only documents that were added or have changed. The manifest is written first: if an interruption leaves it beside a
+file that it does not describe, everything is cut again.
 """
 
 import logging
@@ -30,7 +30,7 @@ _MOST_NAMED = 5
 
 
 class CutDocument(Record):
-    """A document as it was cut: its path in the folder, a hash of its content, and what it takes of the file of passages."""
+    """A document as it was cut: its path in the folder, a hash of its content, and the size of its part of the passages file."""
 
     path: str
     content_hash: str
@@ -39,7 +39,7 @@ class CutDocument(Record):
 
 
 class PassagesManifest(Record):
-    """How a file of passages was made."""
+    """The settings and documents that a file of passages was made from."""
 
     settings: SplitSettings
     cut_version: int
@@ -49,7 +49,7 @@ class PassagesManifest(Record):
 
 @dataclass(slots=True)
 class CutFolder:
-    """What `write_passages` found: the documents of each kind, by their paths in the folder."""
+    """The result of `write_passages`: the documents of each kind, by their paths in the folder."""
 
     settings: SplitSettings
     documents: list[CutDocument] = field(default_factory=list)
@@ -104,7 +104,7 @@ def stored_settings(output: Path) -> SplitSettings:
 
 
 def manifest_file(output: Path) -> Path:
-    """Where the manifest of a file of passages is."""
+    """The path of a passages file's manifest."""
     return output.with_name(f"{output.stem}.manifest.json")
 
 
@@ -145,7 +145,7 @@ class _EarlierLines:
 
 @contextmanager
 def _lines_of(output: Path, stored: PassagesManifest | None) -> Iterator[_EarlierLines | None]:
-    """What can be kept of an existing file, or None when everything has to be cut."""
+    """The reusable lines of an existing file, or None if everything has to be cut again."""
     if stored is None or stored.cut_version != _CUT_VERSION:
         yield None
     elif not output.exists() or file_fingerprint(output) != stored.passages_hash:

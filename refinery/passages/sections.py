@@ -1,4 +1,4 @@
-"""The sections of a document: what lies between two headings, with the title and the anchor that its passages carry."""
+"""The sections of a document: the text between two headings, with the title and the anchor for its passages."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,12 @@ from refinery.passages.documents.base import Block, Document, Heading
 _MOST_WORDS_OF_A_HEADING = 30  # a longer one is a paragraph: in Markdown, a rule right below a paragraph makes it a heading
 _LONGEST_TITLE = 500  # letters
 _LONGEST_SLUG = 60
-BETWEEN = " › "  # the document and its headings in a title
+BETWEEN = " › "  # separates the document and its headings in a title
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Text under one heading. The anchor is empty before the first heading, and else unique in the document."""
+    """Text under one heading. The anchor is empty before the first heading, and otherwise unique in the document."""
 
     title: str  # the document's, then the headings above, from the highest
     anchor: str  # #section/subsection
@@ -22,7 +22,7 @@ class Section:
 
 
 def sections(document: Document, name: str) -> Iterator[Section]:
-    """The sections that hold text, in their order. `name` is the title of a document that has none.
+    """The sections with text, in order. `name` is the title of a document without one.
 
     The only first-level heading of a document is its title, unless the document gives another. A section without text has no passages:
     its heading is in the titles of the sections below it.
@@ -52,7 +52,7 @@ def _heading_or_text(element: Heading | Block) -> Heading | Block:
 
 
 def _short(title: str | None) -> str | None:
-    """The title, unless it is too long for one: all passages below it repeat it."""
+    """The title, or None if it is too long to be repeated in all passages below it."""
     return title if title and len(title) <= _LONGEST_TITLE else None
 
 

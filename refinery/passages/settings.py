@@ -13,7 +13,7 @@ class SplitSettings(Record):
     overlap_words: int = Field(default=0, description="words at the end of a passage that the next one repeats", ge=0)
 
     def __str__(self) -> str:
-        """As users read it."""
+        """The settings in words, for messages."""
         return f"{self.words_per_passage} words, overlap {self.overlap_words}"
 
 

@@ -1,6 +1,6 @@
 """Passages from the files people have: JSON Lines, Parquet, DPR's `psgs_w100.tsv`, a folder of such files, or a folder of documents.
 
-JSON Lines and tables may be packed with gzip. Every source is read lazily, so memory does not grow with its size.
+JSON Lines and tables may be compressed with gzip. Every source is read lazily, so memory does not grow with its size.
 """
 
 import csv
@@ -43,7 +43,7 @@ def iter_passages(path: Path, settings: SplitSettings = DEFAULT_SETTINGS) -> Ite
 
 
 def passage_files(folder: Path) -> list[Path]:
-    """The files of a folder that holds nothing but files of passages, such as Atlas' two of one dump; empty for any other source."""
+    """The files of a folder that contains only passage files, such as Atlas' two for one dump; empty for any other source."""
     files = sorted(path for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
     return files if all(path.is_file() and format_of(path) in _FORMATS for path in files) else []
 
@@ -54,7 +54,7 @@ def _named(passage: Passage, file: Path, folder: Path) -> Passage:
 
 
 def estimate_count(path: Path) -> int:
-    """An estimate of how many passages a source holds, from its size and its first thousand passages. Exact for Parquet."""
+    """The estimated number of passages in a source, from its size and its first thousand passages. Exact for Parquet."""
     if files := passage_files(path):
         return sum(map(estimate_count, files))
     if path.suffix == ".parquet":
@@ -72,13 +72,13 @@ def estimate_count(path: Path) -> int:
 
 
 def source_bytes(path: Path) -> int:
-    """The bytes of a source's files, unpacked; for packed ones an estimate."""
+    """The uncompressed bytes of a source's files; estimated for compressed ones."""
     files = passage_files(path) or (document_files(path) if path.is_dir() else [path])
     return sum(map(unpacked_bytes, files))
 
 
 def _estimate_documents(folder: Path) -> int:
-    """From the first documents, by the bytes of their files: a PDF takes many more bytes than its text."""
+    """An estimate from the first documents, by the bytes of their files, because a PDF is much larger than its text."""
     num_passages, num_bytes = 0, 0
     for file in document_files(folder):
         num_passages += sum(1 for _ in _of_document(file, folder, DEFAULT_SETTINGS))

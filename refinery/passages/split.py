@@ -49,7 +49,7 @@ def split_blocks(blocks: Iterable[Block], settings: SplitSettings) -> Iterator[s
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Text that is not cut any further. `begins` says whether its block begins with it, `is_apart` whether a space is before it there."""
+    """Text that is not cut any further. `begins`: its block begins with it. `is_apart`: a space precedes it in its block."""
 
     text: str
     kind: str
@@ -105,7 +105,7 @@ def _cut_line(line: str, most_words: int) -> Iterable[str]:
 
 
 def _count_words(text: str) -> int:
-    """How many words a text has, without the bars between the cells of a table."""
+    """The number of words in a text, without the bars between a table's cells."""
     return sum(word != "|" for word in split_words(text))
 
 
@@ -123,7 +123,7 @@ def _joined(pieces: Sequence[_Piece]) -> str:
 
 
 def _repeated(pieces: Sequence[_Piece], overlap_words: int) -> list[_Piece]:
-    """The end of a passage, with which the next one begins. Tables and code are not repeated."""
+    """The end of a passage that the next one repeats. Tables and code are not repeated."""
     prose = list(takewhile(lambda piece: piece.kind in ("paragraph", "item"), reversed(pieces)))[::-1]
     if not prose or not overlap_words:
         return []

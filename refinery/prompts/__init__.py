@@ -1,1 +1,1 @@
-"""Every prompt that a model is given, as one jinja file each: a teacher's, a student's, and those of the decoders."""
+"""Every prompt as one jinja file each: those of teachers, of students, and of the decoders."""

@@ -1,4 +1,4 @@
-"""A user's own prompts: a folder of files that are rendered in place of those of the same name that ship.
+"""A user's own prompts: a folder of files that replace the shipped ones with the same names.
 
 They are rendered in jinja's sandbox, and tried with sample values before a run pays for anything. A run keeps a copy of them.
 """
@@ -31,7 +31,7 @@ _FIXED = {
 
 
 def own_prompts(folder: Path, run: Path | None = None) -> "OwnPrompts":
-    """The prompts of a folder, checked; if it has gone, those that the run in `run` has kept.
+    """The checked prompts of a folder, or, if it no longer exists, the copy that the run in `run` has kept.
 
     Raises RecipeError, in one line that names file and line, for a text that cannot be used.
     """
@@ -46,7 +46,7 @@ def own_prompts(folder: Path, run: Path | None = None) -> "OwnPrompts":
 
 
 def prompts_of(run: Path) -> Path:
-    """Where the run in `run` keeps a copy of its own prompts, if it used any."""
+    """The folder where the run in `run` keeps a copy of its own prompts, if it used any."""
     return run / _COPY
 
 
@@ -62,7 +62,7 @@ def may_replace(name: str) -> bool:
 
 
 class OwnPrompts(PromptFiles):
-    """The files that ship, with others in the place of some: `own` has the path and text of each by its name."""
+    """The shipped files, some of them replaced: `own` has the path and text of each replacement by its name."""
 
     def __init__(self, own: Mapping[str, tuple[str, str]]) -> None:
         self.own = own
@@ -81,11 +81,11 @@ class OwnPrompts(PromptFiles):
             raise RecipeError(f"{place}: cannot be rendered: {one_line(str(error)) or type(error).__name__}") from None
 
     def fingerprints(self) -> dict[str, str]:
-        """What a run depends on, for its `run.json`: the hash of each text, and under `prompts` that of which there are."""
+        """The fingerprints for a run's `run.json`: the hash of each own prompt, and under `prompts` that of all of them together."""
         return {name: self.hash(name) for name in self.own} | {"prompts": text_fingerprint(self.own)}
 
     def keep(self, run: Path) -> None:
-        """Write a copy into the run in `run`, in the place of an earlier one."""
+        """Write a copy into the run in `run`, replacing an earlier one."""
         folder = prompts_of(run)
         folder.mkdir(exist_ok=True)
         for path in folder.glob("*.jinja"):
@@ -95,19 +95,19 @@ class OwnPrompts(PromptFiles):
             (folder / f"{name}.jinja").write_text(text, encoding="utf-8", newline="")
 
     def drop(self, run: Path) -> None:
-        """Remove the copy from a run that came to nothing."""
+        """Remove the copy from a run that was abandoned."""
         shutil.rmtree(prompts_of(run), ignore_errors=True)
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which a record has its fields and nothing else, and nothing is left to chance."""
+    """Jinja's sandbox, where a template sees only a record's fields, and nothing is random."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        del self.filters["random"]  # a request that differs each time is paid for each time
+        del self.filters["random"]  # a request that differs each time would be paid for each time
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Of a record its fields, because pydantic's methods read files; of everything else what jinja allows."""
+        """Whether a template may read an attribute: only fields of a record, because pydantic's methods read files; else jinja's rules."""
         if isinstance(obj, BaseModel):
             return attr in type(obj).model_fields
         return super().is_safe_attribute(obj, attr, value)
@@ -137,7 +137,7 @@ def _text(path: Path) -> str:
 
 
 def _checked(prompts: OwnPrompts) -> OwnPrompts:
-    """The prompts, after each text was checked alone and every prompt that has a part of it was rendered with sample values."""
+    """The prompts, after checking each text alone and rendering every prompt that includes it with sample values."""
     for check in (_check_syntax, _check_included, _check_variables):
         for name in prompts.own:
             check(name, prompts)
@@ -156,7 +156,7 @@ def _check_syntax(name: str, prompts: OwnPrompts) -> None:
 
 
 def _check_included(name: str, prompts: OwnPrompts) -> None:
-    """Check the files that the text includes or imports: they are prompts, named in quotes, and none includes this one again."""
+    """Check that the files that the text includes or imports are prompts, named in quotes, and that none includes this one again."""
     path, text = prompts.own[name]
     for node in prompts.environment.parse(text).find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
         for file in find_referenced_templates(nodes.Template([node])):
@@ -178,7 +178,7 @@ def _reached(name: str, prompts: OwnPrompts) -> set[str]:
 
 
 def _check_variables(name: str, prompts: OwnPrompts) -> None:
-    """Check that the text names no variable that the one that ships has not, and shows each that it shows."""
+    """Check that the text names only variables of the shipped one, and shows each that the shipped one shows."""
     path, known, used = prompts.own[name][0], variables(name, SHIPPED), uses(name, prompts)
     for use in used:
         if use.name not in known:
@@ -192,7 +192,7 @@ def _check_variables(name: str, prompts: OwnPrompts) -> None:
 
 
 def _try(name: str, prompts: OwnPrompts) -> None:
-    """Render the prompt with everything that may be filled in, and with as little as a run may fill in."""
+    """Render the prompt with full values, and with the sparsest values that a run may fill in."""
     known = variables(name, SHIPPED)
     prompts.render(name, {one: variable(name, one).value for one in known})
     prompts.render(name, {one: variable(name, one).bare for one, kind in known.items() if kind != "guarded"})

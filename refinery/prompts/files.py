@@ -1,7 +1,7 @@
-"""Prompt files as jinja templates, by their bare names, with a hash of what each consists of.
+"""Prompt files as jinja templates, by their bare names, with a hash of each file and the files that it includes.
 
-A prompt ships with the project, or is beside a plugin of the user's: a decoder, task or module outside the project.
-Whatever a template shows is `quoted`, except its own text: its lines, those of its macros, and what it passes through `keep_lines`.
+A prompt ships with the project, or is beside a user's plugin: a decoder, task or module outside the project.
+Whatever a template shows is `quoted`, except its own text: its lines, those of its macros, and anything it passes through `keep_lines`.
 """
 
 from functools import cache
@@ -21,7 +21,7 @@ FOLDERS = tuple(Path(__file__).parent / name for name in ("teacher", "student", 
 
 
 class PromptFiles:
-    """Templates that are compiled when they are first used. Nothing is called in them, so they have no globals."""
+    """Templates that are compiled on first use. They call no functions, so they have no globals."""
 
     def __init__(self, environment: Environment) -> None:
         environment.globals.clear()  # jinja copies them for every rendering
@@ -41,7 +41,7 @@ class PromptFiles:
         """The compiled prompt."""
         if name not in self._templates:
             self._templates[name] = template = self._compiled(name)
-            template.globals = {}  # in place of a chain of empty ones, which is gone through for every rendering
+            template.globals = {}  # instead of a chain of empty ones, which jinja would walk for every rendering
         return self._templates[name]
 
     def _compiled(self, name: str) -> Template:
@@ -72,10 +72,10 @@ class PromptFiles:
 
 
 class _Context(Context):
-    """The values of a rendering. What a macro returns is the template's own text, with the values in it quoted."""
+    """The values of a rendering. A macro's result is the template's own text, with the values in it quoted."""
 
     def call(self, /, *arguments: Any, **named: Any) -> Any:
-        """See `Context.call`; the first argument is what is called."""
+        """See `Context.call`; the first argument is the object to call."""
         returned = super().call(*arguments, **named)
         return OwnLines(returned) if isinstance(arguments[0], Macro) else returned
 
@@ -87,12 +87,12 @@ def _shown(value: Any) -> Any:
 
 @cache
 def shipped_files() -> dict[str, Path]:
-    """Where each prompt is that ships, by its name."""
+    """The paths of the shipped prompts, by name."""
     return {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.jinja"))}
 
 
 def found_file(name: str) -> Path | None:
-    """Where the prompt is: among those that ship, or beside a plugin of the user's. Raises PluginError if several plugins have one."""
+    """The path of a prompt, shipped or beside a user's plugin, or None. Raises PluginError if several plugins have one."""
     return shipped_files().get(name) or _beside(name)
 
 
@@ -104,7 +104,7 @@ def _beside(name: str) -> Path | None:
 
 
 def load_file(file: str) -> tuple[str, str, None]:
-    """Text and path of the prompt file with this name, as jinja's FunctionLoader wants them. Raises PluginError where there is none."""
+    """Text and path of the prompt file with this name, as jinja's FunctionLoader wants them. Raises PluginError if there is none."""
     name = file.removesuffix(".jinja")
     if path := found_file(name):
         return path.read_text(encoding="utf-8"), str(path), None
@@ -113,7 +113,7 @@ def load_file(file: str) -> tuple[str, str, None]:
 
 
 class _Shipped(PromptFiles):
-    """The prompts that ship, and those beside the user's plugins, which must have other names."""
+    """The shipped prompts, and those beside the user's plugins, which must have other names."""
 
     def _compiled(self, name: str) -> Template:
         if name in shipped_files() and (path := _beside(name)):

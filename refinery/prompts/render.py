@@ -1,8 +1,8 @@
 """Render a prompt file, and name its content by a hash for provenance.
 
-A prompt is called by its file's name alone, which is the only one of its name in the three folders: `teacher/` holds what a labelling
-teacher reads, `student/` what models are trained on, `decoders/` what the methods ask any model. A run may have its own text of some, and
-a plugin from outside the project its own prompts beside its module.
+A prompt is referred to by its file's name alone, which is unique in the three folders: `teacher/` holds the prompts of labeling teachers,
+`student/` those that models are trained on, and `decoders/` those that the methods send to any model. A run may have its own text for some
+of them, and a plugin from outside the project its own prompts beside its module.
 """
 
 from collections.abc import Callable, Generator
@@ -18,9 +18,9 @@ _rendered: set[str] = set()
 
 
 class Prompt(str):
-    """A rendered prompt that remembers its file's name and what was filled in, so that a trace can keep both.
+    """A rendered prompt that remembers its file's name and the values that were filled in, so that a trace can keep both.
 
-    `pair_of` takes out of the values the two texts that an encoder reads in the prompt's place, of a prompt that an encoder can be asked.
+    For a prompt that an encoder can answer, `pair_of` extracts from the values the two texts that the encoder reads instead.
     `examples` are the prompts and replies that a chat shows before it.
     """
 
@@ -31,21 +31,21 @@ class Prompt(str):
 
     @property
     def pair(self) -> tuple[str, str] | None:
-        """What an encoder reads: a question, and a passage or "". None where it has no use for this prompt."""
+        """The texts that an encoder reads: a question, and a passage or "". None if this prompt is not for encoders."""
         return self.pair_of(self.values) if self.pair_of else None
 
     def paired(self, pair_of: Callable[[dict[str, Any]], tuple[str, str]]) -> Self:
-        """This prompt, which an encoder can be asked from now on."""
+        """This prompt in a form that an encoder can answer too."""
         self.pair_of = pair_of
         return self
 
     def after(self, examples: "tuple[tuple[Prompt, str], ...]") -> Self:
-        """This prompt, which is asked after these prompts and replies from now on."""
+        """This prompt, preceded by these prompts and replies as examples."""
         self.examples = examples
         return self
 
     def rendered_with(self, **values: Any) -> "Prompt":
-        """The same prompt with other values in the place of some."""
+        """The same prompt with some values replaced."""
         prompt = render_prompt(self.name, **(self.values | values))
         prompt.pair_of, prompt.examples = self.pair_of, self.examples
         return prompt
@@ -54,8 +54,8 @@ class Prompt(str):
 def render_prompt(name: str, **values: Any) -> Prompt:
     """The text of the prompt file `<name>.jinja` with `values` filled in; a missing value raises jinja2.UndefinedError.
 
-    A name that is neither shipped nor beside a plugin raises PluginError. Where a run uses its own text (`use_prompts`), a fault of that
-    text raises RecipeError.
+    A name that is neither shipped nor beside a plugin raises PluginError. If a run uses its own text (`use_prompts`), a fault in it raises
+    RecipeError.
     """
     prompt = Prompt(_in_use.get().render(name, values))
     prompt.name, prompt.values = name, values
@@ -64,14 +64,14 @@ def render_prompt(name: str, **values: Any) -> Prompt:
 
 
 def turns_of(prompt: str) -> tuple[tuple[str, str], ...]:
-    """A prompt as (role, text) turns: the examples that it is asked after, and itself."""
+    """A prompt as (role, text) turns: its examples, then the prompt itself."""
     examples = prompt.examples if isinstance(prompt, Prompt) else ()
     return (*(turn for asked, reply in examples for turn in (("user", asked), ("assistant", reply))), ("user", prompt))
 
 
 @contextmanager
 def use_prompts(files: PromptFiles | None) -> Generator[None]:
-    """Render from `files`, or from those that ship, in this block and in the tasks that are started in it."""
+    """Render from `files`, or from the shipped prompts, in this block and in the tasks that are started in it."""
     token = _in_use.set(files or SHIPPED)
     try:
         yield
@@ -85,12 +85,12 @@ def has_prompt(name: str) -> bool:
 
 
 def prompt_file(name: str) -> Path:
-    """Where the prompt that ships is. Raises KeyError where there is none."""
+    """The path of a shipped prompt. Raises KeyError if there is none."""
     return shipped_files()[name]
 
 
 def is_replaced(name: str) -> bool:
-    """Whether the prompt, or a file that it includes, is not the one that ships."""
+    """Whether the run replaces the shipped prompt, or a file that it includes."""
     return prompt_hash(name) != SHIPPED.hash(name)
 
 

@@ -1,7 +1,7 @@
-"""The contract of MIGRES' modules and re-thinking's stages, for a prompted LLM and for a student that was trained in its place.
+"""The contract of MIGRES' modules and re-thinking's stages, for a prompted LLM and for a student trained to replace it.
 
 A prompted LLM reads instructions and replies in JSON. A student needs no instructions: it reads the prompt `student_<prompt>` and writes
-plain lines, which are short, and which T5 can write too, whose tokenizer has neither braces nor line breaks.
+plain lines, which are short and which even T5 can write, although its tokenizer has neither braces nor line breaks.
 """
 
 import re
@@ -24,12 +24,12 @@ class ModuleReply(Protocol):
     """A reply that a prompted LLM gives as JSON of this schema and a student in plain lines."""
 
     def plain(self) -> str:
-        """What a student is trained to write, from the space or line break on that sets it off from its prompt."""
+        """The text that a student is trained to write, including the space or line break after its prompt."""
         ...
 
     @classmethod
     def from_plain(cls, text: str) -> Self:
-        """Read a student's reply. Raises ValueError that says what is wrong."""
+        """Read a student's reply. Raises a ValueError that describes the fault."""
         ...
 
 
@@ -73,7 +73,7 @@ class MainReply(BaseModel):
         return normalize_answer(self.answer) not in ("", UNANSWERABLE)
 
     def plain(self) -> str:
-        """The answer, after its explanation where there is one, or what is missing for one."""
+        """The answer, after its explanation if there is one, or the information that is missing for an answer."""
         if self.solved:
             answer = f" {one_line(self.answer)}"
             return f" {one_line(self.explanation)}{_AFTER_EXPLANATION}{answer}" if self.explanation else answer
@@ -106,7 +106,7 @@ class QueriesReply(BaseModel):
         return cls(queries=queries)
 
 
-# Replies that a prompted LLM gives as JSON, by the prompt's name; every other prompt is replied to in plain text by both.
+# Replies that a prompted LLM gives as JSON, by the prompt's name. LLM and student reply to every other prompt in plain text.
 REPLIES: dict[str, type[LeafReply | MainReply | QueriesReply]] = {
     "migres_leaf": LeafReply,
     "migres_main": MainReply,
@@ -115,9 +115,9 @@ REPLIES: dict[str, type[LeafReply | MainReply | QueriesReply]] = {
 
 
 def student_prompt(prompt: str, **values: Any) -> Prompt:
-    """What a student reads in place of a prompt: its own short one, or the same where there is none.
+    """The prompt that a student reads instead of `prompt`: its own short one, or else the same.
 
-    Raises RecipeError if the run uses its own text of it, because students are asked with the text that ships.
+    Raises RecipeError if the run uses its own text for it, because students are trained on the shipped text.
     """
     name = f"student_{prompt}" if has_prompt(f"student_{prompt}") else prompt
     if is_replaced(name):

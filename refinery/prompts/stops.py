@@ -9,7 +9,7 @@ from functools import cache
 from refinery.prompts.render import Prompt, prompt_source
 
 _NOT_TEXT = re.compile(r"\{#.*?#\}|\{%.*?%\}", re.DOTALL)  # comments and tags
-# A line that opens a question, a passage or a turn. One whose label has a number is how replies are listed too (`Q3: `, `Passage 1: `).
+# A line that opens a question, a passage or a turn. Labels with numbers are left out, because replies use them in lists (`Q3: `).
 _LABELED = re.compile(
     r"^(?P<label>[A-Z][A-Za-z -]*:) \{\{ (?:question|query|sub_question|passage\.title|hypothesis|text) \}\}", re.MULTILINE
 )
@@ -18,10 +18,10 @@ _INSTRUCTION = re.compile(r"^(?![A-Z][A-Za-z -]*:)\S[^{\n]*\.(?: [^{\n]*)?$", re
 
 
 def stop_texts(prompt: str) -> tuple[str, ...]:
-    """Texts with which a reply to the prompt has gone on to something else; an engine that stops at texts can be given them.
+    """Texts that show that a reply to the prompt has ended and something else begins, for engines that stop at texts.
 
-    They come from the prompt's file and never from what was filled in. A text that was not rendered from a file has none, and neither has
-    a student's prompt: a student was trained to end its replies.
+    They come from the prompt's file and never from the values filled in. A text that was not rendered from a file has none, and neither
+    has a student's prompt, because a student was trained to end its replies.
     """
     if not isinstance(prompt, Prompt) or prompt.name.startswith("student_"):
         return ()

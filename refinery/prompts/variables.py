@@ -1,4 +1,4 @@
-"""What each prompt file is filled in with: the variables that it uses, what they are, and values to try a text with."""
+"""The variables of each prompt file, with their descriptions and sample values for trying a text."""
 
 import json
 import re
@@ -19,14 +19,14 @@ _TURN = Turn(question="Where is Lyon?", reply="In France.")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What a variable is, and a value of it as runs fill it in."""
+    """A variable's description, and a sample value in the form that runs fill in."""
 
     about: str
     value: Any
 
     @property
     def bare(self) -> Any:
-        """A value with as little in it as there may be."""
+        """The emptiest value that a run may fill in."""
         if self.value == "few":
             return "zero"
         return type(self.value)() if isinstance(self.value, list | bool | str) else self.value
@@ -79,13 +79,13 @@ def declared(prompt: str) -> dict[str, Variable]:
     return {name: Variable(about, json.loads(value)) for name, about, value in _DECLARED.findall(SHIPPED.source(prompt))}
 
 
-# How a text uses a variable: it shows it; it only tests it, as a switch; or it does without it where a run does not fill it in.
+# How a text uses a variable: it shows the value; it only tests it, as a switch; or it works without it if a run does not fill it in.
 Kind = Literal["shown", "tested", "guarded"]
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Where and how a text names a variable: in which prompt file, and on which line."""
+    """A text's use of a variable: its kind, the prompt file, and the line."""
 
     name: str
     prompt: str
@@ -102,7 +102,7 @@ def uses(prompt: str, files: PromptFiles) -> list[Use]:
 
 
 def variables(prompt: str, files: PromptFiles) -> dict[str, Kind]:
-    """The variables of a prompt, in order, and how it uses each. Only those that it shows are needed in every text of it."""
+    """The variables of a prompt, in order, and how it uses each. Only those that it shows are required in a replacement."""
     found = dict[str, set[Kind]]()
     for use in uses(prompt, files):
         found.setdefault(use.name, set()).add(use.kind)
@@ -110,7 +110,7 @@ def variables(prompt: str, files: PromptFiles) -> dict[str, Kind]:
 
 
 def _names(node: nodes.Node, kind: Kind = "shown") -> Iterator[tuple[nodes.Name, Kind]]:
-    """Every variable that is read, and how."""
+    """Every variable that is read, and how it is used."""
     for field, child in _children(node):
         in_test = field == "test" and isinstance(node, nodes.If | nodes.CondExpr)
         guarded = isinstance(node, nodes.Filter | nodes.Test) and node.name in _GUARDS and field == "node"

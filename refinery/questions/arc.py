@@ -33,7 +33,7 @@ class ChoiceRow(DatasetRow):
 
 
 def to_question(row: ChoiceRow, dataset: str) -> Question:
-    """The row with its choices and the right one's letter, even where labels are numbers. Raises ValueError when the key is no label."""
+    """The row with its choices and the right one's letter, even where labels are numbers. Raises ValueError when the key is not a label."""
     if isinstance(row.question, Stem):
         text, choices = row.question.stem, [(choice.text, choice.label) for choice in row.question.choices]
     elif row.choices and len(row.choices.text) == len(row.choices.label):

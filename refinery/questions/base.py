@@ -34,11 +34,11 @@ from refinery.sample import SampleKeys, sampled
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What a reader's file declares as `READER`. A function `read` is enough for a reader that reads files only.
+    """A reader, which its file declares as `READER`. A function `read` is enough for a reader that reads files only.
 
     `read(path)` gives a file's questions and raises RecordError naming the file and row. `of_rows(path, rows)` gives the questions of a
-    dataset on the hub, whose rows are (where, values) pairs; `path` is its address. `repositories` are the hub's datasets that it reads
-    without being named. `hub_columns` lists their nested columns, whose content cannot be selected by a column name.
+    dataset on the hub, whose rows are (where, values) pairs; `path` is its address. `repositories` are the hub's datasets that select this
+    reader by default. `hub_columns` lists their nested columns, whose content cannot be selected by a column name.
     """
 
     read: Callable[[Path], Iterable[Question]]
@@ -73,7 +73,7 @@ def iter_questions(
 
 
 def _read(path: Path, reader: str) -> Iterable[Question]:
-    """The questions of a file, or of a dataset on the hub: with `jsonl`, the default, by the reader that knows its repository."""
+    """The questions of a file, or of a dataset on the hub. With the default `jsonl`, a known repository is read by its own reader."""
     if reader == "hub" or hub_dataset(path) is None:
         return find_reader(reader).read(path)
     known = "" if reader in ("jsonl", "by_folder") else f"{'&' if '?' in str(path) else '?'}reader={reader}"
@@ -234,7 +234,7 @@ Rows = BeforeValidator(as_rows)  # for a list of nested rows, in either layout
 def split_of(path: Path, *, otherwise: str = "train") -> str:
     """The split that a file's name contains as a word, such as `dev` for `hotpot_dev_distractor_v1.json`, or else `otherwise`.
 
-    Of a dataset on the hub, only its split is looked at: `owner/name:validation`.
+    For a dataset on the hub, only its split is considered: `owner/name:validation`.
     """
     name = path.name.partition("?")[0].partition(":")[2] or path.stem
     words = re.split(r"[^a-z]+", name.lower())
@@ -242,7 +242,7 @@ def split_of(path: Path, *, otherwise: str = "train") -> str:
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first thing that is wrong with a row, in one line."""
+    """The first fault of a row, in one line."""
     fault = error.errors()[0]
     field = ".".join(str(part) for part in fault["loc"]) or "row"
     return f"field '{field}': {fault['msg']}."

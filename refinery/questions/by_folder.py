@@ -10,7 +10,7 @@ from refinery.runtime.recipes import plugins
 
 
 def read(path: Path) -> Iterable[Question]:
-    """Read a file with the reader that its folder names. Raises RecordError when there is no such reader."""
+    """Read a file with the reader that its folder names. Raises RecordError when no reader has that name."""
     readers = [reader for reader in READERS.names() if reader != "by_folder"]
     if path.parent.name not in readers:
         raise RecordError(f"{path}: its folder '{path.parent.name}' is not named after a reader. Available: {', '.join(readers)}.")

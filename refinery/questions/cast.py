@@ -1,7 +1,7 @@
 """TREC CAsT topics as released (`2020_manual_evaluation_topics_v1.0.json`): the user's turns, with rewrites from 2020 on.
 
 Until 2020 the topics hold no replies, only the id of a passage that answers the turn (`supporting`). For those years `history` holds
-what the user said before, each turn followed by an empty reply. From 2021 on, a turn's canonical passage is the reply.
+the user's earlier turns, each followed by an empty reply. From 2021 on, a turn's canonical passage is the reply.
 The manual rewrite becomes the question's only reading (`disambiguations`).
 """
 

@@ -1,6 +1,6 @@
 """GPT4-Alpaca (`alpaca_gpt4_data.json`): Alpaca's instructions, many with an input, with the replies of GPT-4.
 
-The input stands below its instruction, after an empty line.
+The input follows its instruction after an empty line.
 """
 
 from refinery.contract.records import Question

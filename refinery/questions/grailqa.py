@@ -1,6 +1,6 @@
 """GrailQA as released (`grailqa_v1.0_dev.json`): questions over Freebase; an answer is an entity's name, or a value.
 
-The hub's copy holds `answer` as {answer_argument: [...], entity_name: [...]}, in which the name of a value is an empty text.
+The hub's copy holds `answer` as {answer_argument: [...], entity_name: [...]}, where a value has an empty name.
 """
 
 from typing import Annotated

@@ -14,7 +14,7 @@ class _Row(DatasetRow, coerce_numbers_to_str=True):
 
 
 def _to_question(row: _Row) -> Question:
-    """A question's type is the function of its query: none, count, superlative or comparative."""
+    """The function of the query becomes the question's type: none, count, superlative or comparative."""
     return Question(id=row.qid, text=row.question.strip(), answers=distinct(row.answer), type=row.function, dataset="graphquestions")
 
 

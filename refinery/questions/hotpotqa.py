@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from refinery.contract.records import Passage, Question
 from refinery.questions.base import DatasetRow, reader_of
 
-# What the hub's copies hold beside the titles of paragraphs and of facts.
+# The hub's columns beside the titles of paragraphs and of facts.
 _BESIDE_TITLES = ("sentences", "content", "sent_id")
 
 

@@ -1,6 +1,6 @@
 """Your own questions: one `Question` per line, with at least `{"id": ..., "text": ..., "answers": [...]}`, or per row of a `.parquet`.
 
-A file named `.gz` is unpacked on the way.
+A `.gz` file is decompressed as it is read.
 """
 
 from collections.abc import Iterator

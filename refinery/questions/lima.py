@@ -1,6 +1,6 @@
 """LIMA as released (`train.jsonl`, `test.jsonl`): dialogues as lists of turns, the user's first.
 
-The last thing that the user says is the question, what comes before it its `history`, and the reply its answer, which the test set lacks.
+The user's last turn is the question, the turns before it are its `history`, and the reply is its answer, which the test set lacks.
 """
 
 from pydantic import Field

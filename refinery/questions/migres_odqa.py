@@ -18,7 +18,7 @@ _DATASETS = {"nq": "nq_open", "trivia": "triviaqa"}
 
 
 def _listed(value: Any) -> Any:
-    """TriviaQA's answers are written as Python writes a list of texts."""
+    """TriviaQA's answers, which the file holds as a Python list of strings."""
     if not isinstance(value, str):
         return value
     try:
@@ -34,7 +34,7 @@ class _Row(DatasetRow):
 
 
 def _read(path: Path, only: str | None = None) -> Iterator[Question]:
-    """The questions of a file, or those of one dataset in it; the ids say in which row a question is."""
+    """The questions of a file, or those of one dataset in it; a question's id contains its row."""
     return iter_dataset(path, _Row, lambda row: [_to_question(row)] if only in (None, row.dataset) else [], split="dev")
 
 

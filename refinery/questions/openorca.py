@@ -1,6 +1,6 @@
 """OpenOrca (`1M-GPT4-Augmented.parquet`): instructions from FLAN, each after a system prompt, with the reply of GPT-4 or GPT-3.5.
 
-A question's type is FLAN's part that it is from: `niv`, `t0`, `cot` or `flan`.
+A question's type is the part of FLAN that it comes from: `niv`, `t0`, `cot` or `flan`.
 """
 
 from refinery.contract.records import Question

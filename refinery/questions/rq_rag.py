@@ -1,4 +1,4 @@
-"""RQ-RAG's released training data (`{"id", "dataset", "messages"}`) as questions: what was asked, the dialogue before, the closing answer.
+"""RQ-RAG's released training data (`{"id", "dataset", "messages"}`) as questions, each with the dialogue before it and the closing answer.
 
 `refinery/contract/rq_rag_release.py` reads the same rows as trajectories, with searches, evidence and system prompts. The choices of a
 multiple-choice question stay in its text, as in the release.

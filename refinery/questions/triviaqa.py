@@ -83,7 +83,7 @@ def _to_questions(row: _Row, *, evidence: Path | None) -> list[Question]:
 
 
 def _text(page: _Page, name: str, evidence: Path | None) -> str | None:
-    """A page's document, or None where there is none."""
+    """A page's document, or None if it has none."""
     if evidence is None:
         return page.context or None
     if ".." in Path(name).parts:

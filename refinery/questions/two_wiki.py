@@ -1,7 +1,7 @@
 """2WikiMultihopQA as released (`train.json`, `dev.json`): HotpotQA's schema, with evidence triples that give a decomposition.
 
 Other names of an answer are in the release's `id_aliases.json` (JSON Lines), which is read when it is in the questions' folder.
-Without it, `em.2wiki` counts only the answer itself, unlike the official script; a line says so.
+Without it, `em.2wiki` counts only the answer itself, unlike the official script, and the log says so.
 """
 
 import logging
@@ -89,7 +89,7 @@ def _decomposition(row: TwoWikiRow) -> list[SubQuestion]:
 
 
 def _name(row: TwoWikiRow, number: int) -> str:
-    """How a sub-question names its subject."""
+    """The name of the subject in a sub-question."""
     subject = row.evidences[number][0]
     found_earlier = [found for _, _, found in row.evidences[:number]]
     if subject in found_earlier:

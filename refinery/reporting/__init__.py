@@ -1,1 +1,1 @@
-"""How results are shown: tables, figures, Markdown and pages."""
+"""The presentation of results: tables, figures, Markdown and pages."""

@@ -1,4 +1,4 @@
-"""Why rows were rejected, or questions failed: for each reason the most frequent cause, in the words of the server or of the check."""
+"""Causes of rejected rows or failed questions: for each reason, the most frequent cause in the words of the server or of the check."""
 
 import re
 from collections import Counter
@@ -7,9 +7,9 @@ from typing import Any
 
 from refinery.text import one_line, printable
 
-_MOST_CAUSES = 1_000  # that are told apart for each reason, so that a million different ones take no memory
+_MOST_CAUSES = 1_000  # distinguished for each reason, to bound the memory if a million differ
 _MOST_REASONS, _LENGTH = 5, 200
-# What differs between rows that have the same cause: a quoted text, a number, and the reply itself.
+# Parts that differ between rows with the same cause: a quoted text, a number, and the reply itself.
 _OWN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d[\d.,]*""")
 _REPLY = re.compile(r"[;,] (?:last )?reply: .*\Z", re.DOTALL)
 _TOO_LONG = re.compile(r"context (?:length|window|size)|max_model_len|too (?:long|many tokens)|maximum (?:context|input)", re.IGNORECASE)
@@ -26,7 +26,7 @@ _SHORTER = "Shorten the prompts (passages_per_query), lower max_tokens, or serve
 
 
 class Causes:
-    """Counts causes by reason. Causes that differ only in numbers and quoted texts are the same one, which is told in its first words."""
+    """Counts causes by reason. Causes that differ only in numbers and quoted texts count as one, reported in the first wording seen."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = {}
@@ -44,7 +44,7 @@ class Causes:
             self._words.setdefault((reason, cause), detail)
 
     def report(self) -> dict[str, Any]:
-        """For `metrics.json`: by reason, the most frequent first, how many there are, and the most frequent cause with its count."""
+        """For `metrics.json`: by reason, most frequent first, the count and the most frequent cause with its count."""
         found = {reason: self._counts[reason].most_common(1)[0] for reason, _ in self._totals.most_common()}
         return {
             reason: {"total": self._totals[reason], "count": count, "cause": self._words[reason, cause]}
@@ -53,7 +53,7 @@ class Causes:
 
 
 def cause_lines(report: Mapping[str, Any], remedies: Mapping[str, str] = REMEDIES) -> list[str]:
-    """A line for each of the most frequent reasons: how often its most frequent cause occurs, its words, and what to do."""
+    """A line for each of the most frequent reasons: the most frequent cause, its count, and the remedy."""
     return [_line(reason, of, remedies) for reason, of in list(report.items())[:_MOST_REASONS]]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from refinery.reporting.markdown import without_secrets
 
-# What `sys.argv` begins with where a module was run: `python -m distill`, and `python -m refinery.cli` for a project's steps.
+# The beginning of `sys.argv` when a module was run: `python -m distill`, or `python -m refinery.cli` for a project's steps.
 _STAGES = {f"{name}/__main__.py": ("refinery", name) for name in ("distill", "train", "infer")}
 _CLI = "refinery/cli.py"
 

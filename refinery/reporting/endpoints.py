@@ -1,4 +1,4 @@
-"""What the endpoints of a labeling run were asked, from its `metrics.json`."""
+"""The calls and cost of a labeling run's endpoints, from its `metrics.json`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,11 @@ def spent_by_role(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def cached_in_full(spent: Mapping[str, Any]) -> str:
-    """What to say after an endpoint's cost if it is an upper bound, because its price has none for cached tokens; else empty."""
+    """A remark after an endpoint's cost if it is an upper bound, because cached tokens have no separate price; else empty."""
     return " (cached tokens counted in full)" if spent.get("num_cached_tokens_in_full") else ""
 
 
 def total_cost(metrics: Mapping[str, Any]) -> float | None:
-    """What all endpoints of a run cost together; None if a part of it is unknown or no endpoint was asked."""
+    """The total cost of a run's endpoints; None if part of it is unknown or no endpoint was called."""
     costs = [spent["cost_usd"] for spent in spent_by_role(metrics).values()]
     return sum(costs) if costs and None not in costs else None

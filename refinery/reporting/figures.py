@@ -95,7 +95,7 @@ def draw_bars(axes: "Axes", groups: dict[str, dict[str, tuple[float, float, floa
 
 
 def draw_shares(axes: "Axes", groups: dict[str, dict[str, float]], *, label: str) -> None:
-    """One stacked bar per group, of parts that add up to one."""
+    """One stacked bar per group, with parts that add up to one."""
     series = list(dict.fromkeys(name for values in groups.values() for name in values))
     bottoms = [0.0] * len(groups)
     for number, name in enumerate(series):

@@ -52,7 +52,7 @@ def _caption(results: dict[str, Any]) -> str:
 
 
 def _mean(scores: dict[str, Any], metric: str) -> str:
-    """The mean, and the number of questions that it is over where the metric does not apply to all of the group."""
+    """The mean, with the number of questions if the metric does not apply to the whole group."""
     if (found := scores["metrics"].get(metric)) is None:
         return "-"
     return f"{found['mean']:.1f}" + (f" on {found['questions']:,}" if found["questions"] < scores["questions"] else "")

@@ -1,4 +1,4 @@
-"""The few lines with which a stage ends. All numbers are in `metrics.json`."""
+"""The few lines that a stage prints at its end. All numbers are in `metrics.json`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,5 +18,5 @@ def counted(counts: Mapping[str, int]) -> str:
 
 
 def dollars(cost_usd: float | None) -> str:
-    """An amount, or that the price is unknown."""
+    """An amount in dollars, or a note that the price is unknown."""
     return "price unknown" if cost_usd is None else f"${cost_usd:,.2f}"

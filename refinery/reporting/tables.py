@@ -41,7 +41,7 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], table_for
 
 
 def tokens_per_question(cost: Mapping[str, float]) -> str:
-    """The tokens read and written for a question, "≤" where a server did not say which of them were in its prefix cache."""
+    """The tokens read and written for a question, with "≤" if a server did not report prefix-cache hits."""
     return f"{'≤ ' if cost.get('prefill_at_most') else ''}{cost['prefill_tokens'] + cost['decode_tokens']:.0f}"
 
 

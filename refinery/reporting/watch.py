@@ -1,4 +1,4 @@
-"""A run as it is at one moment, from the files in its folder: nothing is locked, opened for writing or asked of the run itself."""
+"""A snapshot of a run, from the files in its folder: nothing is locked, opened for writing or requested from the run itself."""
 
 import json
 import time
@@ -21,7 +21,7 @@ _SHOWN = 160  # letters of a line of an example
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What is shown: the whole text, one line for logs, the latest examples, and whether the run has ended."""
+    """The content to show: the whole text, one line for logs, the latest examples, and whether the run has ended."""
 
     text: str
     line: str
@@ -48,7 +48,7 @@ def frame_of(folder: Path) -> Frame:
 
 
 def _in_progress(folder: Path, progress: dict[str, Any]) -> Frame:
-    """The frame of a run that has written its progress: it runs, or it was killed."""
+    """The frame of a run that has written its progress: it is running, or was killed."""
     alive = is_alive(progress)
     silent = time.time() - progress["updated"]
     state = "running" if alive else "killed; continue it with --resume"
@@ -83,7 +83,7 @@ def _example(asked: str, said: str) -> str:
 
 
 def _state(folder: Path, in_use: bool) -> str:
-    """What a run that writes no progress is doing."""
+    """The state of a run that writes no progress."""
     if in_use:
         return "at work: starting, or writing its last files"
     if RunDir(folder).finished:
@@ -95,6 +95,6 @@ def _state(folder: Path, in_use: bool) -> str:
 
 
 def _digest(folder: Path, record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A few facts of a finished run, as its stage tells them."""
+    """A few facts about a finished run, as reported by its stage."""
     stage = stages().get(record["stage"])
     return stage.digest(folder) if stage and RunDir(folder).finished else []

@@ -1,4 +1,4 @@
-"""What a reply store stores, what its file declares, and how it is found by its name.
+"""The interface of a reply store, the declaration in its file, and finding a store by name.
 
 A store is one file with a function `open_store`. With `store_kind: my_lab.postgres`, a recipe can name one outside this project, which
 receives the recipe's `store`:
@@ -32,7 +32,7 @@ MAX_COST_USD: Any = Field(default=None, description="hard limit; the run stops b
 
 
 class ReplyStore(Protocol):
-    """Every paid reply and every search by its key, what each job has spent, and the batch jobs that are not collected yet.
+    """Every paid reply and every search by its key, the spending of each job, and the batch jobs that are not collected yet.
 
     A value is JSON, and is durable when `put` returns: a rerun replays the store, which is a run's only checkpoint. Only one process may
     write at a time. Methods raise RunDirError, with a one-line remedy, for a store that cannot be used.
@@ -41,7 +41,7 @@ class ReplyStore(Protocol):
     has_undigested: bool = False  # whether `get_undigested` may find anything
 
     def get(self, key: bytes) -> Any | None:
-        """The value of a key, or None if there is none or it differs from what was put."""
+        """The value of a key, or None if there is none or it differs from the value that was put."""
         ...
 
     def get_undigested(self, key: bytes) -> Any | None:
@@ -53,11 +53,11 @@ class ReplyStore(Protocol):
         ...
 
     def costs(self, job: str) -> dict[str, int | None] | None:
-        """What a job has spent by endpoint; empty for a new job, None if it is no longer known."""
+        """A job's spending by endpoint; empty for a new job, None if it is no longer known."""
         ...
 
     def put_costs(self, job: str, costs: dict[str, int | None]) -> asyncio.Future[None]:
-        """Store what a job has spent. The write has started when this returns, together with other puts of the same event loop turn."""
+        """Store a job's spending. The write has started when this returns, together with other puts of the same event loop turn."""
         ...
 
     def batches(self) -> dict[str, list[str]]:
@@ -83,11 +83,11 @@ def _may_be_there(place: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StorePlugin:
-    """What a store's file may declare as `STORE`.
+    """A store plugin, which its file may declare as `STORE`.
 
     `open_store(place)` opens the recipe's `store` and creates it if it does not exist; `exists(place)` says whether it exists, for readers
-    that must not create one. `file_name` is the store's name in the run's folder if the recipe does not name one; with None it must.
-    `join(places, joined)` writes what the stores of several shards hold to a new one; with None, a merged run has no store.
+    that must not create one. `file_name` is the store's name in the run's folder if the recipe does not name one; if None, it must.
+    `join(places, joined)` copies the stores of several shards to a new one; if None, a merged run has no store.
     """
 
     open_store: Callable[[str], ReplyStore]
@@ -126,10 +126,10 @@ def join_stores(recipe: _NamesStore, runs: Sequence[Path], out: Path) -> None:
 
 
 class StoresReplies:
-    """What a recipe with the keys `store` and `store_kind` says of its store."""
+    """Mixin for a recipe with the keys `store` and `store_kind`: its store, and the store's location."""
 
     def store_place(self: _NamesStore, folder: Path) -> str:
-        """Where the replies of the run in `folder` are stored. Raises RecipeError if the recipe must name it but does not."""
+        """The location of the replies of the run in `folder`. Raises RecipeError if the recipe must name it but does not."""
         own = self.store_plugin.file_name
         if self.store or own:
             return self.store or f"{folder}/{own}"
@@ -147,5 +147,5 @@ class StoresReplies:
             return plugins.find(STORES, self.store_kind)
 
     def job_of(self: _NamesStore, folder: Path) -> str:
-        """The key of what the run in `folder` has spent. A store inside a run's folder holds only that run's, even if it is moved."""
+        """The key of the spending of the run in `folder`. A store inside a run's folder holds only that run's, even if it is moved."""
         return str(folder.resolve()) if self.store else ""

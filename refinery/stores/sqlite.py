@@ -56,7 +56,7 @@ class SqliteStore(ReplyStore):
         self._num_damaged = 0
 
     def get(self, key: bytes) -> Any | None:
-        """The value of a key, or None if there is none or it differs from what was put."""
+        """The value of a key, or None if there is none or it differs from the value that was put."""
         # One transaction covers many reads, because starting one costs as much as two reads. It ends before writes, whose log it would pin.
         if not self._unwritten and not self._database.in_transaction:
             self._database.execute("BEGIN")
@@ -90,14 +90,14 @@ class SqliteStore(ReplyStore):
         await self._run("INSERT OR REPLACE INTO effects VALUES (?, ?, ?)", (key, text, checksum(key + text)))
 
     def costs(self, job: str) -> dict[str, int | None] | None:
-        """What a job has spent by endpoint; None if it is unknown, because the record is damaged or the store is from before costs."""
+        """A job's spending by endpoint; None if unknown, because the record is damaged or the store predates cost records."""
         row = self._row("SELECT value, digest FROM costs WHERE job = ?", job.encode())
         if row is None:
             return None if self.has_undigested and not job else {}
         return self._intact(job.encode(), *row)
 
     def put_costs(self, job: str, costs: dict[str, int | None]) -> asyncio.Future[None]:
-        """Store what a job has spent, together with everything put in this turn of the event loop; awaiting it is optional."""
+        """Store a job's spending, together with everything put in this turn of the event loop; awaiting it is optional."""
         text = json.dumps(costs).encode()
         return self._queue("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", (job.encode(), text, checksum(job.encode() + text)))
 
@@ -119,7 +119,7 @@ class SqliteStore(ReplyStore):
         await self._run("DELETE FROM batches WHERE id = ?", (batch_id,))
 
     def take(self, other: Path) -> None:
-        """Copy the values of another store that this process has open; what its jobs have spent is not added up."""
+        """Copy the values of another store that this process has open, without its jobs' spending."""
         try:
             self._database.execute("ATTACH ? AS other", (str(other),))
             with self._database:

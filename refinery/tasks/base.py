@@ -1,4 +1,4 @@
-"""What a model learns. A task is one object in one file, with everything that training, inference and a model card know about it.
+"""Tasks that a model learns. Each is one object in one file, with everything that training, inference and a model card need to know.
 
     from refinery.tasks.relevance import TASK
     prompt, reply = TASK.prompt_and_reply(label)  # the training example
@@ -26,7 +26,7 @@ J = TypeVar("J", bound=JudgeLabel)
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A task's text on a model card: what the model is for, and how to run it. `{repository}` is where it was pushed to.
+    """A task's text on a model card: the model's purpose, and how to run it. `{repository}` is the repository that it was pushed to.
 
     `program` is Python that uses the model alone, as `llm`. `loop` is the part of an infer recipe that names decoder and models, introduced
     by `loop_is`, with `passages` per search. `note` is a sentence for tasks without a loop.
@@ -76,8 +76,8 @@ class Task(Generic[R]):
 class PromptedTask(Task[R]):
     """A task whose record is one prompt with one reply.
 
-    `prompt` gives the text that the model reads, and `reply` what it should write, beginning with the space or line break after the
-    prompt, without the end of sequence.
+    `prompt` gives the text that the model reads, and `reply` the text that it should write, beginning with the space or line break after
+    the prompt, without the end-of-sequence token.
     """
 
     prompt: Callable[[R], Prompt | str]
@@ -108,7 +108,7 @@ class Judge(PromptedTask[J]):
 
 @dataclass(frozen=True, kw_only=True)
 class Writer(PromptedTask[R]):
-    """A task to write a text after a prompt. `score` compares what a model wrote with the records, from 0 to 1, by names in `scores`."""
+    """A task to write a text after a prompt. `score` compares a model's texts with the records, from 0 to 1, by names in `scores`."""
 
     score: Callable[[Sequence[str], Sequence[R]], dict[str, float]]
     reply_kind: Literal["label", "answer", "query"] = "answer"

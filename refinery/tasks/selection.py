@@ -24,7 +24,7 @@ def selection_prompt(path: Trajectory) -> Prompt:
 
 
 def _pair(values: dict[str, Any]) -> tuple[str, str]:
-    """The question with the proposed answer, and the searches with what they found."""
+    """The question with the proposed answer, and the searches with their results."""
     searches = "".join(f"Search: {search['query']}\n{search['evidence']}" for search in values["searches"])
     return f"{values['question']}\n{values['answer']}", searches.rstrip()
 

@@ -7,7 +7,7 @@ from refinery.tasks.base import Card, Writer
 
 
 def _score(written: Sequence[str], records: Sequence[PromptCompletion]) -> dict[str, float]:
-    """The fraction of replies that equal the teacher's, apart from white space at the ends."""
+    """The fraction of replies that equal the teacher's, ignoring white space at both ends."""
     right = [text.strip() == record.reply.strip() for text, record in zip(written, records, strict=True)]
     return {"accuracy": sum(right) / len(right)}
 

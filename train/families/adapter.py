@@ -1,6 +1,6 @@
 """The adapter that a strategy wraps around a model: LoRA, LoRA on a 4-bit base (QLoRA), DoRA or an activated LoRA (aLoRA).
 
-What the installed stack gets wrong and this file works around is said where it happens.
+Comments explain each workaround for a fault of the installed libraries.
 """
 
 import logging
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _ATTENTION, _EXPERT, _ROUTER = (
     re.compile(words) for words in (r"attn|attention", r"experts?\b", r"router|mlp\.gate\b|block_sparse_moe\.gate\b")
 )
-# Ends of questions and passages that tokenizers join differently to what follows.
+# Ends of questions and passages that tokenizers merge differently with the text after them.
 _PROBES = ("word", "Who?", "He left.", 'the "end"', "in 1999", "(all)", "x\n", "été")
 
 
@@ -40,7 +40,7 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
 
     # PEFT draws lora_A here, before the trainer sets its seed.
     torch.manual_seed(recipe.seed)
-    # For an untied model, listing only the input embedding would lose the new output rows on reload; a tied model takes a plain list.
+    # For an untied model, listing only the input embedding would lose the new output rows on reload; a tied model needs a plain list.
     tied = len(embeddings_of(model)) == 1
     task = recipe.learned
     new = new_layers_of(model)
@@ -61,9 +61,9 @@ def add_adapter(model: "PreTrainedModel", tokenizer: Tokenizer, recipe: TrainRec
     adapted = cast("PeftModel", _wrapped(model, config, recipe))
     # PEFT makes a set of it, which each process would write in a different order.
     config.target_modules = sorted(config.target_modules or ())
-    # After a resize PEFT would write both whole embeddings into every checkpoint; the trained rows are all that differs from the base.
+    # After a resize PEFT would write both whole embeddings into every checkpoint; only the trained rows differ from the base.
     cast(Any, adapted).save_pretrained = partial(adapted.save_pretrained, save_embedding_layers=False)
-    cast(Any, adapted).create_or_update_model_card = lambda folder: None  # the run's own card says what PEFT's template leaves open
+    cast(Any, adapted).create_or_update_model_card = lambda folder: None  # the run's own card has the content that PEFT's template lacks
     _say_what_is_adapted(adapted, recipe)
     _leave_casts_to_autocast(adapted)
     if recipe.family == "seq2seq":
@@ -95,7 +95,7 @@ def _wrapped(model: "PreTrainedModel", config: "LoraConfig", recipe: TrainRecipe
 
 
 def _say_what_is_adapted(adapted: "PeftModel", recipe: TrainRecipe) -> None:
-    """Which layers of a mixture of experts got an adapter: PEFT's `all-linear` means the router too, and not every family's experts."""
+    """Log which layers of a mixture of experts got an adapter: PEFT's `all-linear` includes the router, but not every family's experts."""
     names = [name for name, _ in adapted.named_modules()]
     if not any(_EXPERT.search(name) for name in names):
         return
@@ -107,9 +107,9 @@ def _say_what_is_adapted(adapted: "PeftModel", recipe: TrainRecipe) -> None:
 
 
 def _leave_casts_to_autocast(adapted: "PeftModel") -> None:
-    """Give adapters in float32 their input as it is under autocast, as PEFT's own layers on 4-bit weights do.
+    """Pass float32 adapters their input unconverted under autocast, as PEFT's own layers on 4-bit weights do.
 
-    PEFT would copy it to float32 for each of them, only for autocast to copy it back and keep it.
+    PEFT would copy it to float32 for each adapter, only for autocast to copy it back and keep the copy.
     """
     from peft.tuners.lora import LoraLayer
 
@@ -149,9 +149,9 @@ def _embedding_names(model: "PreTrainedModel | PeftModel") -> list[str]:
 
 
 def invocation_tokens(task: Judge[Any], tokenizer: Tokenizer) -> list[int]:
-    """The token ids that end every prompt of a judge, however its question or passage ends: from there on an aLoRA adapter acts.
+    """The token ids that end every prompt of a judge, however its question or passage ends. An aLoRA adapter is active from there on.
 
-    All before them is computed by the bare base, so its keys and values serve every sub-model (aLoRA, arXiv 2504.12397, Sec. 3).
+    The bare base computes everything before them, so the keys and values serve every sub-model (aLoRA, arXiv 2504.12397, Sec. 3).
     """
     encoded = [_ids(task.prompt(task.sample(text)), tokenizer) for text in _PROBES]
     length = 0
@@ -178,7 +178,7 @@ def four_bit(recipe: TrainRecipe) -> Any:
 
 
 def check_four_bit_layers(model: "PreTrainedModel | PeftModel", base: str) -> None:
-    """Raise CheckpointError on a CPU whose 4-bit kernel trains a model that it then cannot evaluate (bitsandbytes 0.50 packs 32 rows)."""
+    """Raise CheckpointError on a CPU whose 4-bit kernel can train the model but not evaluate it (bitsandbytes 0.50 packs 32 rows)."""
     import torch
     from bitsandbytes.nn.modules import Linear4bit
 
@@ -191,7 +191,7 @@ def check_four_bit_layers(model: "PreTrainedModel | PeftModel", base: str) -> No
 
 
 def keep_trained_in_float32(model: "PreTrainedModel | PeftModel") -> None:
-    """Hold what is trained in float32: at 1e-4 an update of a bfloat16 row is often lost. TRL casts QLoRA's trained weights down."""
+    """Keep trained weights in float32: at 1e-4, an update of a bfloat16 row is often lost. TRL casts QLoRA's trained weights down."""
     import torch
 
     for parameter in model.parameters():

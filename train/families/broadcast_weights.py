@@ -1,7 +1,7 @@
 """A model whose weights come from the first process, so that a machine with eight GPUs does not hold a 7B model eight times while loading.
 
 When the trainer wraps a model, DDP and DeepSpeed send every weight of the first process to the others (`_sync_module_states`,
-`_broadcast_model`): what these have read by then is written over. So they read nothing, and memory that nothing is written to is not taken.
+`_broadcast_model`) and overwrite anything these have read. So they read nothing, and memory that is never written takes no space.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ def receives_weights(recipe: TrainRecipe) -> bool:
 def sends_weights(recipe: TrainRecipe, launch: Launch) -> bool:
     """Whether the first process sends the weights to the others: under `full`, where each would hold them in float32.
 
-    Not under FSDP2, where that depends on the accelerate file; nor of T5, whose checkpoint decides which weights it has.
+    It does not under FSDP2, where that depends on the accelerate file, or for T5, whose checkpoint determines which weights exist.
     """
     return recipe.strategy == "full" and recipe.family == "causal" and launch.sharding not in ("none", "fsdp2")
 
@@ -38,7 +38,7 @@ def unread_base(recipe: TrainRecipe) -> tuple["PreTrainedModel", Tokenizer]:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(small_files(recipe.base), trust_remote_code=False)
-    # DeepSpeed computes in the recipe's dtype, and would write a copy in it of all that is not.
+    # DeepSpeed computes in the recipe's dtype, and would write a copy of all weights in another one.
     dtype = getattr(torch, recipe.dtype) if "zero" in launch_from_env().sharding else torch.float32
     with init_empty_weights(include_buffers=False):
         model = auto_class(recipe.family).from_config(config, dtype=dtype)

@@ -63,5 +63,5 @@ def _prepare_layers(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe, *
     if recipe.kernels:
         if find_spec("kernels") is None or not torch.cuda.is_available():
             raise recipe.fault("kernels", "they need a CUDA GPU and the package `kernels`. Install it, or set it to false.")
-        model.train()  # kernels are chosen for the mode that the model is in
+        model.train()  # kernels are chosen for the model's current mode
         model.set_use_kernels(True)

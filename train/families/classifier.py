@@ -1,4 +1,4 @@
-"""The encoder family (BERT and its kin) for the judges: one forward pass separates know from unknow, or right from wrong.
+"""The encoder family (BERT and similar) for the judges: one forward pass separates know from unknow, or right from wrong.
 
 RA-ISF Sec. 5.4 asks how small a sub-model can be; an encoder reads a pair of question and passage at about a hundredth of a 7B's cost.
 """
@@ -28,7 +28,7 @@ __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
 @dataclass(frozen=True, slots=True)
 class ClassifierRow:
-    """What the encoder reads, its segment ids if it has any, and the index of the one label that carries the loss."""
+    """The encoder's input, its segment ids if it has any, and the index of the one label that carries the loss."""
 
     input_ids: list[int]
     token_type_ids: list[int] | None
@@ -36,7 +36,7 @@ class ClassifierRow:
     question_id: str
 
     def inputs(self) -> dict[str, Any]:
-        """What the model's forward takes."""
+        """The arguments of the model's forward pass."""
         segments = {} if self.token_type_ids is None else {"token_type_ids": self.token_type_ids}
         return {"input_ids": self.input_ids, "attention_mask": [1] * len(self.input_ids), "labels": self.labels[0], **segments}
 
@@ -44,11 +44,11 @@ class ClassifierRow:
 def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tokenizer]:
     """(model, tokenizer) as in every family. Raises RecipeError when `max_length` is more than the encoder's positions.
 
-    The tokenizer keeps `max_length`, so that inference shortens passages to what was trained.
+    The tokenizer keeps `max_length`, so that inference shortens passages to the trained length.
     """
     import torch
 
-    torch.manual_seed(recipe.seed)  # the head is drawn here, before the trainer sets its seed
+    torch.manual_seed(recipe.seed)  # the head is initialized here, before the trainer sets its seed
     model, tokenizer = build_any_model(recipe)
     positions = model.config.max_position_embeddings
     if recipe.max_length > positions:
@@ -59,7 +59,7 @@ def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tok
 
 
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[ClassifierRow], dict[str, Any]]:
-    """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`."""
+    """Rows that can be trained on, and the treatment of the others. Raises the errors of `fit_rows`."""
     labels = labels_of(recipe)
     return fit_rows(records, recipe, lambda record: _encode(record, labels, recipe, tokenizer))
 

@@ -1,4 +1,4 @@
-"""The model to train, of any family: loaded for its strategy, control tokens added, adapter wrapped around it; and how it is saved."""
+"""The model to train, of any family: loading it for its strategy, adding control tokens and an adapter, and saving it."""
 
 import logging
 from importlib.util import find_spec
@@ -30,7 +30,7 @@ def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tok
     """(model, tokenizer) of any family, ready for the trainer: the whole model under `full`, else a PEFT model over frozen weights.
 
     The vocabulary is extended here, before ZeRO-3 or FSDP splits the embeddings, which cannot be resized afterwards. So the model is whole
-    until the trainer wraps it: in the first process, or in each where train/families/broadcast_weights.py does not apply.
+    until the trainer wraps it: in the first process, or in each one if train/families/broadcast_weights.py does not apply.
 
     Raises CheckpointError when the base cannot be loaded, RecipeError when QLoRA's library is missing.
     """
@@ -68,7 +68,7 @@ def _read_base(recipe: TrainRecipe, quantization: Any) -> tuple["PreTrainedModel
 
 
 def _check_where_it_decodes(recipe: TrainRecipe) -> None:
-    """Say of a base that our engine cannot decode, such as a hybrid, that it is to be served elsewhere. Raises RecipeError if it would be
+    """Log that a base that our engine cannot decode, such as a hybrid, must be served elsewhere. Raises RecipeError if it would be
     decoded here: for validation, or by GRPO."""
     if (config := base_config(recipe.base)) is None:
         return
@@ -103,7 +103,7 @@ def save_model(
         model.config.use_cache = True
         end_generation(model, tokenizer)
         model.save_pretrained(str(folder), state_dict={name: tensor.to(getattr(torch, recipe.dtype)) for name, tensor in weights.items()})
-        model.config.dtype = recipe.dtype  # save_pretrained writes that of the model in memory
+        model.config.dtype = recipe.dtype  # save_pretrained writes the dtype of the model in memory
         model.config.save_pretrained(folder)
         model.config.use_cache = False
     else:
@@ -117,7 +117,7 @@ def save_model(
 
 
 def end_generation(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer) -> None:
-    """Tell transformers, vLLM and others, which know no recipe, where a trained reply ends and what pads it."""
+    """Record the end and padding tokens of trained replies for transformers, vLLM and others, which do not read the recipe."""
     if (settings := getattr(model, "generation_config", None)) is None:  # of a classifier
         return
     known = settings.eos_token_id

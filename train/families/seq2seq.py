@@ -1,7 +1,7 @@
-"""The encoder-decoder family (T5, Flan-T5): the encoder reads the prompt, the decoder writes what is trained.
+"""The encoder-decoder family (T5, Flan-T5): the encoder reads the prompt, and the decoder writes the trained text.
 
-A trajectory gives one row a step: the encoder reads everything up to it, evidence included, and the decoder writes the step. So what
-the runtime inserts is never a target. Control tokens keep their names instead of `<extra_id_0>`, which T5 was pretrained with.
+A trajectory gives one row per step: the encoder reads everything before it, evidence included, and the decoder writes the step. So text
+that the runtime inserts is never a target. Control tokens keep their names instead of `<extra_id_0>`, which T5 was pretrained with.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
 @dataclass(frozen=True, slots=True)
 class Seq2SeqRow:
-    """What the encoder reads, what the decoder must write, and the kind of each token that it writes; both end in `</s>`."""
+    """The encoder's input, the decoder's target, and the kind of each target token. Input and target both end in `</s>`."""
 
     input_ids: list[int]
     labels: list[int]
@@ -35,12 +35,12 @@ class Seq2SeqRow:
     question_id: str
 
     def inputs(self) -> dict[str, Any]:
-        """What the model's forward takes."""
+        """The arguments of the model's forward pass."""
         return {"input_ids": self.input_ids, "attention_mask": [1] * len(self.input_ids), "labels": self.labels}
 
 
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[Seq2SeqRow], dict[str, Any]]:
-    """Rows whose encoder text is within `max_length`, and what was done with the others. Raises as `fit_rows`."""
+    """Rows whose encoder text is within `max_length`, and the treatment of the others. Raises the errors of `fit_rows`."""
     targets = [target for record in records for target in _targets(record)]
     return fit_rows(targets, recipe, lambda record: _encode(record, recipe, tokenizer))
 
@@ -60,7 +60,7 @@ def _encode(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> Seq2SeqRo
         written = [*steps[-1][1], Segment(tokenizer.eos_token, "control_token", trained=True)]
     else:
         read, written = segments[:1], segments[1:]
-    check_writable(written, tokenizer)  # `{` in T5's: the model would learn to write `<unk>`
+    check_writable(written, tokenizer)  # such as `{` in T5's vocabulary: the model would learn to write `<unk>`
     encoded = [(segment, encode_segment(segment, tokenizer)) for segment in written]
     return Seq2SeqRow(
         input_ids=[token for segment in read for token in encode_segment(segment, tokenizer)] + [tokenizer.eos_token_id],

@@ -1,7 +1,7 @@
-"""The control tokens of a task in a base's vocabulary: new rows where it must grow, or reserved ones where the base has some free.
+"""The control tokens of a task in a base's vocabulary: new rows if it must grow, or reserved ones if the base has free ones.
 
-Llama 2 has none free: its embeddings grow to a multiple of 64. Llama 3 reserves ids for the purpose (`<|reserved_special_token_7|>`): they
-are renamed, and nothing is resized. Either way each control token's row starts at the mean of its description's rows.
+Llama 2 has none: its embeddings grow to a multiple of 64. Llama 3 reserves ids for the purpose (`<|reserved_special_token_7|>`): they are
+renamed, and nothing is resized. Either way each control token's row starts at the mean of its description's rows.
 """
 
 import json
@@ -32,11 +32,11 @@ def control_tokens_of(recipe: TrainRecipe) -> tuple[ControlToken, ...]:
 def add_control_tokens(
     model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, tokens: tuple[ControlToken, ...]
 ) -> tuple[Tokenizer, list[int]]:
-    """Add the tokens (and a padding token where there is none) to the tokenizer, and their rows to the model.
+    """Add the tokens (and a padding token if there is none) to the tokenizer, and their rows to the model.
 
-    Returns the tokenizer and the ids whose rows are to be trained: those of the control tokens and of the padding token if that is new;
-    none where the task has no control tokens, since padding alone is never seen. A control token that the base knows already (an extended
-    base, a checkpoint to train on) keeps its row. Works on the meta device.
+    Returns the tokenizer and the ids whose rows are to be trained: those of the control tokens, and of the padding token if it is new.
+    Without control tokens there are none, because padding alone is never seen. A control token that the base already knows (an extended
+    base, a checkpoint to train further) keeps its row. Works on the meta device.
     """
     names = _names(tokenizer, tokens)
     tokenizer, new = extend_tokenizer(tokenizer, tokens)
@@ -64,7 +64,7 @@ def extend_tokenizer(tokenizer: Tokenizer, tokens: tuple[ControlToken, ...]) -> 
 
 
 def _names(tokenizer: Tokenizer, tokens: tuple[ControlToken, ...]) -> list[str]:
-    """The control tokens, and the padding token where the tokenizer has none."""
+    """The control tokens, and a padding token if the tokenizer has none."""
     return [token.token for token in tokens] + ([PAD_TOKEN] if tokenizer.pad_token is None else [])
 
 

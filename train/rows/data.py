@@ -28,19 +28,19 @@ _log = logging.getLogger(__name__)
 
 
 def read_rows(paths: Sequence[Path], recipe: TrainRecipe) -> list[list[Any]]:
-    """Every record of each file, which are the task's or the method's own. Raises RecordError naming file and line."""
+    """Every record of each file, as read by the task or by the method itself. Raises RecordError naming file and line."""
     read = method_of(recipe).read_file or recipe.learned.read
     return [list(read(path)) for path in paths]
 
 
 def training_records(recipe: TrainRecipe) -> list[Any]:
-    """The training records in the order they are given to the trainer, mixed and balanced by label where the recipe says so."""
+    """The training records in the order they are given to the trainer, mixed and balanced by label if the recipe says so."""
     records = _first_of_each(_mixed(recipe), recipe.limit, recipe.data, key="limit")
     return _balanced(records, random.Random(recipe.seed)) if recipe.label_balance else records
 
 
 def _mixed(recipe: TrainRecipe) -> list[list[Any]]:
-    """Each file's rows as often as its weight says: whole times, and a random sample for the rest of the weight."""
+    """Each file's rows, repeated by its weight: in full for its whole part, and as a random sample for the fraction."""
     files = read_rows(recipe.data, recipe)
     if not recipe.data_weights:
         return files
@@ -58,7 +58,7 @@ def _weighted(rows: list[Any], weight: float, rng: random.Random) -> list[Any]:
 
 
 def _first_of_each(files: Sequence[list[Any]], most: int | None, paths: Sequence[Path], *, key: str) -> list[Any]:
-    """At most so many rows: the first of each file, in proportion to the rows of all. A file of which none is left is named."""
+    """At most `most` rows: the first of each file, in proportion to the files' sizes. A warning names files with no rows left."""
     total = sum(map(len, files))
     if most is None or most >= total:
         return [row for rows in files for row in rows]
@@ -90,9 +90,9 @@ def labels_of(recipe: TrainRecipe) -> tuple[str, ...]:
 
 
 def evaluated_recipe(recipe: TrainRecipe) -> TrainRecipe:
-    """The recipe without validation files that are empty, as distill writes one if it rejects all rows of a split; a warning names them.
+    """The recipe without empty validation files, such as distill writes if it rejects all rows of a split; a warning names them.
 
-    If no other is left, nothing is evaluated. Raises RecordError for a file that is missing or has a wrong row, before anything is trained.
+    If none is left, nothing is evaluated. Raises RecordError for a file that is missing or has a wrong row, before anything is trained.
     """
     empty = [path for path in recipe.validation if not hub_dataset(path, split="train") and not read_text(path).strip()]
     filled = [path for path in recipe.validation if path not in empty]
@@ -116,14 +116,14 @@ def _warn_of_empty(empty: Sequence[Path], recipe: TrainRecipe, *, is_evaluated: 
 
 
 def held_out_records(recipe: TrainRecipe) -> list[Any]:
-    """The validation records that are answered while training; none where nothing is evaluated before the end."""
+    """The validation records that are answered during training; empty if nothing is evaluated before the end."""
     if not recipe.eval_steps:
         return []
     return _first_of_each(read_rows(recipe.validation, recipe), recipe.eval_rows, recipe.validation, key="eval_rows")
 
 
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
-    """Rows that can be trained on, and what was done with the others. Raises as `fit_rows`, and RecipeError where nothing would train."""
+    """Rows that can be trained on, and the treatment of the others. Raises as `fit_rows`, and RecipeError if nothing would be trained."""
     rows, counts = fit_rows(records, recipe, lambda record: encode(row_segments(record, recipe, tokenizer), tokenizer))
     if all(label == IGNORED_LABEL for row in rows for label in row.labels):
         raise recipe.fault("loss_weights", "masks every token of every row. Leave out a kind that is to be trained.")
@@ -131,7 +131,7 @@ def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenize
 
 
 def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Segment]:
-    """One record as segments: the prompt that inference will render, then what the model must write."""
+    """One record as segments: the prompt that inference will render, then the text that the model must write."""
     masked = {kind for kind, weight in recipe.loss_weights.items() if weight == 0}
     return [replace(segment, trained=segment.trained and segment.kind not in masked) for segment in _segments(record, recipe, tokenizer)]
 
@@ -152,7 +152,7 @@ def _segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Se
 
 
 def _question_segments(question: Question, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Segment]:
-    """The prompt after which the model in training writes, where a row is only a question."""
+    """The prompt that the model in training continues, for a row that is only a question."""
     if recipe.task == "decomposition":
         return user_turn(decomposition_prompt(question.text), tokenizer)
     return prompt_segments(question.text, render_prompt(recipe.system_prompt), tokenizer, format=recipe.format)

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention within each row of a joined sequence, without a package for it.
+"""Scaled dot-product attention within each row of a joined sequence, without an extra package.
 
 transformers' `sdpa` builds a mask over the whole sequence and pays for all of it: (sum of lengths) squared. In 16 bits on a CUDA GPU,
 PyTorch's own FlashAttention takes the rows' boundaries and does all of them in one kernel. Elsewhere, one call per row pays the sum of
@@ -67,7 +67,7 @@ def _varlen(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options
 
 @cache
 def _varlen_keywords() -> frozenset[str]:
-    """What this PyTorch's kernel takes: 2.10 has one that takes no `window_size`, 2.12 adds `enable_gqa`; none has no keywords."""
+    """The keywords of this PyTorch's kernel: 2.10 has no `window_size` yet, 2.12 adds `enable_gqa`. Empty without a kernel."""
     if find_spec("torch.nn.attention.varlen") is None:
         return frozenset()
     from torch.nn.attention.varlen import varlen_attn
@@ -82,7 +82,7 @@ def _mask(
     local_size: int | None = None,
     **options: Any,
 ) -> torch.Tensor | None:
-    """None for a joined batch, which transformers marks by forbidding the causal shortcut though nothing is padded; else sdpa's mask.
+    """None for a joined batch, which transformers marks by forbidding the causal shortcut without padding; else sdpa's mask.
 
     A sliding window (`local_size`) still needs its mask.
     """

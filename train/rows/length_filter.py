@@ -1,5 +1,5 @@
-"""Rows that cannot be trained as they are, longer than `max_length` or with a target that the tokenizer cannot write: what happens to
-them. Every such row is counted."""
+"""Treatment of rows that cannot be trained as they are: longer than `max_length`, or with a target that the tokenizer cannot write.
+Every such row is counted."""
 
 import logging
 from bisect import bisect_right
@@ -26,11 +26,11 @@ _SHOWN = 10  # question ids in a line of the log; metrics.json has all
 
 
 def fit_rows(records: Sequence[Any], recipe: TrainRecipe, encode_record: Callable[[Any], RowT]) -> tuple[list[RowT], dict[str, Any]]:
-    """Rows of at most `recipe.max_length` tokens, in order, and what was done with the others under the names that metrics.json has.
+    """Rows of at most `recipe.max_length` tokens, in order, and the treatment of the others under the names in metrics.json.
 
-    No row is ever cut: one that is too long goes, unless `overlong: shorten_evidence` finds passages whose ends it can do without. One
-    whose target the tokenizer cannot write goes too. Raises RecordError for the first long row under `overlong: raise`, where more than
-    `max_unwritable_share` of the rows cannot be written, and when no row is left.
+    No row is ever truncated: a row that is too long is dropped, unless `overlong: shorten_evidence` can cut the ends of its passages. A row
+    whose target the tokenizer cannot write is dropped too. Raises RecordError for the first long row under `overlong: raise`, if more than
+    `max_unwritable_share` of the rows cannot be written, and if no row is left.
     """
     fitted = map_over_processes(lambda record: _fitted(record, recipe, encode_record), records)
     if too_long := next((one.refused for one in fitted if one.refused), None):
@@ -50,7 +50,7 @@ def fit_rows(records: Sequence[Any], recipe: TrainRecipe, encode_record: Callabl
 
 @dataclass(frozen=True, slots=True)
 class _Fitted(Generic[RowT]):
-    """What became of a record: its row, or why it has none. `refused` is the message of a row that is too long and must not be left out."""
+    """The result for a record: its row, or the reason for having none. `refused` is the error for a long row that must not be dropped."""
 
     row: RowT | None = None
     was_shortened: bool = False
@@ -72,7 +72,7 @@ def _fitted(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], Row
 
 
 def _check_share(unwritable: Sequence[tuple[str, UnwritableError]], num_rows: int, recipe: TrainRecipe) -> None:
-    """Log which rows were dropped. Raises RecordError where there are too many of them, naming the first."""
+    """Log which rows were dropped. Raises RecordError, naming the first, if there are too many of them."""
     (question_id, error), share = unwritable[0], len(unwritable) / num_rows
     what = f"{len(unwritable):,} of {num_rows:,} rows train a text that the tokenizer cannot write"
     if share > recipe.max_unwritable_share or share == 1:
@@ -86,7 +86,7 @@ def _check_share(unwritable: Sequence[tuple[str, UnwritableError]], num_rows: in
 
 
 def length_percentiles(rows: Sequence[Any]) -> dict[str, int]:
-    """How many tokens rows have: p50 is what half of them have at most, p100 the longest."""
+    """Percentiles of the rows' lengths in tokens: p50 is the median, p100 the longest row's."""
     import numpy as np
 
     found = np.percentile([num_tokens(row) for row in rows], _PERCENTILES, method="higher")
@@ -94,7 +94,7 @@ def length_percentiles(rows: Sequence[Any]) -> dict[str, int]:
 
 
 def num_tokens(row: Any) -> int:
-    """Tokens of a row; of a pair, which is not one sequence, those of the longer side."""
+    """Tokens of a row; for a pair, which is not one sequence, those of the longer side."""
     return max(len(side.input_ids) for side in sides(row))
 
 
@@ -104,7 +104,7 @@ def sides(row: Any) -> tuple[Any, ...]:
 
 
 def _shortened(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], RowT]) -> RowT | None:
-    """The row with every passage cut to its first n words, n as large as fits; None where even bare titles are too long."""
+    """The row with every passage cut to its first n words, with the largest n that fits; None if even bare titles are too long."""
 
     def length(words: int) -> int:
         return num_tokens(encode_record(_with_short_passages(record, recipe, words)))
@@ -116,7 +116,7 @@ def _shortened(record: Any, recipe: TrainRecipe, encode_record: Callable[[Any], 
 
 
 def _with_short_passages(record: Any, recipe: TrainRecipe, words: int) -> Any:
-    """A common limit spares short passages: the longest are cut first, each at its end."""
+    """The record with each passage cut to at most `words` words. The common limit spares short passages."""
     return _edited(record, recipe, lambda passage: passage.model_copy(update={"text": first_words(passage.text, words)}))
 
 

@@ -1,7 +1,7 @@
 """Batches of encoded rows for the causal trainer: padded, or joined into one sequence in which rows do not see each other.
 
-A joined batch carries what each attention needs to keep its rows apart: `position_ids` that start again at 0 and, for FlashAttention,
-the cumulative lengths; for train/rows/document_attention.py, the lengths. Rows are packed by TRL's best-fit-decreasing bins.
+A joined batch has the inputs that each attention needs to keep its rows apart: `position_ids` that restart at 0 for each row and, for
+FlashAttention, the cumulative lengths; for train/rows/document_attention.py, the lengths. TRL's best-fit-decreasing bins pack the rows.
 """
 
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ class PackingCollator:
     joined: bool
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """`input_ids`, `labels` and `kinds`, with an `attention_mask` or with what tells a joined batch's rows apart; and `supervised`, the
-        positions in the flattened batch whose next token is: a mask would make the device wait to count them."""
+        """`input_ids`, `labels` and `kinds`, with an `attention_mask` or the boundaries of a joined batch's rows; and `supervised`, the
+        positions in the flattened batch whose next token is supervised: counting a mask would synchronize with the device."""
         batch = self._batch(examples)
         targets = batch["labels"] != IGNORED_LABEL
         targets[:, 0] = False  # nothing precedes it
@@ -65,7 +65,7 @@ class PackingCollator:
 
 
 def separated(batch: dict[str, torch.Tensor], lengths: list[int]) -> dict[str, Any]:
-    """A batch of joined rows with what tells the rows of these lengths apart."""
+    """A batch of joined rows with the inputs that mark the boundaries between rows of these lengths."""
     ends = torch.tensor([0, *lengths]).cumsum(0)
     return batch | {
         "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],

@@ -7,7 +7,7 @@ from refinery.contract.segments import EncodedRow, SegmentKind
 
 @dataclass(frozen=True, slots=True)
 class PreferenceRow:
-    """Two paths, which are counted and shown one after the other, as a row."""
+    """Two paths as a row, counted and shown one after the other."""
 
     chosen: EncodedRow
     rejected: EncodedRow

@@ -1,6 +1,6 @@
 """Training rows in parts that a person can read: text that is trained, and text that the model only reads.
 
-The first rows are kept with the run (`first_rows.jsonl`), because its data files may be gone when somebody looks at it.
+The first rows are kept with the run (`first_rows.jsonl`), because its data files may be gone when someone looks at it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class ShownRow(Record):
 
 
 def row_tokens(row: Any, recipe: TrainRecipe) -> list[Token]:
-    """What a row's model reads and writes, in order; an encoder only reads."""
+    """The tokens that the model reads and writes for a row, in order; an encoder only reads."""
     if recipe.family == "causal":
         targets = (label != IGNORED_LABEL for label in row.labels)
         return list(zip(row.input_ids, row.kinds, targets, strict=True))
@@ -58,7 +58,7 @@ def keep_first_rows(rows: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokeniz
 
 
 def read_first_rows(output_dir: Path) -> list[ShownRow]:
-    """The rows that a run has kept; none in an older version's run."""
+    """The rows that a run has kept; empty for an older version's run."""
     path = output_dir / FIRST_ROWS_FILE
     return read_records(path, ShownRow) if path.exists() else []
 

@@ -1,4 +1,4 @@
-"""The steps of a refinement row: what the model writes at once, and the text before it."""
+"""The steps of a refinement row: the text that the model writes in one go, and the text before it."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from refinery.contract.segments import Segment
 
 
 def split_steps(segments: Sequence[Segment]) -> list[tuple[list[Segment], list[Segment]]]:
-    """(what came since the last step, the step) of each step in order; a step runs from its action token to `[EOS]`."""
+    """(text since the last step, step) for each step in order; a step extends from its action token to `[EOS]`."""
     steps: list[tuple[list[Segment], list[Segment]]] = []
     before: list[Segment] = []
     step: list[Segment] = []

@@ -1,1 +1,1 @@
-"""What every trainer shares: arguments, the loss, sums, and evaluation by use."""
+"""Parts that all trainers share: arguments, the loss, sums, and evaluation by use."""

@@ -1,8 +1,8 @@
-"""What a model does on held-out rows, prompted as in inference: label probabilities for a judge, generation for a model that writes.
+"""Evaluation on held-out rows, prompted as in inference: label probabilities for a judge, generation for a model that writes.
 
-The same scores are taken of the model in training (train/trainers/generative_eval.py) and, after it, of the checkpoint loaded back from
-disk. A trajectory is walked along its own steps: before each one the model is given the right steps so far with their evidence, and writes
-one.
+The same scores are computed for the model in training (train/trainers/generative_eval.py) and afterwards for the checkpoint loaded back
+from disk. A trajectory is evaluated step by step: for each, the model is given the right steps so far with their evidence, and writes the
+next.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-# Tokens of a reply, and how many more than the right one has where that is longer, such as its end.
+# The limit of a reply's tokens, and the margin over the right reply if that is longer, for example for its end.
 _MAX_NEW_TOKENS, _MORE_THAN_RIGHT = 128, 16
 # Rows answered at once: each keeps its context's keys and values.
 _IN_FLIGHT = 64
-_RIGHT_FROM = 0.5  # of a row's score, for `held_out.jsonl`
+_RIGHT_FROM = 0.5  # the score from which a row counts as right, in `held_out.jsonl`
 
 Scored = tuple[dict[str, float | None], list[HeldOutAnswer]]
 
@@ -68,7 +68,7 @@ def relevance_shares(llm: LLM, records: Sequence[RelevanceLabel]) -> list[float]
 
 
 def score(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> dict[str, float]:
-    """What the task's `scores` name; a score that the rows cannot have is left out (AUC of rows of one label)."""
+    """The task's `scores`, without those that are undefined for the rows (such as AUC for rows of one label)."""
     return answer_and_score(llm, records, recipe)[0]
 
 
@@ -80,8 +80,8 @@ def answer_and_score(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> t
 
 
 def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Any]:
-    """A causal model gets no row that it could not be trained on: too long, or with a target that it cannot write. An encoder shortens
-    a long one, and T5 has no limit.
+    """The rows that fit. For a causal model, those that it could be trained on: not too long, with a target that it can write. An encoder
+    shortens long rows, and T5 has no limit.
 
     Raises RecordError when none is left.
     """
@@ -104,7 +104,7 @@ def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) 
 
 
 async def _score_judgements(llm: LLM, records: Sequence[JudgeLabel], recipe: TrainRecipe) -> Scored:
-    """Accuracy; F1 and AUC of the positive label; ECE of the probability that the chosen label has."""
+    """Accuracy; F1 and AUC of the positive label; ECE of the chosen label's probability."""
     task = cast("Judge[Any]", recipe.learned)
     shares = await _positive_shares(llm, records, task)
     labels = [label.strip() for label in task.labels]
@@ -137,7 +137,7 @@ async def _positive_shares(llm: LLM, records: Sequence[JudgeLabel], task: Judge[
 
 
 async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) -> Scored:
-    """The task's own scores of the replies."""
+    """The task's own scores for the replies."""
     task = cast("Writer[Any]", recipe.learned)
 
     async def reply(record: Any) -> str:
@@ -214,7 +214,7 @@ def _said(step: Step | None) -> str:
 
 
 def _room(llm: LLM, context: Context, right: int) -> int:
-    """Tokens that the model may write, enough for the right reply of so many, before it runs out of positions."""
+    """The number of tokens that the model may write: enough for a right reply of `right` tokens, within its positions."""
     most, limit = max(_MAX_NEW_TOKENS, right + _MORE_THAN_RIGHT), llm.context_limit
     return most if limit is None else min(most, limit - len(context.token_ids))
 
@@ -240,7 +240,7 @@ def _exact(pairs: Sequence[tuple[Step, Step | None]], actions: Sequence[str]) ->
 
 
 async def _all(ask: Any, records: Sequence[Any]) -> list[Any]:
-    """`ask` of every record, some at a time, in order."""
+    """The results of `ask` for every record, in order, with a few running at a time."""
     places = asyncio.Semaphore(_IN_FLIGHT)
 
     async def one(record: Any) -> Any:

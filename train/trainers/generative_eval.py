@@ -16,8 +16,8 @@ from train.trainers.tied_weights import KnowsTiedWeights
 class GenerativeEvalMixin(KnowsTiedWeights):
     """Adds the scores of train/trainers/evaluate.py to a Trainer's evaluation as `eval_<name>`, from which the best checkpoint is chosen.
 
-    Every process answers all rows: it takes no longer than one process answering them, and a model that is split over processes
-    answers only if all of them run it.
+    Every process answers all rows: that takes no longer than one process doing so, and a model that is split over processes can answer only
+    if all of them run it.
     """
 
     def __init__(self, *, recipe: TrainRecipe, **arguments: Any) -> None:
@@ -35,7 +35,7 @@ class GenerativeEvalMixin(KnowsTiedWeights):
         return metrics | agreed
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        """Of checkpoints with the same score, which few held-out rows often give, the one with the lowest loss is the best."""
+        """Among checkpoints with the same score, which is common with few held-out rows, choose the one with the lowest loss."""
         name, state = self.args.metric_for_best_model, self.state
         if name is None or metrics[name] != state.best_metric or "eval_loss" not in metrics:
             return super()._determine_best_metric(metrics, trial)
@@ -57,8 +57,8 @@ class ScoredTrainer(GenerativeEvalMixin, Trainer):
 def mean_cross_entropy(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
     """Mean loss over the labels of all accumulated batches and processes.
 
-    T5 and BERT take `num_items_in_batch` and ignore it: their own loss is a mean over one batch, which the trainer would then sum up over
-    the accumulated ones (transformers 5.23).
+    T5 and BERT accept `num_items_in_batch` but ignore it: their own loss is a mean over one batch, which the trainer would then add up over
+    the accumulated batches (transformers 5.23).
     """
     logits = outputs.logits.float().flatten(0, -2)
     total = torch.nn.functional.cross_entropy(logits, labels.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")

@@ -1,4 +1,5 @@
-"""The output head at chosen positions only: of a row, most is read (a prompt, evidence), and the head is a large part of a small model.
+"""The output head at chosen positions only, because most of a row is only read (prompt, evidence) and the head is a large part of a small
+model.
 
 TRL's fused head projects every position unless its GPU kernel runs, and again in the backward pass.
 """
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ChosenPositions:
-    """Hands the head of a model, while `only` is open, the hidden states at some positions.
+    """Within `only`, passes a model's head the hidden states at chosen positions.
 
     PEFT calls its base model's forward without the hooks of the base model, but with those of its decoder.
     """

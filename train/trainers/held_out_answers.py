@@ -7,11 +7,11 @@ from pathlib import Path
 from refinery.contract.records import Record, read_records, write_records
 
 HELD_OUT_FILE = "held_out.jsonl"
-_MOST_ROWS = 1_000  # the first ones, so that shares and confusions are those of all rows as far as a sample can tell
+_MOST_ROWS = 1_000  # the first ones, as a sample for fractions and confusions
 
 
 class HeldOutAnswer(Record):
-    """What the model gave for one row. `read` is its prompt, and `probability` that of the label that it chose."""
+    """The model's answer for one row. `read` is its prompt, and `probability` that of the chosen label."""
 
     question_id: str
     question: str
@@ -28,6 +28,6 @@ def write_held_out(output_dir: Path, answers: Sequence[HeldOutAnswer]) -> None:
 
 
 def read_held_out(output_dir: Path) -> list[HeldOutAnswer]:
-    """The answers that a run has kept, which are none without `validation`, and in an older version's run."""
+    """The answers that a run has kept; empty without `validation`, and for an older version's run."""
     path = output_dir / HELD_OUT_FILE
     return read_records(path, HeldOutAnswer) if path.exists() else []

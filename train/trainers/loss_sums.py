@@ -1,6 +1,6 @@
-"""What a trainer accumulates, saved with each checkpoint: losses since the last log and since the start, tokens seen, TRL's metrics.
+"""A trainer's running sums, saved with each checkpoint: losses since the last log and since the start, tokens seen, TRL's metrics.
 
-transformers begins all of it anew when a run is resumed (5.23), so that the figures of a resumed run were those of its last part only.
+transformers (5.23) resets them when a run is resumed, so the figures of a resumed run would cover only its last part.
 """
 
 import logging
@@ -33,20 +33,20 @@ class KeepsSums(MixedIntoTrainer):
         torch.save(sums, _file(output_dir, self.args.process_index))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Train as the trainer does, whose `train_loss` only covers the steps since it was resumed."""
+        """Log as the trainer does, but correct its `train_loss`, which covers only the steps since the run was resumed."""
         if "train_loss" in logs:
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
         super().log(logs, start_time)
 
 
 class RestoreSums(TrainerCallback):
-    """Put a checkpoint's sums back once the trainer has set its own to zero."""
+    """Restores a checkpoint's sums after the trainer has reset its own."""
 
     def __init__(self, trainer: Any, checkpoint: Path) -> None:
         self._trainer, self._checkpoint = trainer, checkpoint
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Restore those of this process, and find the best checkpoint so far where the run is now: it may have been moved."""
+        """Restore this process's sums, and update the path of the best checkpoint so far, because the run may have been moved."""
         if state.best_model_checkpoint:
             state.best_model_checkpoint = str(Path(args.output_dir) / Path(state.best_model_checkpoint).name)
         file = _file(self._checkpoint, args.process_index)

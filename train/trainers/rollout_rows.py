@@ -1,4 +1,4 @@
-"""A batch of rollouts as padded rows, of which only some tokens are scored, and how rows are computed that share nothing."""
+"""A batch of rollouts as padded rows with some scored tokens, and the computation of rows without shared prefixes."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """All (rows, tokens): `scored` marks the tokens whose log-probability is wanted, each of which has another before it."""
+    """Tensors of shape (rows, tokens). `scored` marks the tokens whose log-probability is wanted; none of them is a row's first."""
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
     scored: torch.Tensor
 
     def split(self, size: int) -> "list[Rows]":
-        """In parts of so many rows."""
+        """The batch in parts of `size` rows."""
         parts = (values.split(size) for values in (self.input_ids, self.attention_mask, self.scored))
         return [Rows(*part) for part in zip(*parts, strict=True)]
 
     def only(self, rows: torch.Tensor) -> "Rows":
-        """Those that `rows` (rows,) marks, without the columns in which only others have tokens."""
+        """The rows that the mask `rows` (rows,) selects, without columns that are only padding for them."""
         columns = (self.attention_mask.bool() & rows[:, None]).any(0)
         return Rows(*(values[rows][:, columns] for values in (self.input_ids, self.attention_mask, self.scored)))
 
     def opening(self) -> "Rows":
-        """The first two tokens: as little as a forward pass can be that uses every weight."""
+        """The first two tokens, for the smallest forward pass that uses every weight."""
         columns = self.attention_mask[0].nonzero()[:2, 0]
         ids = self.input_ids[:1, columns]
         return Rows(ids, torch.ones_like(ids), torch.tensor([[False, True]], device=ids.device))
 
 
 class SeparateRows:
-    """Computes each row by itself, with a model that has TRL's fused head."""
+    """Computes each row separately, with a model that has TRL's fused head."""
 
     def __init__(self, model: "PreTrainedModel") -> None:
         self._positions = ChosenPositions(model)

@@ -1,8 +1,8 @@
-"""Whether rows that share a sequence are computed as the same rows apart, asked of the loaded model before its first step.
+"""Tests of the loaded model before its first step: rows that share a sequence must give the same results as separate rows.
 
-A model that does not keep them apart trains on its neighbors' texts without an error: families differ in what they read of
+A model that does not keep them apart trains on its neighbors' texts without an error: families differ in their use of
 `position_ids`, and layers with a state (Mamba, linear attention, short convolutions) carry it from row to row. So a few short rows are
-computed both ways, whatever the family and its attention. Encoders are asked the same of padded batches: some read the padding (FNet,
+computed both ways, whatever the family and its attention. Encoders are tested with padded batches, because some read the padding (FNet,
 ConvBERT, Nystromformer).
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 _ROWS, _TOKENS = 4, 8  # short, because a leak is largest where a row begins
-# How far logits may be from those of the rows apart, relative to their size: so many times as far as these are from themselves in another
-# batch, and so many units of the dtype's last place. Rows that leak are a third off and more; rounding in bfloat16 is about 1%.
+# The tolerance for logits against those of separate rows, relative to their size: a multiple of the noise between batches, and of the
+# dtype's last place. Rows that leak differ by a third or more; rounding in bfloat16 is about 1%.
 _TIMES_NOISE, _TIMES_EPSILON, _LEAST = 4, 4, 1e-3
 
 
@@ -42,9 +42,9 @@ class HasTokens(Protocol):
 
 
 class KeepRowsApart(TrainerCallback):
-    """Before the first step: rows that are joined are given a mask of their own where the model needs one to keep them apart.
+    """Before the first step: gives joined rows a separate mask if the model needs one to keep them apart.
 
-    Raises RecipeError where not even that does.
+    Raises RecipeError if even that does not help.
     """
 
     def __init__(self, rows: Sequence[HasTokens], recipe: TrainRecipe) -> None:
@@ -80,7 +80,7 @@ class KeepRowsApart(TrainerCallback):
 
 
 class CheckSharedPrefixes(TrainerCallback):
-    """Before the first step: RecipeError where the model does not keep texts apart that share a prefix under a tree mask."""
+    """Before the first step: raises RecipeError if texts with a shared prefix influence each other under a tree mask."""
 
     def __init__(self, rows: Sequence[HasTokens], recipe: TrainRecipe) -> None:
         self._rows, self._recipe = _ends(rows), recipe
@@ -106,7 +106,7 @@ class CheckSharedPrefixes(TrainerCallback):
 
 
 class CheckPadding(TrainerCallback):
-    """Before the first step: RecipeError where an encoder reads the padding of a batch, and so depends on the rows beside it."""
+    """Before the first step: raises RecipeError if an encoder reads a batch's padding, and so depends on the other rows."""
 
     def __init__(self, rows: Sequence[HasTokens], recipe: TrainRecipe, pad_token_id: int) -> None:
         self._rows, self._recipe, self._pad = _ends(rows), recipe, pad_token_id
@@ -129,19 +129,19 @@ def _logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def _states(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    """An encoder's last states: of two labels, the logits may be all but equal before training."""
+    """An encoder's last hidden states, because before training the logits of two labels may be almost equal."""
     return model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True).hidden_states[-1]
 
 
 def _ends(rows: Sequence[HasTokens]) -> list[list[int]]:
-    """The last tokens of a few rows, of equal lengths; their first ones are often the same words."""
+    """The last tokens of a few rows, in equal lengths. The first ones are often the same words."""
     chosen = [rows[number % len(rows)].input_ids for number in range(_ROWS)]
     length = min(_TOKENS, *(len(ids) for ids in chosen))
     return [ids[-length:] for ids in chosen]
 
 
 def _difference(model: "PreTrainedModel", ids: torch.Tensor, apart: _Forward, together: _Forward, dtype: str) -> str | None:
-    """How rows of equal lengths differ `together` from the same rows apart, or None where they do not."""
+    """The difference between rows of equal lengths computed `together` and `apart`, as text, or None if they agree."""
     with _undisturbed(model):
         expected = apart(model, ids)
         alone = torch.cat([apart(model, row[None]) for row in ids])
@@ -156,7 +156,7 @@ def _difference(model: "PreTrainedModel", ids: torch.Tensor, apart: _Forward, to
 
 @contextmanager
 def _undisturbed(model: "PreTrainedModel") -> Iterator[None]:
-    """Without dropout or gradients, and nothing of it left behind."""
+    """A context without dropout or gradients that leaves the model's state unchanged."""
     training = model.training
     model.eval()
     try:
@@ -167,13 +167,13 @@ def _undisturbed(model: "PreTrainedModel") -> Iterator[None]:
 
 
 def _distance(values: torch.Tensor, others: torch.Tensor) -> float:
-    """The mean over tokens of the relative distance, to which a shift of all logits of a token adds nothing."""
+    """The mean relative distance over tokens, which ignores a shift of all logits of a token."""
     one, other = (each.float() - each.float().mean(-1, keepdim=True) for each in (values, others))
     return float(((one - other).norm(dim=-1) / other.norm(dim=-1)).mean())
 
 
 def _mask_rows(model: "PreTrainedModel") -> None:
-    """From now on, give the model a mask for each joined batch."""
+    """Give the model a mask for each joined batch from now on."""
     decoder = DecoderMask(model)
 
     def build(_: Any, arguments: Any, inputs: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The log-probabilities of rows that begin alike, with what they share computed once: in one sequence, each token sees its own prefix.
+"""The log-probabilities of rows with common beginnings, each computed only once: in one sequence, each token sees its own prefix.
 
 The gradients are those of separate rows, because a shared token's keys, values and states are the same in each of them.
 """
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrefixForest:
-    """The distinct prefixes of texts, each with its last token: `parents` (-1 where a text begins) and `positions` (from 0) are of each.
+    """The distinct prefixes of texts as nodes, each with its last token, its parent (-1 at a text's beginning) and its position (from 0).
 
-    They are in the order of a walk through the trees, so that what continues a prefix stands directly after it, up to `ends`. `nodes[i]`
-    are the prefixes of text i, in order.
+    Nodes are in depth-first order, so all continuations of a prefix directly follow it, up to `ends`. `nodes[i]` are the nodes of text i,
+    in order.
     """
 
     token_ids: list[int]
@@ -44,7 +44,7 @@ class PrefixForest:
         return forest
 
     def _added(self, text: Sequence[int], before: Sequence[int]) -> list[int]:
-        """The nodes of a text, of which the first are those of `before` as far as the two are equal."""
+        """Add a text and return its nodes, which begin with those that it shares with `before`."""
         shared = next((i for i, (node, token) in enumerate(zip(before, text, strict=False)) if self.token_ids[node] != token), None)
         nodes = [*before[: min(len(before), len(text)) if shared is None else shared]]
         for token in text[len(nodes) :]:
@@ -56,7 +56,7 @@ class PrefixForest:
         return nodes
 
     def mask(self, config: "PreTrainedConfig", device: torch.device, dtype: torch.dtype) -> Any:
-        """Which tokens each one sees, (1, 1, tokens, tokens), in the form that the model takes: by kind of layer where it has several."""
+        """The attention mask (1, 1, tokens, tokens) in the form that the model takes: by kind of layer if it has several."""
         return tree_mask(torch.tensor(self.ends, device=device), torch.tensor(self.positions, device=device), config, dtype)
 
 

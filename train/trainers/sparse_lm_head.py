@@ -1,7 +1,7 @@
 """TRL's trainer with the output head on supervised positions only, each token's loss weighted by its kind and reported by kind.
 
-Hooks hand TRL's own loss what it sums, so that its scaling over accumulated batches and processes, its metrics and its mixture-of-experts
-loss stay its own.
+Hooks pass TRL's own loss the tokens to sum, so that its scaling over accumulated batches and processes, its metrics and its
+mixture-of-experts loss still apply.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
     """Trains batches of `train.rows.packing.PackingCollator`: the fused head sees the hidden states whose next token is supervised.
 
-    The loss is the mean over the supervised tokens of all processes and accumulated batches, in training weighted where `loss_weights`
-    (kind to weight, 1 where not named) says so. Logs hold the unweighted mean of each kind as `loss_<kind>` since the last log, and the
+    The loss is the mean over the supervised tokens of all processes and accumulated batches, in training weighted by `loss_weights` (kind
+    to weight, 1 by default). Logs hold the unweighted mean of each kind as `loss_<kind>` since the last log, and the
     result's metrics as `train_loss_<kind>` since training started. Entropy and accuracy are means over the tokens since the last log.
     """
 
@@ -42,7 +42,7 @@ class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
         model.register_forward_hook(self._weigh)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """The loss of SFTTrainer, to which the other positions would add nothing."""
+        """The loss of SFTTrainer. The other positions would add nothing to it."""
         labels = inputs["labels"]
         keep = self._supervised(inputs)
         self._kinds = inputs["kinds"].flatten().index_select(0, keep + 1)
@@ -57,7 +57,7 @@ class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
             self._kinds = None
 
     def _training_loss(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any) -> torch.Tensor:
-        """As SFTTrainer, which waits for the device five times in each batch to fill its metrics; here they wait for the next log."""
+        """The loss as in SFTTrainer, which waits for the device five times per batch for its metrics; here they wait for the next log."""
         outputs = model(**inputs, fused_lm_head=True)
         count = outputs.label_mask.sum()
         loss = -outputs.log_probs.sum() / torch.as_tensor(count if num_items_in_batch is None else num_items_in_batch).clamp(min=1)
@@ -69,7 +69,7 @@ class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
         return loss
 
     def _supervised(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """As the collator counted them; context parallelism has cut the batch since."""
+        """The supervised positions from the collator, adjusted if context parallelism has cut the batch since."""
         parallelism = self.accelerator.parallelism_config
         if parallelism is None or not parallelism.cp_enabled:
             return inputs["supervised"]
@@ -112,7 +112,7 @@ class SupervisedHeadTrainer(GenerativeEvalMixin, SFTTrainer):
         return {f"{name}_{kind}": float(loss / count) for kind, (loss, count) in zip(KINDS, total, strict=True) if count}
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> Any:
-        """What the loss of a step is divided by: the number of supervised tokens, or the sum of their weights."""
+        """The divisor of a step's loss: the number of supervised tokens, or the sum of their weights."""
         if self._weights is None:
             return super()._get_num_items_in_batch(batch_samples, device)
         sums = torch.stack([_sum_of_weights(batch, self._weights) for batch in batch_samples])

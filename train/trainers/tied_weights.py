@@ -1,7 +1,7 @@
-"""Loading a checkpoint into a model some of whose weights are one: an output embedding that is tied to the input embedding.
+"""Loading a checkpoint into a model with tied weights, such as an output embedding that is tied to the input embedding.
 
-A checkpoint has such a weight once, so transformers (5.23) warns of missing keys whenever one is resumed from or the best one is put back
-at the end (`load_best_model_at_end`), although what is loaded under one name is loaded under both.
+A checkpoint has such a weight once, so transformers (5.23) warns of missing keys whenever a run is resumed or the best checkpoint is
+restored at the end (`load_best_model_at_end`), although a weight loaded under one name is loaded under both.
 """
 
 from typing import Any, cast
@@ -12,7 +12,7 @@ from train.trainers.loss_sums import KeepsSums
 
 
 class KnowsTiedWeights(KeepsSums):
-    """Mixin of a Trainer that also warns only of weights that a checkpoint has under none of their names."""
+    """Mixin of a Trainer that also limits warnings to weights that a checkpoint has under none of their names."""
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         weights = dict(cast(torch.nn.Module, self.model).named_parameters(remove_duplicate=False))

@@ -1,7 +1,7 @@
-"""The attention mask of texts in one sequence, each token of which sees its own text only, in the form that a model takes.
+"""The attention mask of several texts in one sequence, where each token sees only its own text, in the form that a model takes.
 
-A token is seen by itself and by those directly after it, up to its `end`: in rows that are joined, that of its row, and in a walk through a
-tree of prefixes, that of the last text that continues it.
+A token is visible to itself and to the tokens directly after it, up to its `end`: the end of its row in joined rows, and the end of the
+last text that continues it in a walk through a tree of prefixes.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def tree_mask(ends: torch.Tensor, positions: torch.Tensor, config: "PreTrainedConfig", dtype: torch.dtype) -> Any:
-    """(1, 1, tokens, tokens), by kind of layer where the model has several; `ends` and `positions` are (tokens,).
+    """The mask (1, 1, tokens, tokens), by kind of layer if the model has several; `ends` and `positions` are (tokens,).
 
-    It is boolean, and for eager attention it is what is added to the scores, in `dtype`.
+    It is boolean; for eager attention, it holds the values to add to the scores, in `dtype`.
     """
     numbers = torch.arange(len(ends), device=ends.device)
     seen = (numbers[None, :] <= numbers[:, None]) & (numbers[:, None] < ends[None, :])
@@ -38,7 +38,7 @@ def _near(positions: torch.Tensor, config: "PreTrainedConfig") -> torch.Tensor:
 
 
 class DecoderMask:
-    """Gives the decoder of a model, while `mask` is set, this one. The model's loss that balances experts would not take it.
+    """Gives the decoder of a model `mask` while it is set. Passed to the model itself, it would break the loss that balances experts.
 
     PEFT calls its base model's forward without the hooks of the base model, but with those of its decoder.
     """

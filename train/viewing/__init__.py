@@ -1,1 +1,1 @@
-"""Show train runs to people, as a page."""
+"""Display of train runs as a page."""

@@ -1,4 +1,4 @@
-"""The card of a train run: what it learned from, with which settings, and what its checkpoint scores on held-out rows."""
+"""The card of a train run: its data, its settings, and its checkpoint's scores on held-out rows."""
 
 import json
 from collections import Counter
@@ -18,7 +18,7 @@ from refinery.tasks.base import load_task
 from train.settings import TrainSettings
 from train.trainers.held_out_answers import HeldOutAnswer
 
-MOST_LABELS = 6  # more different gold answers are texts
+MOST_LABELS = 6  # with more distinct gold answers, they are treated as texts
 _FIRST = ("task", "method", "base", "family", "strategy")
 _ELSEWHERE = {*_FIRST, "data", "validation", "output_dir"}
 
@@ -42,7 +42,7 @@ def run_card(path: Path, held_out: Sequence[HeldOutAnswer]) -> Card:
 
 
 def digest(path: Path) -> list[tuple[str, str]]:
-    """What matters about the run in its project."""
+    """The main facts about the run for its project's index."""
     recipe = read_run(path)["recipe"]
     metrics = read_metrics(path) if RunDir(path).finished else {}
     scores = _scores(recipe, metrics)
@@ -74,7 +74,7 @@ def _changed(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default(field: FieldInfo) -> Any:
-    """A field's default as a run's record has it."""
+    """A field's default in the form of a run's record."""
     value = field.get_default(call_default_factory=True)
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
@@ -96,14 +96,14 @@ def _scores(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> Table | No
     """The task's scores of the finished checkpoint."""
     try:
         names = load_task(recipe["task"]).scores
-    except PluginError:  # a task of somebody's own, which is not installed here
+    except PluginError:  # someone's own task, which is not installed here
         return None
     found = [[name, round(metrics[name], 4)] for name in names if name in metrics]
     return {"caption": f"On {metrics['validation_rows']:,} held-out rows", "columns": ["score", "value"], "rows": found} if found else None
 
 
 def _confusion(held_out: Sequence[HeldOutAnswer]) -> Table | None:
-    """How often each gold label got each predicted one; None for a task that writes texts."""
+    """The confusion matrix of gold and predicted labels; None for a task that writes texts."""
     labels = sorted({answer.gold for answer in held_out})
     if not labels or len(labels) > MOST_LABELS or any(answer.probability is None for answer in held_out):
         return None

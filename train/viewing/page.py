@@ -1,4 +1,4 @@
-"""The page of train runs: settings and scores, curves, the first training rows, and what each model gave for the held-out rows."""
+"""The page of train runs: settings and scores, curves, the first training rows, and each model's answers for the held-out rows."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from train.viewing.card import MOST_LABELS, run_card
 from train.viewing.plot import curves
 
 _WORDS = {"right": "right", "wrong": "wrong", "view": "view", "rows": "held-out rows", "why": "confused"}
-_Key = tuple[str, str, str, int]  # a question, what was asked about it, the gold answer, and which of equal ones
+_Key = tuple[str, str, str, int]  # a question, the text asked about it, the gold answer, and the number among equal ones
 
 
 def write(paths: Sequence[Path], output: Path, *, limit: int | None, project: str = "") -> int:
@@ -69,7 +69,7 @@ def _examples(path: Path, *, several: bool) -> list[Example]:
 
 
 def _rows(answers: Sequence[Sequence[HeldOutAnswer]]) -> Iterator[tuple[Row, Detail]]:
-    """A row for each held-out row of any run; runs over the same files share theirs."""
+    """A row for each held-out row of any run; runs over the same files share rows."""
     by_run = [_keyed(given) for given in answers]
     keys = list(dict.fromkeys(key for given in by_run for key in given))
     are_labels = len({gold for _, _, gold, _ in keys}) <= MOST_LABELS

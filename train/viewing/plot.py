@@ -1,4 +1,4 @@
-"""What train runs have to plot: their loss, what evaluation measured, and the learning rate, step by step; and how long their rows are."""
+"""Plots of train runs: the loss, the evaluation's scores and the learning rate by step, and the lengths of the rows."""
 
 import json
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from refinery.errors import RunDirError
 from refinery.reporting.figures import Panel, draw_lines
 from refinery.runtime.run.run_dir import RunDir, read_metrics
 
-# What an evaluation reports about itself rather than the model.
+# Values that an evaluation reports about itself rather than the model.
 _NOT_MEASURES = ("eval_loss", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_num_tokens", "eval_entropy")
 
-# What shows that a reward is gamed, and how often the ratio of GRPO's loss is clipped.
+# Signs that a reward is being gamed, and the fraction of clipped ratios in GRPO's loss.
 _OF_ROLLOUTS = ("invalid_forms", "empty_queries", "copied_questions", "failed_rollouts", "clip_ratio/region_mean")
 
 
@@ -53,7 +53,7 @@ def curves(paths: Sequence[Path]) -> list[Curves]:
 
 
 def _lengths(paths: Sequence[Path]) -> list[Panel]:
-    """How many tokens the training rows of finished runs have."""
+    """The lengths in tokens of finished runs' training rows."""
     known = {path.name: read_metrics(path).get("row_lengths") for path in paths if RunDir(path).finished}
     lines = {run: [(float(tokens), float(rank[1:])) for rank, tokens in found.items()] for run, found in known.items() if found}
     if not lines:
@@ -76,7 +76,7 @@ def _panel(found: Curves) -> Panel:
 
 
 def _history(path: Path) -> list[dict[str, Any]]:
-    """What the trainer logged: the run's `history.jsonl`, and before a run has ended what its newest checkpoint holds."""
+    """The trainer's log: the run's `history.jsonl`, or before the run has ended, the log in its newest checkpoint."""
     if (path / "history.jsonl").exists():
         return [json.loads(line) for line in (path / "history.jsonl").read_text(encoding="utf-8").splitlines()]
     states = sorted((path / "checkpoints").glob("checkpoint-*/trainer_state.json"), key=lambda state: int(state.parent.name.split("-")[1]))

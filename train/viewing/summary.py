@@ -1,4 +1,4 @@
-"""The few lines with which training ends: rows, loss, held-out scores, files, and what to do next."""
+"""The few lines that training prints at its end: rows, loss, held-out scores, files, and the next steps."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from refinery.reporting.summary import summary
 from train.rollouts.reward_gain import gain_line
 
-# What the other lines say, or only `metrics.json`.
+# Keys that other lines show, or that appear only in `metrics.json`.
 _NOT_SCORES = (
     "rows",
     "tokens",

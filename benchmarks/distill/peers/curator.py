@@ -1,4 +1,4 @@
-"""curator (bespokelabs-curator) with its OpenAI backend: limits by the minute out of the way, and rows without a reply left out."""
+"""curator (bespokelabs-curator) with its OpenAI backend: limits per minute raised out of the way, and rows without a reply left out."""
 
 import os
 from importlib.util import find_spec
@@ -9,12 +9,12 @@ assert _LITELLM is not None
 assert _LITELLM.origin is not None
 _TOKENIZERS = Path(_LITELLM.origin).parent / "litellm_core_utils" / "tokenizers"
 os.environ |= {
-    "TELEMETRY_ENABLED": "false",  # it reports its use to a server otherwise
+    "TELEMETRY_ENABLED": "false",  # otherwise it reports its use to a server
     "CURATOR_DISABLE_RICH_DISPLAY": "1",
-    "TIKTOKEN_CACHE_DIR": str(_TOKENIZERS),  # has the table that it downloads otherwise
+    "TIKTOKEN_CACHE_DIR": str(_TOKENIZERS),  # has the table that it would otherwise download
 }
 
-# After the settings that it reads at import; pyright does not see the environment that it is installed in.
+# Imported after the settings, which it reads at import; pyright does not see the environment that it is installed in.
 from bespokelabs import curator  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 _UNLIMITED = 1_000_000_000

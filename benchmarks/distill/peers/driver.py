@@ -1,12 +1,12 @@
 """Run one peer over prompts: `PYTHON -I driver.py NAME BASE_URL ROWS CONCURRENCY OUTPUT [--warm]`. Prints JSON with `rows` and `seconds`.
 
-It imports nothing of this project, so that any interpreter can run it. ROWS is a JSONL file of objects with `id` and `prompt`, OUTPUT a
-folder for what the peer writes. The peer is the file NAME.py beside this one, with
+It imports nothing from this project, so that any interpreter can run it. ROWS is a JSONL file of objects with `id` and `prompt`, OUTPUT a
+folder for the peer's files. The peer is the file NAME.py beside this one, with
 
     label(base_url: str, rows: list[dict[str, str]], concurrency: int, output: Path) -> Iterable[str]
 
-which gives the text of each reply that the peer kept. A row counts when its reply can be read, as JSON with sub-questions. `--warm` labels
-the first row once before the time is taken, so that imports are not measured.
+which gives the text of each reply that the peer kept. A row counts if its reply can be read, as JSON with sub-questions. `--warm` labels
+the first row once before timing starts, so that imports are not measured.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def main(arguments):
-    """Label the rows, and print how many were kept and the seconds that it took."""
+    """Label the rows, and print the number of kept rows and the elapsed seconds."""
     name, base_url, rows_file, concurrency, output = arguments[:5]
     spec = importlib.util.spec_from_file_location(f"peer_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None

@@ -1,4 +1,4 @@
-"""Find the peers that a user names: each needs the Python of a virtual environment that has it."""
+"""Find the peers that a user names: each needs the Python of a virtual environment where it is installed."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ class Peer:
 def find_peers(named: str) -> list[Peer]:
     """The peers in `NAME=PYTHON,...`, where a part may also be a folder with environments called NAME, or `floor`; always with the floor.
 
-    Raises PluginError for one that is unknown or not there.
+    Raises PluginError for a peer that is unknown or not installed.
     """
     pythons = {FLOOR: Path(sys.executable)}
     for part in named.split(","):
@@ -58,7 +58,7 @@ def _known(name: str) -> str:
 
 
 def _version(name: str, python: Path) -> str:
-    """The version of the peer in an environment. Raises PluginError if it is not there."""
+    """The version of the peer in an environment. Raises PluginError if it is not installed."""
     distribution = DISTRIBUTIONS[name]
     ask = f"from importlib.metadata import version; print(version({distribution!r}))"
     try:

@@ -1,4 +1,4 @@
-"""The least that a client can do: a loop with a semaphore on aiohttp. It keeps nothing on disk, and sends again what got status 429."""
+"""The least that a client can do: a loop with a semaphore on aiohttp. It keeps nothing on disk, and repeats requests after status 429."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Where systems in one table were run differently besides their methods: one line for each difference, from what the runs recorded."""
+"""Differences between the systems of one table besides their methods: one line for each, from the runs' records."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from refinery.prompts.variables import variables
 from refinery.runtime.run.run_dir import read_run
 
 _SHOWN = 12  # characters of a hash or a revision
-_Values = Mapping[str, str | None]  # by system; None where it does not apply, as a corpus to a run without a retriever
+_Values = Mapping[str, str | None]  # by system; None if it does not apply, such as a corpus for a run without a retriever
 
 
 def differences(runs: Mapping[str, StoredRun]) -> list[str]:
@@ -22,7 +22,7 @@ def differences(runs: Mapping[str, StoredRun]) -> list[str]:
 
 
 def _facts(run: StoredRun) -> dict[str, str | None]:
-    """What has to be the same for numbers that are compared, as text."""
+    """The facts that must be equal for a fair comparison, as text."""
     metrics, recipe, searched = run.metrics, run.recipe, run.metrics["retriever"] is not None
     revision: str | None = read_run(run.path).get("fingerprints", {}).get("retriever")
     return {
@@ -38,7 +38,7 @@ def _facts(run: StoredRun) -> dict[str, str | None]:
 
 
 def _has_style(prompts: Iterable[str]) -> bool:
-    """Whether one of the prompts depends on the style; RQ-RAG's, which end in the form that was trained, do not. True if none is known."""
+    """Whether a prompt depends on the style; RQ-RAG's, which end in their trained form, do not. True if no prompts are known."""
     known = [name for name in prompts if name in shipped_files()]
     return not known or any("answer_style" in variables(name, SHIPPED) for name in known)
 

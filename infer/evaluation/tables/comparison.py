@@ -21,7 +21,7 @@ class System:
 
     @property
     def results(self) -> dict[str, Any]:
-        """What `metrics.json` says of it."""
+        """The system's results in `metrics.json`."""
         return self.run.metrics["results"][self.name]
 
 
@@ -30,7 +30,7 @@ class Line:
     """One system on one group of questions: scores in percent, and differences from the baseline, if any, in percentage points.
 
     `shared` counts the questions that the baseline answered too; differences are computed over these. `scored` counts, by metric, the
-    questions that it applies to, where these are not all: questions of several datasets have metrics of their own.
+    questions that it applies to, unless it applies to all: questions of several datasets have different metrics.
     """
 
     system: System
@@ -43,7 +43,7 @@ class Line:
 
 
 def comparison_text(lines: Sequence[Line], table_format: TableFormat) -> str:
-    """The tables in a format. Outside CSV, the best mean of each metric has a `*`, and what all systems share is said once."""
+    """The tables in a format. Except in CSV, the best mean of each metric has a `*`, and shared values are stated once."""
     if table_format == "csv":
         return render_table(*_numbers(lines), "csv")
     groups = list(dict.fromkeys(line.group for line in lines))
@@ -57,7 +57,7 @@ def comparison_text(lines: Sequence[Line], table_format: TableFormat) -> str:
 
 
 def unequal(lines: Sequence[Line]) -> list[str]:
-    """Where the systems were run differently besides their methods."""
+    """Differences between the systems besides their methods."""
     return [f"not the same for all: {line}" for line in differences({line.system.label: line.system.run for line in lines})]
 
 
@@ -76,7 +76,7 @@ def _questions(lines: Sequence[Line]) -> str:
 
 
 def _shared_costs(lines: Sequence[Line]) -> dict[str, str]:
-    """The columns about the runs in which several systems have the same value."""
+    """The columns about the runs with the same value for all of several systems."""
     costs = [_cost(line) for line in lines]
     if len({line.system.label for line in lines}) < 2:
         return {}
@@ -114,7 +114,7 @@ def _interval_cell(found: Measure | None, *, is_best: bool) -> str:
 
 
 def _applies_to(questions: int | None) -> str:
-    """What a cell adds where its metric applies to only so many of the group's questions."""
+    """The text that a cell adds if its metric applies to only some of the group's questions."""
     return "" if questions is None else f" on {questions:,}"
 
 

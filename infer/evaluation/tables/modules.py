@@ -76,7 +76,7 @@ def _cost(run: ModuleRun) -> dict[str, str]:
 
 
 def _costs(run: ModuleRun) -> dict[str, float | None]:
-    """Of one question, in tokens and US dollars."""
+    """The mean cost of one question, in tokens and US dollars."""
     cost, questions = run.metrics["cost"], run.metrics["questions"]
     tokens = (cost["prefill_tokens"] + cost["decode_tokens"]) / questions
     return {"calls": cost["calls"] / questions, "tokens": tokens, "dollars": None if run.dollars is None else run.dollars / questions}

@@ -22,7 +22,7 @@ _NOT_RUN = "-"
 
 
 class Column(Recipe):
-    """What is compared: a metric or a module's measure, in percent if it is a share, a cost per question, or the mean of other columns."""
+    """A compared quantity: a metric or a module's measure, in percent if it is a fraction, a cost per question, or a mean of columns."""
 
     name: str
     slug: str | None = Field(default=None, description="the value of {column} in a run's folder; by default the name in lower case")
@@ -87,7 +87,7 @@ def print_paper_table(path: Path, *, runs: Path, table_format: TableFormat) -> N
 
 
 def _differences(table: PaperTable, runs: Path) -> list[str]:
-    """Where the runs of a column differ besides their methods; a line that is true of several columns is said once."""
+    """Differences between the runs of a column besides their methods; a line that holds for several columns is stated once."""
     found: dict[str, list[str]] = {}
     for column in table.columns:
         folders = {row.name: _folder(row, column, runs) for row in table.rows if row.run and not column.mean_of}
@@ -97,7 +97,7 @@ def _differences(table: PaperTable, runs: Path) -> list[str]:
 
 
 def _answers(folder: Path) -> bool:
-    """Whether the folder holds a finished infer run, and not one of a module alone."""
+    """Whether the folder holds a finished infer run of a whole decoder, not of a single module."""
     return RunDir(folder).finished and read_run(folder)["stage"] == "infer"
 
 

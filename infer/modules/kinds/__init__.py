@@ -1,1 +1,1 @@
-"""Kinds of modules, one file each: the cases that annotations make of a question, and what the replies to them are worth."""
+"""Kinds of modules, one file each: the cases that a question's annotations give, and the grading of the replies."""

@@ -1,4 +1,4 @@
-"""Readers: is a question or sub-question answered right from the passages that are annotated for it?"""
+"""Readers: do they answer a question or sub-question correctly from its annotated passages?"""
 
 from collections.abc import Mapping, Sequence
 

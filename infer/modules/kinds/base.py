@@ -1,4 +1,4 @@
-"""What a kind of modules declares: what they are given, and what their replies are worth."""
+"""The declaration of a kind of module: its inputs, and the grading of its replies."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from refinery.retrievers.base import Hit
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a module is given once: what is asked, and as far as its kind gives them, passages and earlier results.
+    """The input of one call of a module: the question, and depending on its kind, passages and earlier results.
 
-    `step` is the number of the annotated sub-question that the case is about, from 0, or None for the question itself. `given` numbers
-    those whose answers are the `information`; `asked` are the queries so far, and `missing` is what is to be found next.
+    `step` is the number of the annotated sub-question that the case is about, from 0, or None for the question itself. `given` lists the
+    numbers of those whose answers are the `information`; `asked` are the queries so far, and `missing` is the information to find next.
     """
 
     question: str
@@ -38,11 +38,11 @@ async def _as_it_is(case: Case, output: ModuleOutput, question: Question, sessio
 
 @dataclass(frozen=True, slots=True)
 class ModuleKind:
-    """What modules of one kind are given, and what their replies are worth. All gold comes from annotations.
+    """The inputs of modules of one kind, and the grading of their replies. All gold comes from annotations.
 
-    `annotated(question)` says whether a question has those that the kind `needs`. `cases(question, session)` makes its cases, and may
-    search. `observe(case, output, question, session)` adds what a search or a judge makes of a reply. `grade(question, steps)` grades the
-    finished steps, by what they are measured on. `judged_alone` says that a judge can be asked about any question.
+    `annotated(question)` says whether a question has the annotations that the kind `needs`. `cases(question, session)` makes its cases, and
+    may search. `observe(case, output, question, session)` adds the results of a search or a judge to a reply. `grade(question, steps)`
+    grades the finished steps, by line of the table. `judged_alone` says that a judge can assess any question.
     """
 
     name: str
@@ -55,5 +55,5 @@ class ModuleKind:
 
 
 def unparsed(outputs: Sequence[ModuleOutput]) -> tuple[float, float]:
-    """In how many cases a reply could not be read, and of how many; a case counts once, however many of its replies are unreadable."""
+    """The number of cases with an unreadable reply, and of all cases; a case counts once, however many of its replies are unreadable."""
     return sum(output.unread > 0 for output in outputs), len(outputs)

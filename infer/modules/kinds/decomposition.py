@@ -12,7 +12,7 @@ from refinery.contract.trace import ModuleOutput, TraceStep
 from refinery.metrics.graded import Graded, overlap
 from refinery.metrics.sub_questions import best_match
 
-# What a line of the table searched with.
+# The search text of each line of the table.
 MEANING = "meaning of the question"  # RA-ISF Sec. 5.5
 ITS_OWN, ANNOTATED, QUESTION = "search: its sub-questions", "search: annotated sub-questions", "search: the question"
 
@@ -22,7 +22,7 @@ async def _cases(question: Question, session: Session) -> list[Case]:
 
 
 async def _observe(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
-    """Add what each sub-question finds, with the annotated answers filled in for its references, and what the references find."""
+    """Add the results of searching with each sub-question, its references filled in with annotated answers, and of the baselines."""
     output = await judged_consistent(case, output, question, session)
     if session.retriever is None or not question.supporting:
         return output
@@ -31,7 +31,7 @@ async def _observe(case: Case, output: ModuleOutput, question: Question, session
     found = {
         ITS_OWN: [await found_ids(text, k, question, session) for text in filled],
         **({ANNOTATED: [await found_ids(step.text, k, question, session) for step in steps]} if steps else {}),
-        # As many passages as all annotated sub-questions together may find.
+        # As many passages as all annotated sub-questions together can find.
         QUESTION: [await found_ids(question.text, k * max(len(steps), 1), question, session)],
     }
     return output.model_copy(update={"found": found})

@@ -1,6 +1,6 @@
-"""Retrieval modules: what is left of the first search, for the question itself (MIGRES App. A, Table 10).
+"""Retrieval modules: the passages that remain of the first search, for the question itself (MIGRES App. A, Table 10).
 
-The texts are those of the passages that passed, each with its id as `cited`, or without any, what the model says that it knows. A text is
+The texts are those of the passages that passed, each with its id as `cited`, or if none passed, the model's own knowledge. A text is
 positive if it contains the answer of an annotated sub-question, or without sub-questions, the question's answer (DPR's has_answer).
 """
 
@@ -20,7 +20,7 @@ async def _cases(question: Question, session: Session) -> list[Case]:
 
 
 def _grade(question: Question, steps: Sequence[TraceStep]) -> Mapping[str, Graded]:
-    """The paper's RR divides `passages` of two runs, its RC is `positive per negative`, and its WR counts what is `found`."""
+    """The paper's RR divides `passages` of two runs, its RC is `positive per negative`, and its WR counts questions with `found`."""
     (output,) = (step.output for step in steps if step.output)
     positive = [bool(dpr_has_answer(text, answers_within(question))) for text in output.texts]
     right = sum(positive[: len(output.cited)])

@@ -1,4 +1,4 @@
-"""Annotated sub-questions as modules are given them: readable, with earlier answers filled in."""
+"""Annotated sub-questions in the form that modules receive: readable, with earlier answers filled in."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from refinery.contract.sub_questions import resolved_step
 from refinery.metrics.open_domain import dpr_has_answer
 from refinery.retrievers.base import Hit
 
-SUB_QUESTIONS, QUESTIONS = "annotated sub-questions", "questions"  # what a line of the table is about
+SUB_QUESTIONS, QUESTIONS = "annotated sub-questions", "questions"  # the subject of a line of the table
 
 
 def gold_steps(question: Question) -> list[SubQuestion | None]:
@@ -43,7 +43,7 @@ def supporting_of(question: Question, step: int | None) -> list[str]:
 
 
 def told(question: Question, count: int) -> list[str] | None:
-    """What the first `count` sub-questions and their answers state, as in MIGRES Sec. 2.1; None if one has no answer."""
+    """The first `count` sub-questions with their answers as statements, as in MIGRES Sec. 2.1; None if one has no answer."""
     steps = gold_steps(question)[:count]
     if not all(step and step.answer for step in steps):
         return None
@@ -51,7 +51,7 @@ def told(question: Question, count: int) -> list[str] | None:
 
 
 def open_steps(question: Question, given: Sequence[int]) -> list[int]:
-    """The sub-questions without a given answer that the given answers are enough to ask."""
+    """The sub-questions without a given answer that can be asked with the given answers."""
     plain = question.decomposition or []
     known = [step if number in given else step.model_copy(update={"answer": None}) for number, step in enumerate(plain)]
     return [number for number in range(len(plain)) if number not in given and resolved_step(known, number)]

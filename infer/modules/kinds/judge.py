@@ -1,5 +1,5 @@
-"""What a judge says, if the recipe names one as `sub_models.judge`: of a module's texts yes, no or a reply that cannot be read (None), and
-of a question or a passage the label that it would give.
+"""Verdicts of a judge, if the recipe names one as `sub_models.judge`: for a module's texts yes, no or None (an unreadable reply), and for
+a question or a passage the judge's own label.
 
 Its tokens are not part of the module's cost.
 """
@@ -78,7 +78,7 @@ def _says(reply: str, schema: type[BaseModel], positive: str) -> bool | None:
 
 
 def judged_the_same(outputs: Sequence[ModuleOutput]) -> dict[str, tuple[float, float]]:
-    """The share of labels that are the judge's, as counts; a reply of the judge that cannot be read agrees with none."""
+    """The share of labels that agree with the judge's, as counts; an unreadable reply of the judge agrees with none."""
     pairs = [pair for output in outputs if output.judged for pair in zip(output.labels, output.judged, strict=True)]
     return {"judged the same": (sum(label is verdict for label, verdict in pairs), len(pairs))} if pairs else {}
 

@@ -1,6 +1,6 @@
-"""Modules that answer from information or say what is missing (MIGRES Sec. 2.1, Table 2).
+"""Modules that answer from information or state the missing information (MIGRES Sec. 2.1, Table 2).
 
-They are told the annotated answers of the first sub-questions: of none, of one, and so on up to all.
+They receive the annotated answers of the first sub-questions: of none, of one, and so on up to all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ async def _cases(question: Question, session: Session) -> list[Case]:
 
 
 async def _observe(case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
-    """Add the judge's verdict, and what a search with the missing information finds."""
+    """Add the judge's verdict, and the results of a search with the missing information."""
     if len(case.given) == len(question.decomposition or []):
         return await judged_answers(case, output, question, session)
     if output.labels != [False]:

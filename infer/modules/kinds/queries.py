@@ -1,4 +1,4 @@
-"""Query writers: told the first annotated answers and what is missing, does the next search find a passage that is needed next?"""
+"""Query writers: given the first annotated answers and the missing information, does the next search find a passage that is needed next?"""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from refinery.contract.records import Question
 from refinery.contract.trace import ModuleOutput, TraceStep
 from refinery.metrics.graded import Graded
 
-# What a line of the table searched with.
+# The search text of each line of the table.
 WRITTEN, ANNOTATED, QUESTION = "search: what it wrote", "search: the annotated sub-question", "search: the question"
 RANKS = (1, 5)  # passages of each search among which a needed one counts as found
 
@@ -25,7 +25,7 @@ async def _cases(question: Question, session: Session) -> list[Case]:
 
 
 def _asked(question: Question, count: int) -> list[str]:
-    """The question, with which the first search is made, and the sub-questions before."""
+    """The earlier queries: the question, which the first search uses, and the sub-questions before this one."""
     return [question.text, *(step.text for step in gold_steps(question)[:count] if step)]
 
 
@@ -34,7 +34,7 @@ async def _observe(case: Case, output: ModuleOutput, question: Question, session
 
 
 async def add_found(texts: Sequence[str], case: Case, output: ModuleOutput, question: Question, session: Session) -> ModuleOutput:
-    """The output with what its texts find, what the next annotated sub-question finds and what the question itself finds."""
+    """The output with the search results of its texts, of the next annotated sub-question and of the question itself."""
     wanted = [number for number in open_steps(question, case.given) if supporting_of(question, number)]
     steps = gold_steps(question)
     if session.retriever is None or not wanted or (step := steps[wanted[0]]) is None:

@@ -1,7 +1,7 @@
 """Judges of passages: is each of the passages that a search found for a question or sub-question one of those annotated for it?
 
-RA-ISF's M_rel (Sec. 3.2, App. D) is to call a passage relevant that suffices on its own, which for a sub-question is the annotated one.
-A judge is asked the same of each passage, also of questions without annotations (Sec. 5.5).
+RA-ISF's M_rel (Sec. 3.2, App. D) should call a passage relevant if it suffices by itself; for a sub-question, that is the annotated one.
+A judge is asked the same about each passage, even for questions without annotations (Sec. 5.5).
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ def _graded(question: Question, steps: Sequence[TraceStep]) -> Graded:
 
 
 def _unread(output: ModuleOutput) -> int:
-    """How many passages have a label that no reply gave: where one reply judges all of them, all."""
+    """The number of passages without a readable label: all of them if one unreadable reply judged them all."""
     of_all = len(output.labels) if output.unread else 0
     return min(output.unread, of_all) if output.probabilities else of_all
 

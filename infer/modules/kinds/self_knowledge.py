@@ -1,7 +1,7 @@
-"""Judges of self-knowledge: does the judge say of a question or sub-question that the model knows it, and does the model answer it?
+"""Judges of self-knowledge: does the judge say that the model knows the answer to a question or sub-question, and does the model answer it?
 
-The model's own closed-book answers are the gold (RA-ISF App. A.1), so no annotation of what a model knows is needed. A judge says whether
-it knows the answer itself (Sec. 5.5), which may be something else.
+The model's own closed-book answers are the gold (RA-ISF App. A.1), so its knowledge needs no annotation. An LLM judge says whether it knows
+the answer itself (Sec. 5.5), which may differ.
 """
 
 from collections.abc import Mapping, Sequence

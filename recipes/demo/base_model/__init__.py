@@ -1,1 +1,1 @@
-"""The tiny base checkpoint, and how it is rebuilt."""
+"""The code that rebuilds the tiny base checkpoint."""

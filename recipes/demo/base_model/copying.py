@@ -1,7 +1,7 @@
-"""Starting weights in which copying is drawn in, so that the tiny base checkpoint need not grow it.
+"""Initial weights that can already copy, so that the tiny base checkpoint does not have to learn it.
 
 A Transformer learns to copy from its context by growing two heads that work together (Olsson et al. 2022, "In-context Learning and
-Induction Heads"): one notes at each place which token came before, the next looks for places whose note is the present token. Grown from
+Induction Heads"): one notes at each position which token came before, the next looks for positions whose note is the current token. From
 random weights this takes hours on a CPU; here both are written into the first two layers. Everything is trained afterwards.
 """
 
@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 EMBEDDING_STD = 0.05
-# Share of the embedding's length that all tokens have in common. Llama has no biases, so a head that goes by place alone needs it.
+# Share of the embedding's length that all tokens have in common. Llama has no biases, so a purely positional head needs it.
 _COMMON = 0.5
 _SHARPNESS = 8.0  # of the heads that look back one and two places; about 94 % of their attention lands there
 _MATCH_GAIN = 2.0
@@ -20,7 +20,7 @@ _COPY_GAIN = 6.0  # must outweigh the token's own embedding, which the tied head
 _OTHER_GAIN = 0.3
 _SAME_TOKEN_GAIN = 1.4
 _ORDER_GAIN = 4.0
-# Dimensions that turn faster than this (radians a token) tell places apart; the slower ones carry content over a whole prompt.
+# Dimensions that rotate faster than this (radians per token) distinguish positions; slower ones carry content over a whole prompt.
 _FAST = 0.005
 
 
@@ -35,7 +35,7 @@ def write_copying_heads(model: LlamaForCausalLM, *, seed: int) -> None:
     embedding[:, 0] = EMBEDDING_STD * math.sqrt(width) * _COMMON
 
     def subspace() -> torch.Tensor:
-        """(head_dim, width), orthonormal rows that do not see the common dimension."""
+        """(head_dim, width), orthonormal rows that ignore the common dimension."""
         rows = torch.zeros(head_dim, width)
         rows[:, 1:] = torch.linalg.qr(torch.randn(width - 1, head_dim, generator=random))[0].T
         return rows
@@ -52,7 +52,7 @@ def write_copying_heads(model: LlamaForCausalLM, *, seed: int) -> None:
         for number in range(config.num_attention_heads):
             head, content = _Head(model, layer, number), subspace()
             induction = layer == 1 and number < len(notes)
-            if induction:  # the token here, or the one before it, against what was noted one or two places after that
+            if induction:  # the current token, or the one before it, against the notes one or two positions after it
                 head.queries[:] = (token if number == 0 else notes[0]) * slow * _MATCH_GAIN
                 head.keys[:] = notes[number] * slow * _MATCH_GAIN
             else:  # the same token elsewhere
@@ -82,7 +82,7 @@ class _Head:
 
 
 def _look_back(head: _Head, back: int, turn: torch.Tensor, *, common: float) -> None:
-    """Attend `back` places back whatever the tokens: queries are keys turned by that many places, in the dimensions that turn fast."""
+    """Attend `back` positions back whatever the tokens: queries are keys rotated by that distance, in the fast dimensions."""
     head.queries.zero_()
     head.keys.zero_()
     half = len(turn)

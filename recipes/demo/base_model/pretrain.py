@@ -1,7 +1,7 @@
 """Rebuild the tiny base checkpoint: a Llama that knows the common world and can read, but has seen no control token and no sub-model task.
 
-`torchrun --nproc-per-node 2 -m recipes.demo.base_model.pretrain recipes/demo/pretrain.yaml`: one process with one thread a core, which is
-quicker than one process with two threads, and the less so the busier the machine is. It starts from weights that can copy
+`torchrun --nproc-per-node 2 -m recipes.demo.base_model.pretrain recipes/demo/pretrain.yaml`: one process with one thread per core, which is
+faster than one process with two threads, but less so on a busy machine. It starts from weights that can copy
 (`recipes.demo.base_model.copying`) and trains on the rows of `recipes.demo.base_model.pretrain_rows`.
 """
 
@@ -36,7 +36,7 @@ TEXT_WEIGHT = 0.05
 
 
 class PretrainRecipe(Recipe):
-    """What the tiny base checkpoint is made of and how long it is trained."""
+    """The data, the shape and the training schedule of the tiny base checkpoint."""
 
     output_dir: Path = Field(description="where the checkpoint, its log and this recipe are written")
     start_from: Path | None = Field(default=None, description="go on from a checkpoint that this script wrote")
@@ -131,8 +131,8 @@ def _learning_rate(step: int, recipe: PretrainRecipe) -> float:
 def _train_step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rows: list[EncodedRow], rate: float, pad_id: int) -> float:
     """One optimizer step; rows of like length share a forward pass, and the head sees supervised positions only.
 
-    Returns the loss on answers. The text around them is supervised too, at a small weight: a name's second word after its first is
-    told by an earlier mention, which is practice in matching names.
+    Returns the loss on answers. The text around them is supervised too, at a small weight: an earlier mention determines a name's second
+    word, which is practice in matching names.
     """
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -154,7 +154,7 @@ def _train_step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rows:
 
 
 def _average_gradients(model: LlamaForCausalLM) -> None:
-    """Over the processes, where there are several: all gradients in one message."""
+    """Average all gradients over the processes, if there are several, in one message."""
     if torch.distributed.is_initialized():
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
@@ -178,9 +178,9 @@ def _logits(model: LlamaForCausalLM, rows: Sequence[EncodedRow], pad_id: int) ->
 
 @torch.no_grad()
 def separate_unseen_rows(model: LlamaForCausalLM, seen: set[int]) -> None:
-    """Give tokens that no text held an embedding of their own, drawn like the others'.
+    """Give each token that occurred in no text a new embedding, drawn like the others'.
 
-    Training pushes all of them the same way (never this), so that fine-tuning could not tell `know` from `unknow` afterwards.
+    Training pushes all of them in the same direction, away from every text, so fine-tuning could not distinguish `know` from `unknow`.
     """
     weight = model.model.embed_tokens.weight
     unseen = [token for token in range(weight.shape[0]) if token not in seen]

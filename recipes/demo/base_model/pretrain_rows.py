@@ -12,12 +12,12 @@ from refinery.demo.world.names import YEARS
 from refinery.demo.world.questions import draw_questions, with_years
 from refinery.prompts.render import render_prompt
 
-# How large a fresh world is, and from how many words of a kind its names are made: the fewer, the more they resemble each other, down to
-# "The Echo Horizon" and "The Horizon Echo".
+# The size of a fresh world, and the number of words of a kind in its names: the fewer, the more similar the names, up to "The Echo
+# Horizon" and "The Horizon Echo".
 _FRESH = [(WorldSize(films=24, books=8, people=24, cities=12, countries=6, shared_title_share=0.3), words) for words in (12, 20, 60)]
 _CROWDED = (WorldSize(films=12, books=12, people=12, cities=12, countries=6, shared_title_share=0.3), 5)
 UNKNOWN = "no answer"
-# How often passages stand in search order rather than shuffled.
+# How often passages are in search order rather than shuffled.
 _SEARCH_ORDER_SHARE = 0.75
 _YEARS_PER_ROW = 12
 _COMPARISONS_PER_ROW = 12
@@ -55,7 +55,7 @@ def closed_book_row(rng: random.Random, fresh: FreshWorld | None) -> list[Segmen
 
 
 def _unknown(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
-    """A closed-book question about names never read: what a model that knows its limits says."""
+    """A closed-book question about unknown names, with the reply of a model that knows its limits."""
     return answered(render_prompt("answer_direct", question=rng.choice(fresh.single_hop).text), UNKNOWN)
 
 
@@ -65,7 +65,7 @@ def _passage(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
 
 
 def _reading(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
-    """A question before its passages, as at inference; most rows go on with questions about the same passages, for denser signal."""
+    """A question before its passages, as in inference; most rows add questions about the same passages, for a denser signal."""
     chosen, segments = reading_row(rng.choice(fresh.questions), fresh.passages, rng, distractors=rng.choice((0, 1, 2, 3, 4)))
     answerable = [question for question in fresh.follow_ups if chosen.issuperset(question.supporting or [])]
     for question in rng.sample(answerable, min(len(answerable), rng.choice((0, 4, 8, 10)))):
@@ -74,7 +74,7 @@ def _reading(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
 
 
 def _step_by_step(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
-    """A chain asked hop by hop, each with its passages: a later question holds a name that an earlier passage gave."""
+    """A chain asked hop by hop, each with its passages: a later question contains a name from an earlier passage."""
     question = rng.choice(fresh.chains)
     segments: list[Segment] = []
     filled = fill_sub_questions(question)
@@ -91,16 +91,16 @@ def _synthesis(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
 
 
 def _years(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
-    """Which of two years came first, several times over."""
+    """The earlier of two years, several times in one row."""
     pairs = [rng.sample(YEARS, 2) for _ in range(_YEARS_PER_ROW)]
     rows = [answered(f"Question: Which year came first, {one} or {other}?\nAnswer:", str(min(one, other))) for one, other in pairs]
     return _one_after_another(rows)
 
 
 def _comparison(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
-    """Comparisons that state their years, the first of them at times above the passages that a search for it brings.
+    """Comparisons that state their years, the first of them sometimes before the passages that a search for it finds.
 
-    A base this small does not compare what it has not written down: names that are passages away from their years.
+    A base this small cannot compare names whose years are passages away; it has to write the years beside them first.
     """
     drawn = rng.sample(fresh.comparisons, min(len(fresh.comparisons), _COMPARISONS_PER_ROW))
     chosen = [question.model_copy(update={"text": with_years(question)}) for question in drawn]
@@ -111,7 +111,7 @@ def _comparison(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
 
 
 def _dating(rng: random.Random, fresh: FreshWorld) -> list[Segment]:
-    """Comparisons below the passages of all that they name: asked once more with their years, then answered."""
+    """Comparisons after the passages about all their names: asked once more with the years, then answered."""
     question = rng.choice(fresh.comparisons)
     alike = [other for other in fresh.comparisons if other.id.split(":")[-1] == question.id.split(":")[-1]]
     others = rng.sample(alike, min(len(alike), 2))
@@ -155,7 +155,7 @@ def answered(prompt: str, answer: str) -> list[Segment]:
 def reading_row(
     question: Question, passages: dict[str, Passage], rng: random.Random, *, distractors: int
 ) -> tuple[set[str], list[Segment]]:
-    """A question with the passages that answer it among near misses, mostly in the order a search would give; also the ids shown."""
+    """A question with the passages that answer it among near misses, mostly in search order. Also returns the ids shown."""
     meant = question.supporting or []
     chosen = list(meant)
     words = set(question.text.rstrip("?").split()) - _STOP_WORDS

@@ -1,4 +1,4 @@
-"""Tiny models in the places of a paper's encoder, reranker, entailment model and Self-RAG. They load and compute like the real ones."""
+"""Tiny substitutes for a paper's encoder, reranker, entailment model and Self-RAG. They load and compute like the real ones."""
 
 import re
 import string
@@ -11,7 +11,7 @@ _TEXT = "premise hypothesis the a film book city country person was is in of by 
 
 
 def write_tiny_models(folder: Path) -> None:
-    """Write `encoder`, `cross_encoder`, `nli` and `self_rag` into the folder, unless they are there."""
+    """Write `encoder`, `cross_encoder`, `nli` and `self_rag` into the folder, unless they exist."""
     if not (folder / "self_rag").exists():
         _write_encoder(folder / "encoder")
         _write_cross_encoder(folder / "encoder", folder / "cross_encoder")
@@ -55,7 +55,7 @@ def _write_nli(folder: Path) -> None:
 
 
 def _write_self_rag(folder: Path) -> None:
-    """The demo's causal model with Self-RAG's tokens, as .bin, as that is published."""
+    """Write the demo's causal model with Self-RAG's tokens, as .bin like the published one."""
     import torch
 
     from refinery.contract.control_tokens import SELF_RAG

@@ -1,4 +1,4 @@
-"""Where stand-in steps work: a folder with shipped rows in the places of downloads, tiny models, and a server for every endpoint."""
+"""The place where stand-in steps run: a folder with shipped rows instead of downloads, tiny models, and a server for every endpoint."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from refinery.demo.world.entities import demo_worlds
 from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT, shipped
 from refinery.text import normalize_answer
 
-STAND_INS = "recipes/stand_in"  # what ships for each download, under its own path
+STAND_INS = "recipes/stand_in"  # the shipped rows for each download, under its own path
 TINY_MODELS = "tiny_models"
 _JUDGED = "\nDoes the Prediction imply the Ground-truth Answer?"
 
@@ -23,7 +23,7 @@ def stand_in_place(folder: Path, *, tiny_models: bool) -> Iterator[dict[str, str
     """Work in `folder` until the block ends. Gives the values that a project's file may refer to.
 
     `server` is the address of a chat server that knows the demo's world and judges answers; `checkpoint` is the demo's causal model;
-    `tiny_models` is a folder with an `encoder`, a `cross_encoder`, an `nli` and a `self_rag` model, made only if they are asked for.
+    `tiny_models` is a folder with an `encoder`, a `cross_encoder`, an `nli` and a `self_rag` model, made only on request.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(shipped(STAND_INS), folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("README.md"))

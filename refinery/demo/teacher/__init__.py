@@ -1,1 +1,1 @@
-"""The demo's teacher: what it knows, how it reads prompts, and what it replies."""
+"""The demo's teacher: its knowledge, its reading of prompts, and its replies."""

@@ -1,6 +1,6 @@
-"""What the demo's teacher replies to the prompts of the methods that re-thinking and MIGRES are compared with.
+"""Replies of the demo's teacher to the prompts of the methods that re-thinking and MIGRES are compared with.
 
-All reason alike: the facts found so far, each in its sentence, and then the answer, the next search, or "unknown".
+All have the same form: the facts found so far, each in its sentence, and then the answer, the next search, or "unknown".
 """
 
 import re
@@ -39,7 +39,7 @@ class BaselineReplies:
             (PromptForm("react", must_answer=False), self._thought_and_action),
             (PromptForm("react", must_answer=True), lambda question, rest: f"{self._answer(question, rest)}]"),
         ]
-        for examples in ("few", "zero"):  # few first: to the pattern of zero the examples are a question and what follows it
+        for examples in ("few", "zero"):  # few first: the pattern of zero would read the examples as a question and the text after it
             for steps in ([], [(SLOT, [{"title": SLOT, "text": SLOT}])]):
                 form = {"examples": examples, "steps": steps}
                 self.by_form += [
@@ -48,7 +48,7 @@ class BaselineReplies:
                 ]
 
     def _solve(self, question: str, rest: str) -> Solution:
-        """From what the prompt shows, and from memory."""
+        """The solution from the facts that the prompt shows, and from memory."""
         return solve(question, [*self._reader.facts(rest), *self._reader.memory])
 
     def _answer(self, question: str, rest: str) -> str:
@@ -61,7 +61,7 @@ class BaselineReplies:
         return solve(question, solve_parts(_SUB_ANSWERS.findall(rest))).guess
 
     def _last_of_several(self, question: str, rest: str) -> str:
-        """A question that refers to those before it is answered with their answers filled in."""
+        """The reply to a question that refers to earlier ones, with their answers filled in."""
         solved = _SOLVED.findall(rest)
         asked = fill_references(question, [answer for _, answer in solved])
         facts = [*self._reader.facts(rest), *solve_parts(solved), *self._reader.memory]
@@ -71,7 +71,7 @@ class BaselineReplies:
         return f"Plan: {' '.join(sub_questions(question))}\n{self._reasoning(question, rest)}"
 
     def _problems(self, question: str, rest: str) -> str:
-        """What is wrong with an answer that was given before."""
+        """The faults of an earlier answer."""
         solution = self._solve(question, rest)
         if solution.answer is None:
             return " ".join(f"Missing: {search[0]}" for search in solution.missing)
@@ -88,14 +88,14 @@ class BaselineReplies:
         return "\n".join([*notes, _conclusion(solution)])
 
     def _cited(self, question: str, rest: str) -> str:
-        """Each fact with the number of the passage that says it."""
+        """Each fact with the number of the passage that states it."""
         solution = self._solve(question, rest)
         numbers = {fact: shown.number for shown in shown_passages(rest) for fact in self._reader.passage(shown.title, shown.text)}
         cited = [f"{fact.statement.removesuffix('.')} [{numbers[fact]}]." for fact in solution.used if fact in numbers]
         return " ".join([*cited, _conclusion(solution)])
 
     def _next_thought(self, question: str, rest: str) -> str:
-        """The first fact that the thoughts do not hold yet, or the answer, or what to search for."""
+        """The first fact that the thoughts do not contain yet, or the answer, or the next search."""
         solution, thoughts = self._solve(question, rest), rest.rpartition(_THOUGHTS)[2]
         new = [statement for statement in solution.statements if statement not in thoughts]
         if not solution.answer:
@@ -117,7 +117,7 @@ class BaselineReplies:
 
 
 def _reasoned(solution: Solution) -> str:
-    """The facts, what is still to be found out, and the answer."""
+    """The facts, the searches that are still missing, and the answer."""
     return " ".join([*solution.statements, *(search[0] for search in solution.missing), _conclusion(solution)])
 
 

@@ -1,4 +1,4 @@
-"""What the demo's teacher has read: facts, the one sentence that states each, and how far they go towards the answer of a question.
+"""The knowledge of the demo's teacher: facts, the one sentence that states each, and how far they lead toward a question's answer.
 
 A statement that the teacher writes into a reply ("The director of Bitter Anchor is Mara Kelby.") is read back from a later prompt.
 """
@@ -14,7 +14,7 @@ UNKNOWN = "unknown"
 
 
 def _head(relation: str) -> str:
-    """How the statement of a relation begins, up to its subject."""
+    """The beginning of a relation's statement, up to the subject."""
     phrase = RELATIONS[relation].phrase.format("")
     return phrase[0].upper() + phrase[1:]
 
@@ -33,12 +33,12 @@ class Fact:
 
     @property
     def name(self) -> str:
-        """What questions call the subject."""
+        """The subject's name in questions."""
         return re.sub(r" \(\d+ film\)$", "", self.subject)
 
     @property
     def statement(self) -> str:
-        """The sentence that says so."""
+        """The sentence that states the fact."""
         return f"{_head(self.relation)}{self.subject} is {self.object}."
 
 
@@ -49,7 +49,7 @@ def read_statements(text: str) -> list[Fact]:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """How far facts go: those that were `used`, the `answer` if they reach it, else the searches that are `missing`.
+    """How far facts lead: those that were `used`, the `answer` if they reach it, else the searches that are `missing`.
 
     Each search is given in several wordings, the first one to be tried first. `guess` is the best answer that can be given at this point.
     """
@@ -61,16 +61,16 @@ class Solution:
 
     @property
     def statements(self) -> list[str]:
-        """The facts used, stated."""
+        """The sentences of the facts used."""
         return [fact.statement for fact in self.used]
 
     def next_searches(self, asked: str) -> list[str]:
-        """Of each missing search the first wording that is not among those `asked`, a text in which they follow each other."""
+        """For each missing search, the first wording that does not occur in `asked`, the text of earlier searches."""
         return [wording for search in self.missing for wording in untried(search, asked)[:1]]
 
 
 def solve(question: str, facts: Iterable[Fact]) -> Solution:
-    """Walk from what the question names along the facts. Of a question of another kind, whatever it names is useful."""
+    """Follow the facts from the entity that the question names. For other kinds of questions, every fact about a named entity is used."""
     known = list(dict.fromkeys(facts))
     parsed = parse_question(question)
     if parsed is None:
@@ -85,7 +85,7 @@ def solve(question: str, facts: Iterable[Fact]) -> Solution:
         if open_names := [name for name in names if not _about(name, relation, known)]:
             return Solution(used, missing=(searches(relation, open_names[0]),))
         if lone := _lone_namesake(found, names):
-            # Its title says that another film has the same name; an answer for one of them is only half.
+            # The title shows that another film has the same name, so an answer for one of them is only half.
             guess = objects[0] if relation == parsed.chain[-1] else UNKNOWN
             return Solution(used, missing=((NAMESAKES_QUERY.format(lone),),), guess=guess)
         names = objects
@@ -94,14 +94,14 @@ def solve(question: str, facts: Iterable[Fact]) -> Solution:
 
 
 def solve_parts(questions: Sequence[tuple[str, str]]) -> list[Fact]:
-    """The facts in pairs of a single-hop question and its answer; `#1` in a question stands for the first one's answer."""
+    """The facts in pairs of a single-hop question and its answer. `#1` in a question refers to the first one's answer."""
     answers = [answer for _, answer in questions]
     parsed = [(parse_question(fill_references(question, answers)), answer) for question, answer in questions if answer != UNKNOWN]
     return [Fact(asked.chain[0], asked.names[0], answer) for asked, answer in parsed if asked and len(asked.chain) == len(asked.names) == 1]
 
 
 def searches(relation: str, name: str) -> tuple[str, ...]:
-    """How to search for a fact, in several wordings."""
+    """The search for a fact, in several wordings."""
     return RELATIONS[relation].question.format(name), RELATIONS[relation].query.format(name)
 
 

@@ -1,4 +1,4 @@
-"""What the demo's teacher replies to the prompts of MIGRES' modules, and to those that shorten or check a passage for them."""
+"""Replies of the demo's teacher to the prompts of MIGRES' modules, and to those that shorten or check a passage for them."""
 
 import json
 import re
@@ -23,7 +23,7 @@ class MigresReplies:
             (PromptForm("condense_summ"), self._summary),
             (PromptForm("condense_snippet"), self._snippet),
         ]
-        for examples in ("few", "zero"):  # few first: to the pattern of zero the examples are a question and what follows it
+        for examples in ("few", "zero"):  # few first: the pattern of zero would read the examples as a question and the text after it
             self.by_form += [
                 (PromptForm("migres_leaf", examples=examples), self._leaf),
                 (PromptForm("migres_main", examples=examples, last=False, yes_no=False), self._main),
@@ -32,7 +32,7 @@ class MigresReplies:
             ]
 
     def _leaf(self, question: str, rest: str) -> str:
-        """One item for each fact on the way to the answer of a query, with the passage that says it."""
+        """One item for each fact on the way to a query's answer, with the passage that states it."""
         by_passage = [(shown.number, fact) for shown in shown_passages(rest) for fact in self._reader.passage(shown.title, shown.text)]
         facts = [fact for _, fact in by_passage]
         useful = {fact for query in _JOINED_QUERIES.split(question) for fact in solve(query, facts).used}
@@ -40,7 +40,7 @@ class MigresReplies:
         return _json({"useful_information": items})
 
     def _main(self, question: str, rest: str) -> str:
-        """The answer from the information alone, or the searches that it leaves open."""
+        """The answer from the information alone, or the searches that are still missing."""
         solution = solve(question, self._reader.facts(rest))
         if solution.answer:
             return _json({"answer": solution.answer, "explanation": _explanation(question, solution), "missing_information": ""})
@@ -53,7 +53,7 @@ class MigresReplies:
         return _json({"answer": solution.guess, "explanation": f"The information is {'' if solution.answer else 'not '}sufficient."})
 
     def _queries(self, question: str, rest: str) -> str:
-        """The searches that the information leaves open, in words that were not asked yet."""
+        """The searches that are still missing, in wordings that were not tried yet."""
         asked = "".join(_HISTORY.findall(rest))
         return _json({"queries": solve(question, self._reader.facts(rest)).next_searches(asked)})
 
@@ -62,7 +62,7 @@ class MigresReplies:
         return " ".join(known) or "none"
 
     def _entailment(self, hypothesis: str, premise: str) -> str:
-        """Yes where the hypothesis states facts, each of which the premise, a title and a text, says too."""
+        """Yes if the hypothesis states facts and the premise, a title and a text, states all of them too."""
         stated = read_statements(hypothesis)
         said = {fact for of in stated if of.subject in premise for fact in self._reader.passage(of.subject, premise)}
         return _json({"entails": bool(stated) and said.issuperset(stated)})
@@ -77,7 +77,7 @@ class MigresReplies:
         return " ".join(sentences[:2]) or "irrelevant"
 
     def _helpful(self, question: str, rest: str) -> list[Fact]:
-        """What one passage says that may help: nobody can tell from it alone whether it is on a longer question's way."""
+        """Facts of one passage that may help. The passage alone does not show whether a fact leads to a longer question's answer."""
         facts, helpful = self._reader.facts(rest), list[Fact]()
         for query in _JOINED_QUERIES.split(question):
             parsed = parse_question(query)
@@ -87,7 +87,7 @@ class MigresReplies:
 
 
 def _explanation(question: str, solution: Solution) -> str:
-    """Of a comparison what is compared: a student this small compares no years that it has not written beside their names."""
+    """For a comparison, the compared years: a student this small can only compare years that it has written beside the names."""
     parsed = parse_question(question)
     if parsed is None or len(parsed.names) == 1:
         return "The information is sufficient."

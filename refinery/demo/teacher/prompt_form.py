@@ -1,4 +1,4 @@
-"""Prompt files read backwards: which file a prompt was rendered from, its question, and the passages that it shows."""
+"""Prompts parsed back: the file that a prompt was rendered from, its question, and the passages that it shows."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from refinery.prompts.render import render_prompt
 
-# Stand where the question and everything else is filled in; no text has them.
+# Placeholders for the question and for all other values; no text contains them.
 _QUESTION, SLOT = "\0", "\1"
 _PASSAGE = {"title": SLOT, "text": SLOT}
 _PAIRS = [(SLOT, SLOT)]
@@ -17,7 +17,7 @@ _FILLED: dict[str, Any] = (
     | {"passages": [_PASSAGE], "passage": _PASSAGE, "knowledge": [(SLOT, _PASSAGE)], "more_knowledge": [(SLOT, _PASSAGE)]}
     | {"sub_answers": _PAIRS, "solved": _PAIRS, "steps": [(SLOT, [_PASSAGE])]}
 )
-# From the first line that something is filled into to the last, up to the question.
+# From the first line with a filled-in value to the last one before the question.
 _FILLED_LINES = re.compile(rf"[^\n{_QUESTION}]*{SLOT}(?:[^{_QUESTION}]*{SLOT})?[^\n{_QUESTION}]*\n?")
 # How prompts show passages, each form with its number (or none), title and text: answers with passages; re-thinking; MIGRES' leaf and
 # ALCE; Chain-of-Note and Self-Ask. ReAct's observations are one line.
@@ -34,7 +34,7 @@ _OBSERVED = re.compile(r"([^.:]+): (.*?\.)(?: (?=[^.:]+: )| ?$)")
 
 @dataclass(frozen=True, slots=True)
 class ShownPassage:
-    """A passage as a prompt shows it; where the prompt does not number its passages, `number` counts them."""
+    """A passage as a prompt shows it. If the prompt does not number its passages, `number` counts them."""
 
     number: int
     title: str
@@ -43,7 +43,7 @@ class ShownPassage:
 
 @dataclass(frozen=True, slots=True)
 class RequestLog:
-    """What a prompt asks: the question, and all else that was filled in."""
+    """The content of a prompt: the question, and all other values filled in."""
 
     question: str
     rest: str
@@ -64,9 +64,9 @@ class PromptForm:
         self._pattern = re.compile(pattern, re.DOTALL)
 
     def read(self, prompt: str) -> RequestLog | None:
-        """What the prompt asks, or None where it was not rendered from this file with these switches."""
+        """The prompt's content, or None if it was not rendered from this file with these switches."""
         before, after = self._ends
-        # Looked at first, because the pattern is slow to find that a long prompt is not of this form.
+        # The ends are checked first, because the pattern is slow to reject a long prompt of another form.
         found = self._pattern.fullmatch(prompt) if prompt.startswith(before) and prompt.endswith(after) else None
         if found is None:
             return None
@@ -75,7 +75,7 @@ class PromptForm:
 
 
 def opening(name: str, examples: str, **switches: Any) -> re.Pattern[str]:
-    """Matches a prompt file's text up to the question; any number stands for the counts that its instructions mention."""
+    """Matches a prompt file's text up to the question, with any number for the counts in its instructions."""
     empty: dict[str, Any] = {"passages": [], "passage": {"title": "", "text": ""}, "steps": [], "history": [], "choices": [], "golds": []}
     empty |= {"link": "", "answer": ""}
     before, _, _ = render_prompt(name, question=_QUESTION, count=_QUESTION, **empty, examples=examples, **switches).partition(_QUESTION)
@@ -83,10 +83,10 @@ def opening(name: str, examples: str, **switches: Any) -> re.Pattern[str]:
 
 
 def shown_passages(text: str) -> list[ShownPassage]:
-    """The passages that a prompt's text shows, in its order."""
+    """The passages in a prompt's text, in order."""
     shown = list[ShownPassage]()
     for groups in _SHOWN.findall(text):
-        number, title, passage = ("".join(groups[part::3]) for part in range(3))  # of the forms, one has matched
+        number, title, passage = ("".join(groups[part::3]) for part in range(3))  # exactly one form has matched
         shown.append(ShownPassage(int(number or len(shown) + 1), title, passage))
     for line in _OBSERVATION.findall(text):
         shown += [ShownPassage(len(shown) + number, *pair) for number, pair in enumerate(_OBSERVED.findall(line), 1)]

@@ -1,4 +1,4 @@
-"""What the demo's teacher replies to the prompts of re-thinking: short, regular texts, which a small student can learn to write."""
+"""Replies of the demo's teacher to the prompts of re-thinking: short, regular texts, which a small student can learn to write."""
 
 from refinery.demo.teacher.facts import searches, solve, untried
 from refinery.demo.teacher.prompt_form import SLOT, PromptForm, shown_passages
@@ -24,7 +24,7 @@ class ReThinkingReplies:
         ]
 
     def _relevance(self, query: str, rest: str) -> str:
-        """Kept is what is on the way to the answer, be it a part of the way."""
+        """A verdict on each passage. It keeps those on the way to the answer, even if they lead only part of the way."""
         useful = {fact.subject for fact in solve(query, self._reader.facts(rest)).used}
         lines = [
             f"Knowledge {shown.number}: {'keep' if shown.title in useful else 'remove'}, because it is about {shown.title}."
@@ -41,7 +41,7 @@ class ReThinkingReplies:
         return "none" if NOTHING_MISSING in rest else self._query(query, rest)
 
     def _query(self, query: str, rest: str) -> str:
-        """A search for the first thing that the analysis leaves open, else for the last that it holds, in other words than the query's."""
+        """A search for the first fact missing from the analysis, else for its last one, in a wording that differs from the query's."""
         solution = solve(query, self._reader.facts(rest))
         again = [wording for fact in solution.used[-1:] for wording in untried(searches(fact.relation, fact.name), query)]
         return next(iter([*solution.next_searches(query), *again]), query)

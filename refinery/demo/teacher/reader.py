@@ -1,4 +1,4 @@
-"""How the demo's teacher reads: passages, which it recognises by their titles, and what it wrote itself earlier on."""
+"""How the demo's teacher reads passages, which it recognizes by their titles, and its own earlier statements."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from refinery.demo.teacher.facts import Fact, read_statements
 from refinery.demo.teacher.prompt_form import PromptForm, shown_passages
 from refinery.demo.world.entities import Entity, World
 
-# What is replied to each form of prompt, from its question and the rest that was filled in.
+# The reply to each form of prompt, from its question and the other values filled in.
 Replies = list[tuple[PromptForm, Callable[[str, str], str]]]
 
 
@@ -19,13 +19,13 @@ class Reader:
         self.memory = [fact for entity in world.entities.values() if entity.id in known for fact in self._facts_of(entity)]
 
     def passage(self, title: str, text: str) -> list[Fact]:
-        """What a passage says. Of its entity, the facts whose objects stand in the text: the rest of it may have been cut away."""
+        """The facts that a passage states. For its entity, only those whose objects are in the text, which may have been shortened."""
         entity = self._by_title.get(title)
         facts = [fact for fact in self._facts_of(entity) if fact.object in text] if entity else []
         return list(dict.fromkeys([*facts, *read_statements(text)]))
 
     def facts(self, text: str) -> list[Fact]:
-        """What the passages that a prompt's text shows say, and the statements in it."""
+        """The facts in a prompt's text: those of its passages, and its statements."""
         shown = [fact for passage in shown_passages(text) for fact in self.passage(passage.title, passage.text)]
         return list(dict.fromkeys([*shown, *read_statements(text)]))
 

@@ -1,6 +1,6 @@
-"""What the demo's teacher replies to the prompts of the refinement task's kinds: queries, and answers read from the passages found.
+"""Replies of the demo's teacher to the prompts of the refinement task's kinds: queries, and answers read from the passages found.
 
-A question that is not about the world is searched as it is if it asks something, and answered with the first sentence found.
+A question that is not about the world becomes the query unchanged if it asks something, and the first sentence found is the answer.
 """
 
 import re
@@ -57,7 +57,7 @@ class RefinementReplies:
         return {"answer": " ".join(f"{reading} {answer}." for reading, answer in pairs)}
 
     def _readings(self, question: str) -> list[str]:
-        """The question about each thing of that name, by its title."""
+        """The question about each entity with that name, by its title."""
         parsed = parse_question(question)
         if parsed is None or len(parsed.names) != 1:
             return [question]
@@ -74,7 +74,7 @@ class RefinementReplies:
         return sentence[1] if sentence else None
 
     def _walk(self, question: str, rest: str) -> tuple[list[str], list[str]]:
-        """The sub-questions that the passages shown let one ask, with names filled in, and the answers at the end of them."""
+        """The sub-questions that the shown passages make possible, with names filled in, and the final answers."""
         parsed, found = parse_question(question), set(_TITLE.findall(rest))
         if parsed is None:
             return [question], []

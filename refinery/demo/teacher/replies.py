@@ -3,7 +3,7 @@
 `python -m refinery.demo.teacher.replies --seed 0 --port 0` prints its base URL and serves until it is killed.
 
 It knows the common world by heart, as an LLM knows popular facts. About the rare worlds it knows only how questions are phrased and
-how to read a passage, which it recognises by its title. It reads the prompt text and nothing else; HTTP is in `teacher_server.py`. To
+how to read a passage, which it recognizes by its title. It reads the prompt text and nothing else; HTTP is in `teacher_server.py`. To
 the prompts of distillation it replies here and in `refinement_replies.py`, to those of the decoders in one file for each system.
 """
 
@@ -96,7 +96,7 @@ class DemoTeacher:
         self._forms = [form for system in (ReThinkingReplies, MigresReplies, BaselineReplies) for form in system(reader).by_form]
 
     def reply(self, prompt: str) -> str:
-        """The JSON that a teacher prompt asks for, what a decoder's prompt asks for, or a refusal of any other prompt."""
+        """The JSON for a teacher's prompt, the reply to a decoder's prompt, or a refusal of any other prompt."""
         for pattern, reply in self._prompts:
             if match := pattern.match(prompt):
                 # The question is the line right after the instructions, whatever else in the prompt looks like one.
@@ -108,7 +108,7 @@ class DemoTeacher:
         return REFUSAL
 
     def _self_knowledge(self, question: str, rest: str) -> dict[str, Any]:
-        """Yes where everything that the question names is known by heart."""
+        """Yes if everything that the question names is known by heart."""
         parsed = parse_question(question)
         subjects = self._called(parsed.names, RELATIONS[parsed.chain[0]].subject_kind) if parsed else []
         return {"answer": "yes" if subjects and self._known.issuperset(subject.id for subject in subjects) else "no"}
@@ -122,7 +122,7 @@ class DemoTeacher:
         return {"label": "relevant" if title and title[1] in self._sufficient_titles(question) else "irrelevant"}
 
     def _sufficient_titles(self, question: str) -> set[str]:
-        """Passages about the one thing asked (both films, where two share the name); no single passage answers more than one hop."""
+        """Passages about the one entity asked about (both films, if two share the name); no single passage answers more than one hop."""
         parsed = parse_question(question)
         if parsed is None or len(parsed.chain) != 1 or len(parsed.names) != 1:
             return set()
@@ -132,16 +132,16 @@ class DemoTeacher:
         return {"sub_questions": sub_questions(question)}
 
     def _right(self, question: str, rest: str) -> dict[str, Any]:
-        """Right where a gold answer is in the answer."""
+        """Right if the answer contains a gold answer."""
         *golds, answer = _ANSWER.findall(rest)
         return {"right": any(gold in answer for gold in golds)}
 
     def _search(self, question: str, rest: str) -> dict[str, Any]:
-        """The next step of a teacher that may not answer yet: where it would answer, it looks the question up."""
+        """The next step of a teacher that may not answer yet: instead of answering, it searches for the question."""
         return self._refinement(question, rest, may_answer=False)
 
     def _refinement(self, question: str, rest: str, *, may_answer: bool = True) -> dict[str, Any]:
-        """The next step, or `give_up` where the same search was made before and found too little."""
+        """The next step, or `give_up` if the same search was made before and found too little."""
         found, searched = list(dict.fromkeys(_TITLE.findall(rest))), _SEARCH.findall(rest)
         parsed = parse_question(question)
         if parsed is None:
@@ -157,7 +157,7 @@ class DemoTeacher:
         return {"action": action, "text": text}
 
     def _write_questions(self, count: str, rest: str) -> dict[str, Any]:
-        """Questions about each fact of a passage; of two passages, those that go from the first through the second."""
+        """Questions about each fact of a passage; for two passages, those that lead from the first through the second."""
         titles = _TITLE.findall(rest)
         asked_about = [entity for title in titles for entity in self._world.entities.values() if entity.title == title]
         if len(asked_about) != len(titles):
@@ -181,7 +181,7 @@ class DemoTeacher:
         return [entity.title for entity in self._world.entities.values() if entity.id in self._known]
 
     def _chain_step(self, chain: tuple[str, ...], name: str, found: list[str], *, from_memory: bool) -> tuple[str, str]:
-        """Walk along the chain through the passages found, and ask about the first thing that has none."""
+        """Follow the chain through the passages found, and ask about the first entity without one."""
         names = [name]
         for relation in chain:
             if unread_alias := self._unread_alias(names, RELATIONS[relation].subject_kind, found):

@@ -1,6 +1,6 @@
 """An OpenAI-compatible chat server on loopback over any function from prompt to reply, which misbehaves on request.
 
-Standard-library HTTP/1.1 with keep-alive, one thread per connection. Knows nothing of what is asked or answered.
+Standard-library HTTP/1.1 with keep-alive, one thread per connection. It is independent of the content of requests and replies.
 """
 
 import json
@@ -26,12 +26,12 @@ RETRY_AFTER_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong. `*_every=n` strikes each n-th chat request, counted from 1 in order of arrival; 0 turns a fault off."""
+    """The faults to produce. `*_every=n` affects each n-th chat request, counted from 1 in order of arrival; 0 turns a fault off."""
 
     rate_limit_every: int = 0  # status 429 with Retry-After
     server_error_every: int = 0  # status 500
     bad_request_every: int = 0  # status 400
-    refuse_every: int = 0  # a polite sentence in place of the reply
+    refuse_every: int = 0  # a polite sentence instead of the reply
     truncate_every: int = 0  # the first half of the reply, finish_reason "length"
     malform_every: int = 0  # the first half of the reply, as if it were all
     max_in_flight: int = 0  # status 429 for a request above it
@@ -46,7 +46,7 @@ class Faults:
         return 400 if _strikes(self.bad_request_every, request_number) else 200
 
     def spoil(self, reply: str, request_number: int) -> tuple[str, Literal["stop", "length"]]:
-        """What is sent in place of `reply`, and its finish_reason."""
+        """The text to send instead of `reply`, and its finish_reason."""
         if _strikes(self.refuse_every, request_number):
             return "I'm sorry, I can't help with that.", "stop"
         if _strikes(self.truncate_every, request_number):
@@ -68,7 +68,7 @@ def serving(answer: Callable[[str], str], *, port: int = 0, faults: "Faults | No
 
 
 class ChatServer(ThreadingHTTPServer):
-    """Answers the first user message of each chat with `answer`; `base_url` is what a client is given.
+    """Answers the first user message of each chat with `answer`; clients use `base_url`.
 
     `requests` counts chat requests, failed ones included; `peak_in_flight` is the most that were open at once.
     """
@@ -76,7 +76,7 @@ class ChatServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, answer: Callable[[str], str], *, port: int = 0, faults: Faults | None = None) -> None:
-        self._connections: set[socket.socket] = set()  # first: a port that is taken closes the server before it is whole
+        self._connections: set[socket.socket] = set()  # set first, because a port in use closes the server during construction
         super().__init__(("127.0.0.1", port), _Handler)
         self.requests = 0
         self.peak_in_flight = 0
@@ -125,14 +125,14 @@ class ChatServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def server_close(self) -> None:
-        """Stop listening, and end the kept-alive connections, whose threads would go on answering."""
+        """Stop listening, and end the kept-alive connections, whose threads would otherwise keep answering."""
         super().server_close()
         for connection in list(self._connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no fault of ours; anything else is printed as usual."""
+        """Log a client that hangs up, which is not an error of the server; print anything else as usual."""
         if isinstance(sys.exc_info()[1], ConnectionError):
             logger.debug("%s hung up", client_address)
         else:
@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, models) if self.path == "/v1/models" else self._send(404, error_body(404, f"no GET {self.path}"))
 
     def do_POST(self) -> None:
-        # The body is read even where nobody wants it: the next request on this connection starts after it.
+        # The body is read even if it is not needed, because the next request on this connection starts after it.
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.path == "/v1/chat/completions":
             self._send(*cast("ChatServer", self.server).chat(body))
@@ -193,7 +193,7 @@ class _ChatRequest(BaseModel):
     stream: bool = False
 
     def first_user_text(self) -> str:
-        """What was asked; a later turn only says that the reply did not fit."""
+        """The prompt; a later turn only says that the reply did not fit."""
         return next((message.text for message in self.messages if message.role == "user"), "")
 
 

@@ -1,4 +1,4 @@
-"""The demo's questions and passages: what is drawn from the embedded world, and which part of it each split sees."""
+"""The demo's questions and passages: the amounts drawn from the embedded world, and the part of it that each split sees."""
 
 import random
 from pathlib import Path
@@ -14,7 +14,7 @@ RARE_COUNTS = {
     "test": {"single_hop": 50, "two_hop": 40, "three_hop": 25, "comparison": 15, "ambiguous": 20},
 }
 COMMON_COUNTS = {"train": 200, "validation": 60, "test": 50}
-# Of the hard world. The teacher labels `LABELED_SHARE` of the training questions of each type; of the others only the answers are known.
+# For the hard world. The teacher labels `LABELED_SHARE` of the training questions of each type; the others have only their answers.
 HARD_COUNTS = {
     "train": {"single_hop": 240, "two_hop": 400, "three_hop": 400, "four_hop": 260, "comparison": 180, "ambiguous": 120},
     "validation": {"single_hop": 20, "two_hop": 40, "three_hop": 40, "four_hop": 20, "comparison": 20, "ambiguous": 10},
@@ -24,10 +24,10 @@ HARD_COMMON_COUNTS = {"train": 60, "validation": 20, "test": 15}
 LABELED_SHARE = 0.25
 _COMMON = "common:"  # how the ids of that world's questions begin
 
-# Single-hop questions about these name what many others nearly name ("The Echo Horizon", "The Horizon Echo"), and a passage holds another
-# name of the same kind to mistake for the answer: RQ-RAG's paths disagree on them most.
+# Single-hop questions about these name entities whose names resemble many others ("The Echo Horizon", "The Horizon Echo"), and a passage
+# contains another name of the same kind, easily mistaken for the answer: RQ-RAG's paths disagree on them most.
 CONFUSABLE_RELATIONS = ("author", "country", "capital")
-# Beside the confusable training questions, so many others teach the selector.
+# The number of other training questions for the selector, besides the confusable ones.
 _OTHERS_FOR_SELECTION = 400
 
 
@@ -50,11 +50,11 @@ def write_demo_data(seed: int, folder: Path, difficulty: Difficulty = "plain") -
 
 
 def _write_confusable(worlds: dict[str, World], questions: dict[str, list[Question]], paths: dict[str, Path]) -> None:
-    """What the learned selector learns from, and is tested on."""
+    """Write the training and test questions of the learned selector."""
     confusable = confusable_questions(worlds["train"], "train")
     known = {question.id for question in confusable}
     others = [question for question in questions["train"] if question.id not in known]
-    # Common ones first: there an answer without a search may be right where a search misled.
+    # Common ones first: for them, an answer without a search may be right where a search misleads.
     others = sorted(others, key=lambda question: not question.id.startswith(_COMMON))[:_OTHERS_FOR_SELECTION]
     write_records(paths["confusable_train"], [*confusable, *others])
     write_records(paths["confusable_test"], confusable_questions(worlds["test"], "test"))
@@ -62,12 +62,12 @@ def _write_confusable(worlds: dict[str, World], questions: dict[str, list[Questi
 
 def confusable_questions(world: World, split: str) -> list[Question]:
     """Every single-hop question of a rare world by `CONFUSABLE_RELATIONS`."""
-    drawn = draw_questions(world, random.Random(0), {"single_hop": len(world.entities) * 2})  # more than there are: all of them
+    drawn = draw_questions(world, random.Random(0), {"single_hop": len(world.entities) * 2})  # more than exist, so all of them
     return [question.model_copy(update={"split": split}) for question in drawn if question.id.split(":")[-1] in CONFUSABLE_RELATIONS]
 
 
 def demo_questions(seed: int, worlds: dict[str, World], difficulty: Difficulty = "plain") -> dict[str, list[Question]]:
-    """The questions of each split; no entity that one split's questions name is named, or needed, by another's."""
+    """The questions of each split. An entity that one split's questions name is neither named nor needed by another's."""
     hard = difficulty == "hard"
     rare_counts, common_counts = (HARD_COUNTS, HARD_COMMON_COUNTS) if hard else (RARE_COUNTS, COMMON_COUNTS)
     rng = random.Random(f"questions-{seed}")

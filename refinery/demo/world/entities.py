@@ -3,8 +3,8 @@
 A world is drawn from a seed. The demo's corpus joins four of them (`demo_worlds`): the common world, whose facts the tiny base
 checkpoint has read many times, and one rare world per split, so that a test question never meets an entity seen in training.
 
-In the hard world, many people, films and books are called by another name that only a passage of its own explains, names share their
-words, and passages about the same things name other places and years.
+In the hard world, many people, films and books go by another name that only a separate passage explains, names share their words, and
+passages about the same things name other places and years.
 """
 
 import random
@@ -73,11 +73,11 @@ class World:
         return [entity for entity in self.entities.values() if entity.kind == kind]
 
     def behind(self, entity: Entity) -> Entity:
-        """The entity that an alias is another name of; any other entity itself."""
+        """The entity that an alias refers to; any other entity itself."""
         return self.entities[entity.facts["real"]] if entity.kind == "alias" else entity
 
     def object_name(self, entity: Entity, relation: str) -> str:
-        """The name a fact's object is called by: an entity's name, or the year itself."""
+        """The name of a fact's object: an entity's name, or the year itself."""
         value = entity.facts[relation]
         return self.entities[value].name if value in self.entities else value
 
@@ -147,7 +147,7 @@ def draw_world(rng: random.Random, size: WorldSize, *, label: str, taken: Iterab
 
 
 def _share(among: Sequence[T], share: float, rng: random.Random) -> list[T]:
-    """A share of them; without one, no random number is drawn."""
+    """A random share of the items. If the share is 0, no random number is drawn."""
     return rng.sample(among, round(share * len(among))) if share else []
 
 

@@ -15,7 +15,7 @@ from refinery.demo.world.entities import Entity, EntityKind, World
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """How one relation is asked about: as a question, as a noun phrase inside a longer question, and as a search query."""
+    """The phrasings of one relation: as a question, as a noun phrase inside a longer question, and as a search query."""
 
     name: str
     subject_kind: EntityKind
@@ -63,7 +63,7 @@ QUESTION_TYPES = ("single_hop", *MULTI_HOP_TYPES, "ambiguous")
 
 
 def draw_questions(world: World, rng: random.Random, counts: dict[str, int], *, subjects: set[str] | None = None) -> list[Question]:
-    """Draw `counts[type]` questions of each type; `subjects` limits the entities they may name. Fewer come where fewer exist."""
+    """Draw `counts[type]` questions of each type; `subjects` limits the entities they may name. There may be fewer if fewer exist."""
     shared = _shared_titles(world)
     allowed = {e.id for e in world.entities.values() if subjects is None or e.id in subjects} - {e.id for pair in shared for e in pair}
     drawn: list[Question] = []
@@ -99,12 +99,12 @@ def decompose(chain: tuple[str, ...], name: str) -> list[str]:
 
 
 def compare_years(relation: str, years: Mapping[str, str]) -> str:
-    """A comparison with the years by name put in: "Which film came out first, Bitter Anchor 1950 or Silver Road 1970?"."""
+    """A comparison with each name's year inserted: "Which film came out first, Bitter Anchor 1950 or Silver Road 1970?"."""
     return COMPARISONS[relation].format(*(f"{name} {year}" for name, year in years.items()))
 
 
 def with_years(question: Question) -> str:
-    """A comparison's text with its years put in, which are the answers of its sub-questions."""
+    """A comparison's text with the years inserted, which are the answers of its sub-questions."""
     parsed = parse_question(question.text)
     assert parsed is not None
     years = [sub.answer or "" for sub in question.decomposition or []]
@@ -154,7 +154,7 @@ def _shared_titles(world: World) -> list[tuple[Entity, Entity]]:
 
 
 def _subjects(world: World, kind: EntityKind) -> list[Entity]:
-    """What a question can be about by its own name or, after those, by another one."""
+    """Possible subjects of a question: entities by their own names, then by aliases."""
     return world.of_kind(kind) + [alias for alias in world.of_kind("alias") if world.behind(alias).kind == kind]
 
 

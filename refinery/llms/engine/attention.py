@@ -1,11 +1,11 @@
-"""Attention for the engine's batches, in place of transformers' own in models with scaled dot-product attention.
+"""Attention for the engine's batches. It replaces transformers' own in models with scaled dot-product attention.
 
 Where query heads share key heads, transformers repeats keys and values for every query head when there is a mask and more than one
-query: four times the memory traffic for Llama 3, in each step that decodes siblings together. Here the query heads of a group stand as
-further queries of its key head.
+query: four times the memory traffic for Llama 3, in each step that decodes siblings together. Here the query heads of a group become
+additional queries of its key head.
 
 On a processor, a pass over prefixes attends in blocks of queries, each over the keys up to its last query's. Given a mask, which every
-prefix that continues another one needs, the kernel would compute all keys for all queries and then leave out what comes later.
+prefix that continues another one needs, the kernel would compute all keys for all queries and then discard the later ones.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ _BLOCK = 128
 def use_engine_attention(model: "PreTrainedModel") -> None:
     """Let a model with scaled dot-product attention use this module's. Others are unchanged.
 
-    A kernel that takes no mask of a tree (FlashAttention, FlexAttention) gives way to one that does.
+    A kernel that cannot use a tree's mask (FlashAttention, FlexAttention) is replaced by one that can.
     """
     if model.config._attn_implementation not in ("eager", "sdpa"):
         model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
@@ -39,7 +39,7 @@ def use_engine_attention(model: "PreTrainedModel") -> None:
 
 
 def added_mask(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is added to the scores of keys, 0 where they are `seen`. Each layer would make it of truth values again."""
+    """The mask to add to the scores of keys: 0 for `seen` keys, else -inf. Given booleans, every layer would convert them again."""
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
 
 
@@ -65,7 +65,7 @@ def _attention(
     parts = []
     for start in range(0, queries, _BLOCK):
         stop = min(start + _BLOCK, queries)
-        seen = key.shape[2] - queries + stop  # a query's own key has its place among the last ones
+        seen = key.shape[2] - queries + stop  # the queries' own keys are the last ones
         mask = attention_mask[:, :, start:stop, :seen]
         parts.append(_folded(query[:, :, start:stop], key[:, :, :seen], value[:, :, :seen], mask, dropout, scaling))
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0].contiguous(), None
@@ -74,10 +74,10 @@ def _attention(
 def _folded(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, dropout: float, scaling: float | None
 ) -> torch.Tensor:
-    """What queries attend to (rows, queries, heads, dim), with those of the heads that share a key head one after the other."""
+    """Attention output (rows, queries, heads, dim), computed with the query heads that share a key head stacked as its queries."""
     rows, heads, queries, dim = query.shape
     share = heads // key.shape[1]
     query = query.reshape(rows, key.shape[1], share * queries, dim)
-    mask = mask.repeat(1, 1, share, 1) if share > 1 else mask  # (rows, 1, share x queries, keys), as the queries stand
+    mask = mask.repeat(1, 1, share, 1) if share > 1 else mask  # (rows, 1, share x queries, keys), in the order of the queries
     attended = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling)
     return attended.reshape(rows, heads, queries, -1).transpose(1, 2)

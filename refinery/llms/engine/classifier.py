@@ -72,7 +72,7 @@ class ClassifierLLM:
         return probs
 
     def _process(self, batch: Sequence[_Request]) -> list[Any]:
-        """(label shares, tokens) of each request, or why it has none."""
+        """(label probabilities, tokens) of each request, or the error that prevented them."""
         from refinery.llms.engine.out_of_memory import in_halves
 
         rows = [self._encode(request) for request in batch]

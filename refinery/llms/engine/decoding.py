@@ -14,7 +14,7 @@ from refinery.llms.engine.tree_masks import TreeMasks
 
 # A batch ends when at most this fraction of it is still being written. The rest continues in the next batch.
 _LIVE_SHARE = 0.5
-# So many steps are worth the copy with which newcomers join a batch.
+# Newcomers may join a batch only after this many more steps, which make the copy for joining worthwhile.
 _STEPS_BEFORE_JOINING = 16
 # This many unused slots of rows are cheaper than another batch.
 _IDLE_SLOTS = 16
@@ -65,8 +65,8 @@ class Branch:
 
 @torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
 def decode(model: KvModel, branches: Sequence[Branch], *, newcomers: Callable[[], int]) -> None:
-    """Write every branch to its end, or until others can join those of its batch that are unfinished: because only a few are, or there are
-    `newcomers`, who wait for the next batch.
+    """Decode every branch to its end, or stop early so that others can join the unfinished ones: when only a few branches are left, or
+    when `newcomers` are waiting for the next batch.
 
     Everything before each branch's last token is already computed.
     """
@@ -98,13 +98,13 @@ class _DecodeBatch:
         self.prefix = max(row[0].prefix.end for row in rows)
         self.steps = max(branch.left for _, _, branch in self.branches)
         self.written: list[list[int]] = [[] for _ in self.branches]
-        self.kept = False  # whether the branches' prefixes hold what is written of them
+        self.kept = False  # whether the branches' prefixes hold all tokens written so far
         self.hidden: list[torch.Tensor] = []  # of each step (rows, width, hidden)
 
     def run(self, newcomers: Callable[[], int]) -> None:
-        """Decode until most branches have ended or others wait to join them, and keep what is computed of all of them.
+        """Decode until most branches have ended or others wait to join them, and store the computed states of all branches.
 
-        Where that fails, a branch has nothing written that its prefix does not hold.
+        If that fails, written tokens that were not stored in a branch's prefix are taken back.
         """
         try:
             self._run(newcomers)
@@ -130,7 +130,7 @@ class _DecodeBatch:
         self._keep(cache)
 
     def _first(self) -> tuple["np.ndarray", "np.ndarray"]:
-        """The tokens that are fed first (rows, width), and their positions."""
+        """The first tokens to feed (rows, width), and their positions."""
         ids = np.zeros((len(self.rows), self.width), dtype=np.int64)
         for r, b, branch in self.branches:
             ids[r, b] = branch.node.token_ids[0]
@@ -142,13 +142,13 @@ class _DecodeBatch:
         return torch.cat([held[:, None].expand(-1, self.width, -1), own.expand(len(self.rows), -1, -1)], dim=2)[:, None]
 
     def _take(self, logits: torch.Tensor) -> torch.Tensor:
-        """Take one token for every branch that has not ended; returns what is fed next (rows, width). `logits` (rows, width, vocab)."""
+        """Choose a token for every branch that has not ended; returns the next input (rows, width). `logits` is (rows, width, vocab)."""
         highest, tokens = logits.max(-1)
         self._sample(logits, tokens)
-        # As torch.logsumexp would have it, with one pass over the vocabulary less.
+        # Equals torch.logsumexp, with one pass less over the vocabulary.
         normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
         logprobs = logits.gather(-1, tokens[..., None])[..., 0] - normalizers
-        # The only time that the device is waited for. float32, all that Apple has on GPUs, holds both: no vocabulary has 2^24 tokens.
+        # The only synchronization with the device. float32, the widest type on Apple's GPUs, holds both: no vocabulary has 2^24 tokens.
         taken, taken_logprobs = torch.stack([tokens.float(), logprobs]).tolist()
         for (r, b, branch), written in zip(self.branches, self.written, strict=True):
             if not branch.ended:
@@ -157,7 +157,7 @@ class _DecodeBatch:
         return tokens
 
     def _sample(self, logits: torch.Tensor, tokens: torch.Tensor) -> None:
-        """Draw the tokens (rows, width) of the branches that have a temperature. `logits` (rows, width, vocab)."""
+        """Sample `tokens` (rows, width) in place for the branches that have a temperature. `logits` is (rows, width, vocab)."""
         drawn = [(r, b, branch) for r, b, branch in self.branches if branch.temperature > 0 and not branch.ended]
         numbered = [(r, b, branch.temperature, random.random()) for r, b, branch in drawn if (random := branch.usage.random) is not None]
         if numbered:
@@ -173,7 +173,7 @@ class _DecodeBatch:
                 tokens[r, b] = torch.multinomial(weights, 1, generator=self.model.generator)[0]
 
     def _keep(self, cache: PreallocatedCache) -> None:
-        """What the branches have fed (all but their last tokens) is computed already and becomes part of their prefixes."""
+        """Add the computed tokens of the branches, which are all but their last ones, to their prefixes."""
         ends = [branch.node.extend(written) for (_, _, branch), written in zip(self.branches, self.written, strict=True)]
         new: dict[tuple[int, Adapter], tuple[PrefixNode, Adapter]] = {}
         tokens, taken = [np.empty(0, np.int64)], [np.empty(0, np.int64)]

@@ -1,4 +1,4 @@
-"""The Hugging Face engine: thousands of contexts wait, and micro-batches, in which adapters may mix, serve them.
+"""The Hugging Face engine: it serves thousands of waiting contexts in micro-batches, which may mix adapters.
 
 Requests wait in a batcher. When no new request arrives (every live decoder is waiting), as many requests as the budget allows are
 served as one micro-batch, the longest contexts first, because they are nearest to their end and finished ones need no memory.
@@ -117,7 +117,7 @@ class HuggingFaceLLM:
         reading = [request for request in waiting if not request.max_new_tokens]
         writing = [request for request in waiting if request.max_new_tokens]
         # Serve reads first: their decoders may then join the others in writing, and writing many takes little longer than writing one. But
-        # where they would evict what the others go on from, those write first: what ends makes room.
+        # if reads would evict prefixes that the writers continue, the writers go first: those that finish make room.
         room = self._kv.tree.arena.room - sum(request.max_new_tokens for request in writing) if writing else None
         admitted, later = self._admit(reading, room)
         if admitted:
@@ -141,7 +141,7 @@ class HuggingFaceLLM:
         return [(request, outcome) for request, outcome in served if request not in left], unfinished + later
 
     def _give_way(self, admitted: list[Request], later: list[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
-        """After running out of memory, store nothing and halve the batch. A request that fails alone twice gets an error."""
+        """After running out of memory, discard stored states and halve the batch. A request that fails alone twice gets an error."""
         self._kv.tree.clear()
         if len(admitted) == 1 and admitted[0].was_alone:
             return [(admitted[0], does_not_fit())], later
@@ -180,7 +180,7 @@ class HuggingFaceLLM:
         return admitted, later
 
     def _free(self, reading: Sequence[Request], writing: Sequence[Request]) -> set[Request]:
-        """The reads of what the batch computes anyway. Otherwise it may be evicted before they are served, and computed once more."""
+        """The reads of nodes that the batch computes anyway. If they had to wait, the nodes might be evicted and computed again."""
         if self._most is not None:
             return set()
         computed = {(id(node), request.adapter) for request in writing for node in request.end().chain()[:-1]}
@@ -200,17 +200,17 @@ class HuggingFaceLLM:
 
 
 def _listed(generation: Any) -> frozenset[int]:
-    """The tokens that a checkpoint's generation configuration ends at."""
+    """The end tokens in a checkpoint's generation configuration."""
     ends = getattr(generation, "eos_token_id", None)
     return frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
 
 
 def _after(request: Request) -> "np.ndarray":
-    """The slots of the tokens that the targets follow, or the one that all of them may follow."""
+    """The slots of the tokens that the targets follow; a single slot if the targets are alternatives."""
     if request.after is None:
         return request.context.node().states[request.adapter].slots[-1:]
     before = request.after.node()
-    scored = [node for node in request.end().chain()[:-1] if node.end > before.end]  # the last token is followed by no target
+    scored = [node for node in request.end().chain()[:-1] if node.end > before.end]  # no target follows the last token
     return np.concatenate([before.states[request.adapter].slots[-1:], *(node.states[request.adapter].slots for node in scored)])
 
 
@@ -295,5 +295,5 @@ class HuggingFaceContext:
         """See `Context.score`. The scored tokens stay computed for a context that extends this one by the same segments."""
         child = self.extend(segments)
         if len(child._new_ids) > 1:
-            self._scored = child  # what nothing refers to is forgotten, and would be computed again
+            self._scored = child  # without a reference it would be dropped and computed again
         return await self._llm.submit(child, adapter, targets=child._new_ids, after=self)

@@ -1,4 +1,4 @@
-"""How many tokens of keys and values the engine holds where a recipe does not say: on a GPU as many as half of its free memory holds."""
+"""The default number of tokens whose keys and values the engine holds: on a GPU, as many as fit in half of its free memory."""
 
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 _ELSEWHERE = 65_536
-_SHARE = 0.5  # what a pass computes beside keys and values, and growing them, take from the rest
-_MOST = 2**20  # more would speed nothing up, and each is counted on the host as well
+_SHARE = 0.5  # the rest is for other results of a pass, and for growing the tensors
+_MOST = 2**20  # more would not be faster, and each slot is also tracked on the host
 
 
 def default_kv_tokens(model: "PreTrainedModel | PeftModel", family: FamilyName) -> int:
@@ -25,12 +25,12 @@ def default_kv_tokens(model: "PreTrainedModel | PeftModel", family: FamilyName) 
 
 
 def tokens_in(free: int, config: "PreTrainedConfig", dtype: torch.dtype) -> int:
-    """How many tokens half of `free` bytes hold; at least enough for a few sequences, which may then run out of memory."""
+    """The number of tokens that fit in half of `free` bytes; at least enough for a few sequences, which may then run out of memory."""
     return max(4096, min(_MOST, int(_SHARE * free) // (numbers_of_a_token(config) * dtype.itemsize)))
 
 
 def numbers_of_a_token(config: "PreTrainedConfig") -> int:
-    """How many numbers the engine holds of a token: keys and values of every layer, and the last hidden state."""
+    """The count of numbers that the engine holds per token: keys and values of every layer, and the last hidden state."""
     text = config.get_text_config(decoder=True)
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

@@ -1,6 +1,6 @@
-"""Keys, values and last hidden states of every stored token, in a few large tensors: a token's slot is its place in all of them.
+"""Keys, values and last hidden states of every stored token, in a few large tensors: a token's slot is its index in all of them.
 
-A batch gathers the tokens of all its rows from one tensor by one `index_select`, and what it has computed is stored by one copy, whatever
+A batch gathers the tokens of all its rows from one tensor by one `index_select`, and its results are stored by one copy, whatever
 the number of layers, rows and nodes. Slot 0 is the padding in front of short rows: it must be finite, because it is masked by adding.
 """
 
@@ -20,12 +20,12 @@ _PADDING = 0
 
 @dataclass(slots=True)
 class _Group:
-    """The keys and values of one shape, which are all of them in most models. `members` are 2 x layer for keys, and 1 more for values."""
+    """The keys and values of one shape; most models have only one. `members` holds 2 x layer for keys and 2 x layer + 1 for values."""
 
     heads: int
     dim: int
     members: list[int]
-    tensor: torch.Tensor  # (members x heads, slots, dim): what a head reads of a row is one block of memory once it is gathered
+    tensor: torch.Tensor  # (members x heads, slots, dim): once gathered, a head's part of a row is contiguous
 
 
 class NodeState:
@@ -40,13 +40,13 @@ class NodeState:
         self._arena.freed.append(self.slots)
 
     def split(self, at: int) -> tuple["NodeState", "NodeState"]:
-        """The states of its first `at` tokens and of the others. It has no tokens afterwards."""
+        """The states of the first `at` tokens and of the others. This state has no tokens afterwards."""
         slots, self.slots = self.slots, self.slots[:0]
         return NodeState(self._arena, slots[:at]), NodeState(self._arena, slots[at:])
 
 
 class KvArena:
-    """What is stored of tokens, at most `most` of them. It grows when it has to, and shrinks only by `release`."""
+    """Storage for the states of at most `most` tokens. It grows when it has to, and shrinks only by `release`."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -65,7 +65,7 @@ class KvArena:
 
     @property
     def room(self) -> int:
-        """Tokens that can be stored beside those."""
+        """Tokens that can still be stored."""
         return self.most - self.used
 
     @property
@@ -74,7 +74,7 @@ class KvArena:
         return sum(len(group.members) * group.heads * group.dim for group in self._groups)
 
     def allocate(self, tokens: int) -> NodeState:
-        """Slots for so many tokens, for which there must be room. The slots hold what was there before, until something is stored."""
+        """Slots for `tokens` tokens, for which there must be room. They keep their old content until something is stored."""
         if tokens > self._capacity - 1 - self.used:
             self._grow(self.used + tokens + 1)
         slots = self._free[len(self._free) - tokens :]
@@ -87,7 +87,7 @@ class KvArena:
             self._groups, self._hidden, self._capacity, self._free = [], None, 0, []
 
     def gather(self, slots: "np.ndarray", *, length: int, layers: int) -> PreallocatedCache:
-        """A cache with a row for each row of `slots` (rows, tokens), of which the first `length` are stored tokens or padding."""
+        """A cache with a row for each row of `slots` (rows, tokens). Its first `length` positions are stored tokens or padding."""
         if not self._groups:
             return PreallocatedCache(layers, slots.shape[1])
         assert self._hidden is not None
@@ -101,7 +101,7 @@ class KvArena:
         return PreallocatedCache(layers, slots.shape[1], buffers, length=length, packed=packed)
 
     def store(self, states: Sequence[NodeState], cache: PreallocatedCache, tokens: "np.ndarray", hidden: torch.Tensor) -> None:
-        """Keep tokens of a batch: those of its cache, numbered row after row, and their last hidden states (tokens, hidden)."""
+        """Store tokens of a batch: keys and values from `cache`, numbered row by row, and last hidden states (tokens, hidden)."""
         if not self._groups:
             self._begin(cache, hidden)
         assert self._hidden is not None
@@ -112,7 +112,7 @@ class KvArena:
             group.tensor.index_copy_(1, into, packed.index_select(1, taken))
 
     def _packed(self, cache: PreallocatedCache) -> list[torch.Tensor]:
-        """The buffers of the first batch, which its layers have made, as `gather` makes them: (members x heads, rows x room, dim)."""
+        """The first batch's buffers, which its layers created, in the form of `gather`'s: (members x heads, rows x room, dim)."""
         buffers = cache.buffers()
         return [torch.cat([buffers[i].transpose(0, 1).flatten(1, 2) for i in group.members]) for group in self._groups]
 
@@ -122,7 +122,7 @@ class KvArena:
         return self._hidden.index_select(0, torch.from_numpy(slots).to(self._hidden.device))
 
     def _begin(self, cache: PreallocatedCache, hidden: torch.Tensor) -> None:
-        """Make the tensors, now that the shapes of keys and values are known."""
+        """Create the tensors, now that the shapes of keys and values are known."""
         buffers = cache.buffers()
         members: dict[tuple[int, int], list[int]] = {}
         for i, buffer in enumerate(buffers):

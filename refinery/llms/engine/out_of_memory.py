@@ -1,4 +1,4 @@
-"""What to do when a device runs out of memory for a batch: try smaller batches, and finally raise an error for a row that is too large."""
+"""Recovery when a device runs out of memory for a batch: try smaller batches, and finally give an error for a row that is too large."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-# How CUDA, its libraries and other devices say it where torch has no type for it: another process may hold the card.
+# Messages of CUDA, its libraries and other devices if torch has no type for the error; another process may hold the card.
 _WORDS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED")
 
 
@@ -23,7 +23,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def memory_now() -> str:
-    """A sentence with what is free on the device, and what other processes hold; empty without a CUDA device."""
+    """A sentence about the device's free memory and that of other processes; empty without a CUDA device."""
     if not torch.cuda.is_available():
         return ""
     free, total = torch.cuda.mem_get_info()

@@ -40,8 +40,8 @@ class PreallocatedLayer(DynamicLayer):
 class PreallocatedCache(Cache):
     """A cache of `layers` layers, each of which takes `room` tokens.
 
-    `buffers` (rows, heads, room, dim) are keys and values of the layers in turn, of which the first `length` tokens are filled; `packed`
-    are the tensors that they are views of.
+    `buffers` (rows, heads, room, dim) are keys and values of the layers in turn, with the first `length` tokens filled; `packed` are the
+    tensors that they are views of.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ _SHORTEST_SHARED = 16
 
 
 class PrefixNode:
-    """One link of a prefix: its tokens, the node before them, and what is computed of them by adapter."""
+    """One link of a prefix: its tokens, the node before them, and their computed states by adapter."""
 
     def __init__(self, token_ids: tuple[int, ...], parent: "PrefixNode | None") -> None:
         self.token_ids = token_ids
@@ -24,7 +24,7 @@ class PrefixNode:
         self.end: int = (parent.end if parent else 0) + len(token_ids)
         self.states: dict[Adapter, NodeState] = {}
         self.last_use = 0
-        # By their first tokens: siblings that share as many as that are one node up to where they part.
+        # By their first tokens: siblings that share this many tokens share a node up to the point where they differ.
         self._children: WeakValueDictionary[tuple[int, ...], PrefixNode] = WeakValueDictionary()
 
     def chain(self) -> list["PrefixNode"]:
@@ -41,7 +41,7 @@ class PrefixNode:
         return [node for node in self.chain() if adapter not in node.states]
 
     def extend(self, token_ids: Sequence[int]) -> "PrefixNode":
-        """The node that ends with `token_ids` after this one. The last token is a node of its own: decoding begins by feeding it."""
+        """The node for this prefix followed by `token_ids`. The last token is a separate node, because decoding begins by feeding it."""
         rest = tuple(token_ids)
         return self._walk(rest[:-1])._walk(rest[-1:]) if rest else self
 
@@ -86,7 +86,7 @@ class PrefixNode:
 
 
 class PrefixTree:
-    """The root of all prefixes, and the budget: `budget` tokens of keys and values, half of them stored and half of them a batch's."""
+    """The root of all prefixes, and the budget: `budget` tokens of keys and values, half for storage and half for the running batch."""
 
     def __init__(self, budget: int) -> None:
         self.root = PrefixNode((), None)
@@ -96,16 +96,16 @@ class PrefixTree:
         self._now = 0
 
     def begin(self) -> None:
-        """Begin a batch: what is used from now on is not evicted before the next."""
+        """Begin a batch: states used from now on are not evicted before the next one."""
         self._now += 1
 
     def use(self, node: PrefixNode) -> None:
-        """Keep what is computed of a chain for as long as this batch lasts."""
+        """Keep the computed states of a chain until this batch ends."""
         for link in node.chain():
             link.last_use = self._now
 
     def clear(self) -> None:
-        """Discard everything that is computed, and give its memory back. Only between batches; what is needed is computed again."""
+        """Discard all computed states and free their memory. Call it only between batches; states are computed again when needed."""
         for node in self.root.descendants():
             node.states.clear()
         self.arena.release()
@@ -115,7 +115,7 @@ class PrefixTree:
         ends of prefixes first."""
         if tokens > self.arena.room:
             idle = [node for node in self.root.descendants() if node.states and node.last_use < self._now]
-            # A prefix is used whenever what continues it is, so this order takes no node before those that continue it.
+            # Using a node also uses the prefix before it, so this order never evicts a node before its continuations.
             for node in sorted(idle, key=lambda node: (node.last_use, -node.end)):
                 node.states.clear()
                 if tokens <= self.arena.room:

@@ -1,8 +1,8 @@
 """Encoder-decoder checkpoints (T5, Flan-T5) as an `LLM`: the encoder reads the whole context, and the decoder writes the continuation.
 
-An extended context is encoded anew, because every token of an encoder sees every other: nothing of a prefix can be shared. A step of a
-trajectory is the decoder's from the control token that opens it, as in training (train/families/seq2seq.py), until anything else follows
-it.
+An extended context is encoded anew, because every token of an encoder sees every other, so prefixes cannot be shared. A trajectory's
+current step belongs to the decoder, beginning with the control token that opens it, as in training (train/families/seq2seq.py). It moves to
+the encoder once other text follows.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What a decoder waits for, after `input_ids` with their end token.
+    """A decoder's request, for an encoder that reads `input_ids` and their end token.
 
-    Either tokens to write after `decoder_ids` (`max_new_tokens`), or the log-probabilities of `wanted[i]` as what follows the first i of
-    these.
+    It asks either for up to `max_new_tokens` tokens after `decoder_ids`, or for the log-probabilities of the tokens `wanted[i]` after the
+    first i decoder tokens.
     """
 
     input_ids: tuple[int, ...]
@@ -41,12 +41,12 @@ class _Request:
     temperature: float = 0.0
 
     def tokens(self, result: Any) -> tuple[int, int]:
-        """How many tokens the encoder read, and how many were written."""
+        """The number of tokens that the encoder read, and the number that were written."""
         return len(self.input_ids), len(result[0]) if self.max_new_tokens else 0
 
 
 class Seq2SeqLLM:
-    """An `LLM` over a transformers encoder-decoder, with named PEFT adapters. `kv_tokens` bounds rows x length of a batch."""
+    """An `LLM` over a transformers encoder-decoder, with named PEFT adapters. `kv_tokens` is the maximum of a batch's rows x length."""
 
     context_limit = None  # T5's positions are relative
 
@@ -135,7 +135,7 @@ class Seq2SeqLLM:
         cache: Any = None
         while live := [
             i for i, row in enumerate(rows) if not stopped[i] and len(token_ids[i]) < row.max_new_tokens
-        ]:  # rows that have ended stay in the batch, and what they write is dropped
+        ]:  # finished rows stay in the batch, and their further tokens are dropped
             self.counters.forwards += 1
             output = self._model(
                 encoder_outputs=encoded, attention_mask=mask, decoder_input_ids=last, past_key_values=cache, use_cache=True
@@ -178,19 +178,19 @@ class Seq2SeqLLM:
 
 
 def _kind(request: _Request) -> tuple[str | None, bool, int]:
-    """What requests of one batch have in common; those that write begin after equally many tokens."""
+    """The properties that requests of one batch share; those that write begin after the same number of tokens."""
     return request.adapter, bool(request.max_new_tokens), len(request.decoder_ids) if request.max_new_tokens else 0
 
 
 class Seq2SeqContext:
-    """What the encoder reads, and what the decoder has of a step that is being written; immutable."""
+    """The encoder's input, and the decoder's part of an unfinished step; immutable."""
 
     def __init__(self, llm: Seq2SeqLLM, encoder_ids: tuple[int, ...], usage: Usage, step_ids: tuple[int, ...] = ()) -> None:
         self._llm, self._encoder_ids, self._usage, self._step_ids = llm, encoder_ids, usage, step_ids
 
     @property
     def token_ids(self) -> list[int]:
-        """See `Context.token_ids`; without the end token that the encoder gets after its own."""
+        """See `Context.token_ids`; without the end token that is added to the encoder's input."""
         return [*self._encoder_ids, *self._step_ids]
 
     def extend(self, segments: Sequence[Segment]) -> "Seq2SeqContext":
@@ -249,20 +249,20 @@ class Seq2SeqContext:
         return label_softmax(labels, scores)
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
-        """See `Context.score`: of `segments` as what the decoder writes."""
+        """See `Context.score`: the decoder scores `segments` as its output."""
         return await self._score([token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)], adapter)
 
     async def _score(self, ids: Sequence[int], adapter: str | None) -> list[float]:
         return [logprob for (logprob,) in await self._read(ids[:-1], [(token,) for token in ids], adapter)]
 
     async def _read(self, ids: Sequence[int], wanted: Sequence[tuple[int, ...]], adapter: str | None) -> list[list[float]]:
-        """Log-probabilities of `wanted[i]` after the first i of `ids`, which follow what there is of a step."""
+        """Log-probabilities of `wanted[i]` after the first i of `ids`, which continue the current step."""
         begun = len(self._step_ids)
         request = _Request(self._encoder_ids, adapter, (*self._step_ids, *ids), (((),) * begun) + tuple(wanted))
         return (await self._llm.submit(request, self._usage))[begun:]
 
     def _continued(self, token_ids: Sequence[int]) -> "Seq2SeqContext":
-        """The context with what was written: more of a step, or text that is read from now on."""
+        """The context with the written tokens: more of the current step, or text for the encoder to read."""
         if self._step_ids:
             return Seq2SeqContext(self._llm, self._encoder_ids, self._usage, (*self._step_ids, *token_ids))
         return Seq2SeqContext(self._llm, (*self._encoder_ids, *token_ids), self._usage)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 T = TypeVar("T")
-# Tokens of one forward pass over prefixes. More of them make a processor no faster and need more memory besides keys and values.
+# Tokens of one forward pass over prefixes. More would not be faster on a CPU, and would need more memory besides keys and values.
 _ON_PROCESSOR, _ON_ACCELERATOR = 1024, 16_384
 _READ_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A prefix to compute under an adapter. The first to want it is charged for it."""
+    """A prefix to compute under an adapter. The first request for it is charged."""
 
     node: PrefixNode
     adapter: Adapter
@@ -148,7 +148,7 @@ class KvModel:
         hidden: torch.Tensor,
         taken: "np.ndarray",
     ) -> None:
-        """Store nodes that a batch has computed: the tokens of its cache (numbered row after row) and of `hidden` that are theirs."""
+        """Store computed nodes of a batch: `tokens` of its cache (numbered row by row), and their states in `hidden`, listed by `taken`."""
         if not nodes:
             return
         states = [self.tree.arena.allocate(len(node.token_ids)) for node, _ in nodes]
@@ -158,11 +158,11 @@ class KvModel:
 
     @torch.no_grad()
     def read(self, after: Sequence["np.ndarray"], targets: Sequence[Sequence[int]], adapters: Sequence[Adapter]) -> list[list[float]]:
-        """Log-probabilities of tokens after stored tokens: `targets[i][j]` after the slot `after[i][j]`, or all after its only one."""
+        """Log-probabilities of tokens after stored ones: `targets[i][j]` after slot `after[i][j]`, or all after `after[i]`'s only slot."""
         wanted = np.concatenate([np.broadcast_to(one, (len(ids),)) for one, ids in zip(after, targets, strict=True)])
         tokens = torch.tensor([token for ids in targets for token in ids], device=self.device)
         owners = [adapter for adapter, ids in zip(adapters, targets, strict=True) for _ in ids]
-        # A node's actions are all read after its last token, whose row of the head is computed once.
+        # All actions of a node are read after its last token, so the output head is computed once for it.
         slots, first, rows = np.unique(wanted, return_index=True, return_inverse=True)
         found = torch.empty(len(wanted), device=self.device)
         for start in range(0, len(slots), _READ_ROWS):
@@ -176,9 +176,9 @@ class KvModel:
         return [list(islice(values, len(ids))) for ids in targets]
 
     def _logits(self, hidden: torch.Tensor, adapters: Sequence[Adapter]) -> torch.Tensor:
-        """What the model makes of last hidden states (rows, hidden): its own forward pass, in which its decoder returns these.
+        """The logits (rows, vocab) of last hidden states (rows, hidden), from the model's forward pass around a decoder that returns them.
 
-        Families scale or cap what comes out of the head (Granite, Cohere, Gemma 2), and adapters may have rows of it.
+        Some families scale or cap the head's output (Granite, Cohere, Gemma 2), and adapters may train rows of the head.
         """
         given, forward = self._output_type(last_hidden_state=hidden[:, None]), self._decoder.forward
         self._decoder.forward = lambda *args, **kwargs: given
@@ -189,11 +189,11 @@ class KvModel:
             self._decoder.forward = forward
 
     def _names(self, adapters: Sequence[Adapter]) -> dict[str, list[str]]:
-        """What PEFT's forward pass is told of each row's adapter."""
+        """The argument that names each row's adapter in PEFT's forward pass."""
         return {"adapter_names": [adapter or "__base__" for adapter in adapters]} if self.adapters else {}
 
     def gather(self, rows: Sequence[tuple[PrefixNode, Adapter]], prefix: int, *, room: int) -> tuple[PreallocatedCache, "np.ndarray"]:
-        """A cache with every row's chain left-padded to `prefix` and `room` tokens free, and where it holds tokens."""
+        """A cache with every row's chain left-padded to `prefix`, with `room` free positions, and the mask of positions with tokens."""
         slots = np.zeros((len(rows), prefix + room), dtype=np.int64)
         for i, (node, adapter) in enumerate(rows):
             if node.end:
@@ -228,7 +228,7 @@ class KvModel:
 
 
 def _next_runs(wanted: Sequence[Wanted]) -> list[PrefillRun]:
-    """For every wanted chain its first uncomputed stretch, up to where chains part; chains that share a stretch share the run."""
+    """The first uncomputed stretch of every wanted chain, up to where chains diverge. Chains with a common stretch share one run."""
     paths = [(want.node.missing(want.adapter), want) for want in wanted]
     uses: dict[tuple[int, Adapter], int] = {}
     for path, want in paths:
@@ -248,7 +248,7 @@ def _next_runs(wanted: Sequence[Wanted]) -> list[PrefillRun]:
 
 
 def batches(items: Sequence[T], fits: Callable[[list[T]], bool]) -> Iterator[list[T]]:
-    """Consecutive items in batches that each fit; an item that does not fit alone is a batch of its own."""
+    """Consecutive items in batches that each fit. An item that does not fit even alone is the only one in its batch."""
     batch: list[T] = []
     for item in items:
         if batch and not fits([*batch, item]):

@@ -51,7 +51,7 @@ def load_checkpoint(
     base = adapter["base_model_name_or_path"]
     model, tokenizer = load_with_adapters(base, {"default": path}, dtype=dtype, chat_template=chat_template, decoded=decoded)
     if adapter.get("alora_invocation_tokens"):
-        # An activated adapter acts on a part of the tokens, so no weight can hold it. A PEFT model has what its base has.
+        # An activated adapter affects only some tokens, so it cannot be merged. A PEFT model has its base's attributes.
         return cast("PreTrainedModel", model), tokenizer
     merged = cast("LoraModel", model.base_model).merge_and_unload()
     if adapter["task_type"] == "SEQ_2_SEQ_LM":
@@ -69,11 +69,12 @@ def load_base(
     quantization: Any = None,
     decoded: bool = True,
 ) -> tuple["PreTrainedModel", Tokenizer]:
-    """(model, tokenizer) of a whole checkpoint, of the family that it says it is unless one is named.
+    """(model, tokenizer) of a whole checkpoint, of the family in its configuration unless one is given.
 
     Raises CheckpointError when there is none, or none that can be decoded here, before any weight is read.
-    `labels` are those of a classifier that is to be trained: its head is new where the checkpoint has none. `quantization` is a
-    transformers quantization configuration. What is not `decoded` here may be a hybrid, which is trained and merged to be served elsewhere.
+    `labels` are those of a classifier that is to be trained: its head is new if the checkpoint has none. `quantization` is a
+    transformers quantization configuration. If the model is not `decoded` here, it may be a hybrid, to be trained or merged, then served
+    elsewhere.
     """
     from safetensors import SafetensorError
     from transformers import AutoConfig
@@ -108,12 +109,12 @@ def load_base(
         tell_true_tying(model)
     if family == "classifier":
         name_new_layers(model, loaded["missing_keys"])
-    model.name_or_path = path  # what an adapter trained on it will name as its base, revision included
+    model.name_or_path = path  # an adapter trained on it records this as its base, revision included
     return model, tokenizer
 
 
 def base_config(path: str) -> Any:
-    """The configuration of a whole model, or None where there is none."""
+    """The configuration of a whole model, or None without one."""
     from transformers import AutoConfig
 
     if read_small_json(path, "config.json") is None:
@@ -121,7 +122,7 @@ def base_config(path: str) -> Any:
     name, revision = split_revision(path)
     try:
         return AutoConfig.from_pretrained(name, revision=revision or "main", trust_remote_code=False)
-    except (OSError, ValueError):  # which loading tells
+    except (OSError, ValueError):  # loading the checkpoint reports it
         return None
 
 
@@ -167,7 +168,7 @@ def load_with_adapters(
     assert adapted is not None, "there is an adapter"
     if (
         getattr(model.config, "pad_token_id", tokenizer.pad_token_id) is None
-    ):  # the base's own; what pads a batch is what the adapter was trained with
+    ):  # the base's own; batches are padded as in the adapter's training
         model.config.pad_token_id = tokenizer.pad_token_id
     if family == "seq2seq":
         share_embedding(model)
@@ -237,8 +238,8 @@ def _check_vocabulary(path: str, model: "PreTrainedModel", tokenizer: Tokenizer)
 
 
 def _drop_idle_settings(model: "PreTrainedModel") -> None:
-    """Leave out what a generation config sets without effect, such as Llama 2's `temperature` without `do_sample`: transformers refuses to
-    save it once anything else of it has changed."""
+    """Remove settings without effect from a generation config, such as Llama 2's `temperature` without `do_sample`: transformers refuses to
+    save it after any other change."""
     settings = getattr(model, "generation_config", None)
     try:
         if settings is not None:

@@ -72,7 +72,7 @@ def _tensors(file: Path) -> dict[str, Any]:
 
 
 def _unshared(tensors: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Tensors with memory of their own, as safetensors requires: tied weights are written twice, with the same values."""
+    """Tensors that share no memory, as safetensors requires: tied weights are written twice, with the same values."""
     seen: set[int] = set()
     for name, tensor in tensors.items():
         place = tensor.untyped_storage().data_ptr()
@@ -81,7 +81,7 @@ def _unshared(tensors: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _write_index(folder: Path, output: Path) -> None:
-    """The list of which file holds which weight, for weights in several files."""
+    """Write the index that maps weights to files, for weights in several files."""
     if (folder / _INDEX).exists():
         index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         index["weight_map"] = {name: _new_name(file) for name, file in index["weight_map"].items()}

@@ -1,8 +1,8 @@
-"""Which causal families the in-process engine decodes: those that keep one key and one value a token and layer, and read backwards only.
+"""The causal families that the in-process engine decodes: those with one key and one value per token and layer, and causal attention only.
 
-The engine forks, cuts and joins the keys and values of prefixes, which cannot be done with a state that sums a prefix up (Mamba, linear
-attention). Every causal class of transformers 5.23 was compared with its plain forward pass, on tiny random models; what differed is
-refused.
+The engine forks, cuts and joins the keys and values of prefixes, which is impossible for a state that summarizes a prefix (Mamba, linear
+attention). Every causal class of transformers 5.23 was compared with its plain forward pass, on tiny random models; classes that differed
+are refused.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from refinery.errors import CheckpointError
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-# What transformers calls the kinds of layers that keep one key and one value a token, which is what a tree of prefixes is made of.
+# transformers' names for layers that keep one key and one value per token, as a tree of prefixes requires.
 FULL, SLIDING = "full_attention", "sliding_attention"
 # Families whose classes fail or differ for reasons that their configuration does not show; then decoders cut out of encoder-decoders.
 _OTHERS = ("bloom", "cpmant", "hrm_text", "moshi", "xlm", "xmod")
@@ -32,7 +32,7 @@ def check_decoder(config: "PreTrainedConfig", *, path: str) -> None:
 
 
 def layer_kinds(config: "PreTrainedConfig") -> list[str]:
-    """The kinds of a model's layers, each once. Where the configuration lists none, all layers are alike."""
+    """The distinct kinds of a model's layers. If the configuration lists none, all layers are alike."""
     named = getattr(config, "layer_types", None)
     if named:
         return sorted(set(named))
@@ -40,7 +40,7 @@ def layer_kinds(config: "PreTrainedConfig") -> list[str]:
 
 
 def context_limit(config: "PreTrainedConfig") -> int | None:
-    """The most tokens of a sequence; where rotary angles depend on its length, as many as have the same angles alone and in any batch."""
+    """The maximum sequence length. If rotary angles depend on the length, it is the longest one that keeps them the same in any batch."""
     limit = getattr(config, "max_position_embeddings", None)
     ropes = getattr(config, "rope_parameters", None) or {}
     by_kind = [rope for rope in ropes.values() if isinstance(rope, dict)]

@@ -24,7 +24,7 @@ def own_device() -> str:
 def computes_bfloat16(capabilities: Mapping[str, object] | None = None) -> bool:
     """Whether the processor has instructions for bfloat16 (AVX512-BF16, AMX, Arm's BF16); True where torch cannot tell.
 
-    `capabilities` are torch's names of what a processor can do; None asks it about this one.
+    `capabilities` are torch's names for a processor's features; None uses those of this machine.
     """
     import torch
 
@@ -35,9 +35,9 @@ def computes_bfloat16(capabilities: Mapping[str, object] | None = None) -> bool:
 
 
 def use_attention_of_any_shape() -> None:
-    """Keep PyTorch, in this process, from attention kernels of cuDNN, which it takes for masked attention on recent GPUs.
+    """Keep PyTorch, in this process, from using cuDNN's attention kernels, its choice for masked attention on recent GPUs.
 
-    One is compiled for each new shape (about 60 ms on an H200, where a pass takes 27), and in our batches shapes hardly repeat.
+    One is compiled for each new shape (about 60 ms on an H200, where a pass takes 27 ms), and shapes hardly repeat in our batches.
     """
     import torch
 
@@ -45,12 +45,12 @@ def use_attention_of_any_shape() -> None:
 
 
 def inference_dtype(dtype: str, device: str) -> str:
-    """A recipe's `dtype` on a device: `auto` is what the weights are stored in, but float32 where that is computed in software."""
+    """A recipe's `dtype` on a device: `auto` is the type that the weights are stored in, or float32 if that is emulated in software."""
     return "float32" if dtype == "auto" and device == "cpu" and not computes_bfloat16() else dtype
 
 
 def warn_of_slow_bfloat16(dtype: str, device: str, *, key: str) -> None:
-    """Say in one line that a model on this processor would be faster in float32; `key` is the recipe's key for it."""
+    """Log one line if a model on this processor would be faster in float32; `key` is the recipe's key for the type."""
     if device == "cpu" and dtype == "bfloat16" and not computes_bfloat16():
         _log.warning(
             "this processor has no instructions for bfloat16 and computes it in software, many times slower than float32. Set %s: float32.",

@@ -22,7 +22,7 @@ def embeddings_of(model: "PreTrainedModel | PeftModel") -> list["torch.Tensor"]:
 
 
 def embedding_rows(model: "PreTrainedModel | PeftModel") -> int:
-    """How many tokens a model has embeddings of, those included that only round the number up."""
+    """The number of embedding rows, including those that only round it up."""
     return embeddings_of(model)[0].shape[0]
 
 
@@ -43,7 +43,7 @@ def extend_vocabulary(model: "PreTrainedModel | PeftModel", tokens: int) -> None
 def check_adapter_fits(path: str, folder: str, config: dict[str, Any], *, base: str, rows: int) -> None:
     """Raise CheckpointError unless a base of so many embedding rows is one that the adapter in `folder` was trained on.
 
-    `rows` are counted before anything is added. An adapter from elsewhere has no manifest; of that one the trained rows must exist.
+    `rows` are counted before anything is added. For an adapter from elsewhere, which has no manifest, the trained rows must exist.
     """
     manifest = read_manifest(folder)
     wanted = manifest.get("base_rows")

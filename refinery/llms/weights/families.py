@@ -1,4 +1,4 @@
-"""The three families of models, told apart by what a checkpoint says of itself: causal, seq2seq (T5) and classifier (an encoder)."""
+"""The three families of models, recognized by a checkpoint's configuration: causal, seq2seq (T5) and classifier (an encoder)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -49,7 +49,7 @@ def head_labels(model: "PreTrainedModel | PeftModel") -> list[str]:
 
 
 def label_arguments(labels: Sequence[str]) -> dict[str, Any]:
-    """What `from_pretrained` is told of a classifier's labels; nothing where there are none."""
+    """The arguments of `from_pretrained` for a classifier's labels; empty if there are none."""
     if not labels:
         return {}
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
@@ -65,10 +65,10 @@ def tell_true_tying(model: "PreTrainedModel") -> None:
 
 
 def share_embedding(model: Any) -> None:
-    """Let T5's encoder and decoder read `shared` itself, and with it what an adapter has put there.
+    """Let T5's encoder and decoder use the module `shared` itself, including an adapter's changes to it.
 
     Each has a separate embedding module with the same weights. PEFT ties the rows that it trains only if the head is tied too. In Flan-T5
-    nothing would read the rows that it trains on `shared` (transformers 5.23, peft 0.21).
+    the rows that it trains on `shared` would not be used at all (transformers 5.23, peft 0.21).
     """
     if not model.config.tie_word_embeddings:
         model.encoder.embed_tokens = model.decoder.embed_tokens = model.shared

@@ -1,4 +1,4 @@
-"""Where a checkpoint's small files are: its folder, or a copy of its hub repository in the client's own cache.
+"""The location of a checkpoint's small files: its folder, or a copy of its hub repository in the client's own cache.
 
 A checkpoint is named by a folder or by `owner/name`, with `@revision` for one that is not the newest (a branch, tag or commit). The weights
 of a whole model are left to transformers, which knows their shards; everything else, adapters included, is small and fetched here.
@@ -14,7 +14,7 @@ from typing import Any
 from refinery.errors import CheckpointError
 from refinery.runtime.files.fingerprint import file_fingerprint, text_fingerprint
 
-# Everything but the weights of a whole model, which is what a manifest, a tokenizer or an adapter is read from.
+# Everything but the weights of a whole model: manifests, tokenizers and adapters are read from these files.
 _SMALL = ["*.json", "*.jinja", "*.txt", "*.model", "adapter_model.safetensors"]
 
 
@@ -41,7 +41,7 @@ def read_small_json(path: str, name: str) -> dict[str, Any] | None:
 
 
 def checkpoint_revision(path: str) -> str | None:
-    """Of a folder the fingerprint of its weights, of a hub's model the commit that the client's cache holds; None for what is nowhere."""
+    """For a folder, the fingerprint of its weights; for a model on the hub, the commit in the client's cache; None if it is in neither."""
     if Path(path).is_dir():
         return file_fingerprint(*sorted(Path(path).glob("*.safetensors")))
     return next((Path(file).parent.name for file in (_cached(path, "config.json"), _cached(path, "adapter_config.json")) if file), None)
@@ -67,7 +67,7 @@ def _cached(path: str, file: str) -> str | None:
     name, revision = split_revision(path)
     try:
         found = try_to_load_from_cache(name, file, revision=revision)
-    except HFValidationError:  # neither a folder nor a hub name: the loader that reads it says what is wrong
+    except HFValidationError:  # neither a folder nor a hub name: the loader reports the fault
         return None
     return found if isinstance(found, str) else None
 

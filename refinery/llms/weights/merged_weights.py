@@ -1,4 +1,4 @@
-"""The weights of a model in training as one checkpoint has them, an adapter merged in, while the model itself stays as it is."""
+"""The weights of a model in training as one checkpoint, with an adapter merged in. The model itself is not changed."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _ADAPTER = ".base_layer"  # the end of the name of a module that PEFT has wrapped
-_TOKENS = ".token_adapter"  # and of an embedding or head of which it trains rows
+_TOKENS = ".token_adapter"  # the same for an embedding or head with trained rows
 
 
 def merged_weights(model: "PreTrainedModel | PeftModel", dtype: "torch.dtype") -> "dict[str, torch.Tensor]":

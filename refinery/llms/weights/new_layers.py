@@ -1,7 +1,7 @@
-"""Layers of an encoder judge that its base has no weights of, such as the pooler of DeBERTa and the head of ModernBERT.
+"""Layers of an encoder judge that are missing from its base's weights, such as the pooler of DeBERTa and the head of ModernBERT.
 
-They are drawn at random whenever the base is loaded, so an adapter has to hold them. PEFT does so for layers named `classifier` or `score`
-and leaves out the others.
+They are initialized at random whenever the base is loaded, so an adapter has to hold them. PEFT does so for layers named `classifier` or
+`score`, and leaves out the others.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,18 +17,18 @@ _HEADS = ("classifier", "score")  # which every adapter of a classifier holds
 
 
 def name_new_layers(model: "PreTrainedModel", missing: Collection[str]) -> None:
-    """Record on a loaded model the layers of its `missing` weights, by the names of these."""
+    """Record on a loaded model the layers that its `missing` weights belong to."""
     cast(Any, model).new_layers = sorted({name.rpartition(".")[0] for name in missing})
 
 
 def new_layers_of(model: "PreTrainedModel | PeftModel") -> list[str]:
-    """The layers besides the head whose weights were drawn when the model was loaded."""
+    """The layers besides the head whose weights were initialized at random when the model was loaded."""
     layers: list[str] = getattr(model, "new_layers", [])
     return [layer for layer in layers if layer.partition(".")[0] not in _HEADS]
 
 
 def check_new_layers(path: str, model: "PreTrainedModel", config: Mapping[str, Any], *, base: str) -> None:
-    """Raise CheckpointError if the adapter at `path` lacks layers that its base has no weights of."""
+    """Raise CheckpointError if the adapter at `path` lacks layers that are also missing from its base."""
     held = (*(config.get("modules_to_save") or ()), *_HEADS)
     lacking = [layer for layer in new_layers_of(model) if not layer.endswith(held)]
     if lacking:

@@ -1,6 +1,6 @@
-"""The shapes of the models of the papers and of recipes/{instruct,real}, so that what they take can be planned before any download.
+"""The shapes of the models in the papers and in recipes/{instruct,real}, for planning their memory before any download.
 
-From each model's published config.json. Any other base is read from its own.
+They are taken from each model's published config.json. Any other base's configuration is read when it is needed.
 """
 
 from functools import cache
@@ -95,7 +95,7 @@ RESERVED = {
 
 
 def config_of(base: str) -> Any:
-    """The configuration of a base: from the table, else from its folder or the hub. Raises CheckpointError when there is none."""
+    """The configuration of a base: from the table, its folder or the hub. Raises CheckpointError when none is found."""
     from transformers import AutoConfig
 
     from refinery.errors import CheckpointError
@@ -115,7 +115,7 @@ def config_of(base: str) -> Any:
 
 @cache
 def parameters_of(model: str) -> int | None:
-    """How many parameters a model has that is in the table, a folder or on the hub, an adapter's base counted; None if that is unknown."""
+    """The number of parameters of a model in the table, in a folder or on the hub, including an adapter's base; None if unknown."""
     import torch
     from transformers import AutoModel
 

@@ -1,4 +1,4 @@
-"""What a document holds, whatever its format: headings, paragraphs, list items, tables and code, in reading order."""
+"""The content of a document, whatever its format: headings, paragraphs, list items, tables and code, in reading order."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from refinery.text import one_line
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The title of what follows it; level 1 is the highest."""
+    """The title of the text below it; level 1 is the highest."""
 
     level: int
     text: str
@@ -25,13 +25,13 @@ class Block:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it loses its meaning when it is cut."""
+        """Whether cutting the block would destroy its meaning."""
         return self.kind in ("table", "code")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that was read. `title` is None when it does not say what it is called."""
+    """A document that was read. `title` is None if it does not give one."""
 
     title: str | None
     elements: Sequence[Heading | Block]

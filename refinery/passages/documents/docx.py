@@ -1,6 +1,6 @@
 """Word documents (DOCX): paragraphs by their styles, and tables. Headers, footers, footnotes, comments and text boxes are not read.
 
-Tracked changes are read as if they were accepted. Prompts of controls that nobody filled in and tables of contents are not text.
+Tracked changes are read as if they were accepted. Placeholders of empty content controls and tables of contents are not text.
 """
 
 import io
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from docx.table import Table
     from docx.table import _Cell as Cell
 
-# What Word writes around text, rows or cells: content controls, tracked insertions and moves, fields, marks of other programs. python-docx
-# leaves out what is in them.
+# Elements that Word puts around text, rows or cells: content controls, tracked insertions and moves, fields, marks of other programs.
+# python-docx leaves out their content.
 _WRAPPERS = tuple(f"w:{name}" for name in ("sdt", "ins", "moveTo", "fldSimple", "smartTag", "customXml", "bdo", "dir"))
 _NOT_TEXT = "w:sdtPr/w:showingPlcHdr | w:sdtPr/w:docPartObj/w:docPartGallery[@w:val='Table of Contents']"
 _HEADING = re.compile(r"heading ([1-9])", re.IGNORECASE)
@@ -36,7 +36,7 @@ def read_docx(content: bytes, path: Path) -> Document:
 
 
 def _unwrap(document: "WordDocument") -> None:
-    """Put what is in wrappers in their places."""
+    """Replace wrappers with their content."""
     from docx.oxml.ns import nsmap, qn
     from lxml.etree import XPath
 
@@ -71,9 +71,9 @@ def _element(text: str, style: str) -> Heading | Block:
 
 
 def _rows(found: "Table") -> Iterator[list[str]]:
-    """The text of each cell. A cell that spans columns comes once, and one that spans rows in each of them.
+    """The text of each cell. A cell that spans columns appears once, and one that spans rows appears in each of them.
 
-    `row.cells` would go up through all rows above for each cell that continues one of them.
+    `row.cells` would walk up through all rows above for each continued cell.
     """
     from docx.table import _Cell as Cell
 

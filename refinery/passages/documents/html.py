@@ -1,4 +1,4 @@
-"""HTML: the text of the page, or of its one main element or article, without scripts, styles, navigation, and what is hidden."""
+"""HTML: the text of the page, or of its one main element or article, without scripts, styles, navigation, and hidden elements."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def read_html(content: bytes, path: Path) -> Document:
     from bs4 import BeautifulSoup
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a feed, or of a file that holds only an address: it is read as a page all the same
+        warnings.simplefilter("ignore")  # about a feed, or a file that holds only an address: it is read as a page anyway
         soup = BeautifulSoup(content, "lxml")
     title = one_line(soup.title.get_text()) if soup.title else ""
     root = _root(soup)
@@ -42,7 +42,7 @@ def read_html(content: bytes, path: Path) -> Document:
 
 
 def _root(soup: "BeautifulSoup") -> "Tag":
-    """The element that holds the page's text: the only main element, else the only article that is in no other, else the body."""
+    """The element that holds the page's text: the only main element, else the only top-level article, else the body."""
     for is_wanted in (_is_main, _is_article):
         found = list(_tags(soup, is_wanted))
         if len(found) == 1:
@@ -71,7 +71,7 @@ def _elements(root: "Tag") -> Iterator[Heading | Block]:
 
 
 def _texts(root: "Tag") -> Iterator[tuple["Tag", str]]:
-    """Each block with its text. A block that holds others comes once for each of its own parts."""
+    """Each block with its text. A block that contains others appears once for each stretch of its own text."""
     for _, together in groupby(_strings(root), key=lambda pair: id(pair[0])):
         pairs = list(together)
         if (text := "".join(string for _, string in pairs)).strip():
@@ -110,7 +110,7 @@ def _text(tag: "Tag") -> str:
 
 
 def _arranges_the_page(found: "Tag") -> bool:
-    """Whether a table has headings, code or tables in it. Then it is no table."""
+    """Whether a table contains headings, code or tables, and so is not a table of data."""
     return next(_tags(found, _named("table", "pre", *_HEADINGS)), None) is not None
 
 
@@ -122,9 +122,9 @@ def _table(found: "Tag") -> Iterator[tuple["Tag", str]]:
 
 
 def _rows(found: "Tag") -> Iterator[list[str]]:
-    """The text of each cell. A cell that spans columns comes once, and one that spans rows in each of them, up to the end of its section.
+    """The text of each cell. A cell that spans columns appears once, and one that spans rows appears in each of them within its section.
 
-    Of a cell with more text than a label has, the rows below have an empty one.
+    If a spanning cell's text is too long for a label, the cell is empty in the rows below.
     """
     above: dict[int, _Cell] = {}  # by the column in which a cell begins
     section = None
@@ -149,7 +149,7 @@ class _Cell(NamedTuple):
 
 
 def _span(tag: "Tag", name: str) -> int:
-    """How many rows or columns a cell spans; 0 rows are all that are left, as in a browser."""
+    """The number of rows or columns that a cell spans; 0 rows means all that are left, as in a browser."""
     said = str(tag.get(name, "1")).strip()
     number = int(said) if said.isascii() and said.isdigit() and len(said) < 6 else 1
     return _MOST_SPANNED if number == 0 and name == "rowspan" else max(number, 1)
@@ -160,7 +160,7 @@ def _named(*names: str) -> "Callable[[Tag], bool]":
 
 
 def _tags(root: "Tag", is_wanted: "Callable[[Tag], bool]") -> Iterator["Tag"]:
-    """The visible elements that are wanted, and of those that hold one another, the outermost."""
+    """The visible elements that are wanted; of nested ones, only the outermost."""
     from bs4.element import Tag
 
     waiting = [iter(root.contents)]

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-# One that is not closed reaches to the end, as in a browser; otherwise, each of many would be searched for its end in the whole rest.
+# An unclosed one extends to the end, as in a browser; otherwise each one would be searched for its end in all of the remaining text.
 _NOT_TEXT = re.compile(r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][^>]*>")
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-_NESTING = 100  # of quotations and lists; what lies deeper is left out by the parser
+_NESTING = 100  # of quotations and lists; the parser leaves out anything deeper
 
 
 def read_markdown(content: bytes, path: Path) -> Document:
-    """The title is that of the front matter, of which nothing else is text. Raises RecordError for text that is not UTF-8."""
+    """The title comes from the front matter, which is otherwise ignored. Raises RecordError for text that is not UTF-8."""
     text = decoded(content, path)
     tokens = _parser(front_matter=True).parse(text)
     title = _title(tokens[0].content) if tokens and tokens[0].type == "front_matter" else ""
@@ -47,7 +47,7 @@ def _parser(*, front_matter: bool) -> "MarkdownIt":
 def _title(front_matter: str) -> str | None:
     """The title as it is written, empty if there is none, or None for text that is not front matter.
 
-    No values are made, because a few lines of aliases may stand for a billion of them.
+    No values are constructed, because a few lines of aliases may expand to a billion of them.
     """
     try:
         values = yaml.compose(front_matter, Loader=yaml.SafeLoader)
@@ -65,7 +65,7 @@ class _Elements:
 
     def __init__(self, tokens: "Sequence[Token]") -> None:
         self.found: list[Heading | Block] = []
-        self._marker = ""  # of a list item that has begun
+        self._marker = ""  # of the current list item
         self._rows: list[list[str]] = []
         opened = ""  # the element that the next inline token fills
         for token in tokens:
@@ -103,7 +103,7 @@ class _Elements:
 
 def _without_markup(block: str) -> str:
     text = _NOT_TEXT.sub(" ", block)
-    end = text.rfind(">") + 1  # no tag is closed behind it
+    end = text.rfind(">") + 1  # no tag is closed after it
     return _TAG.sub(" ", text[:end]) + text[end:]
 
 

@@ -1,4 +1,4 @@
-"""PDF with a text layer, and with what is filled into its form. Each page is a section, so that a passage names the page that it is on."""
+"""PDF with a text layer, including filled-in form fields. Each page is a section, so that a passage names its page."""
 
 import logging
 import re
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")  # a word that continues on the next line
 _LEADER = re.compile(r"(?:[.·…]\s*){5,}")  # the dots between a heading and its page number
-_NOT_A_TITLE = re.compile(r"untitled|microsoft word|.*\.\w{2,5}$", re.IGNORECASE)  # what programs write there
-_LETTERS = re.compile(r"[A-Za-zÀ-ɏͰ-ӿ]+")  # Latin, Greek and Cyrillic, which have blanks between words
+_NOT_A_TITLE = re.compile(r"untitled|microsoft word|.*\.\w{2,5}$", re.IGNORECASE)  # titles that programs insert
+_LETTERS = re.compile(r"[A-Za-zÀ-ɏͰ-ӿ]+")  # Latin, Greek and Cyrillic, which have spaces between words
 _LONGEST_WORD = 24
 _MOST_GLUED = 0.05  # the share of letters in longer words; 0.002 at most in manuals of programming libraries
 
 
 def read_pdf(content: bytes, path: Path) -> Document:
-    """Headers, footers and the numbers of pages and lines are not text. Warns of words that run into one another.
+    """Headers, footers, page numbers and line numbers are not text. Warns of words that run into one another.
 
     Raises RecordError for a file with a password, and for one without text.
     """
@@ -71,7 +71,7 @@ def _pages(file: "PdfDocument") -> Iterator[Page]:
 
 
 def _draw_fields(page: "PdfPage") -> None:
-    """Make what is filled into the fields of a form a part of the page, which is to be opened again."""
+    """Make the content of form fields part of the page, which must be opened again afterwards."""
     from pypdfium2 import PdfiumError
 
     with suppress(PdfiumError):  # a page that holds broken fields is read without them
@@ -85,7 +85,7 @@ def _text(segments: list[Segment]) -> str:
 
 
 def _share_glued(pages: list[str]) -> float:
-    """The share of letters that are in words longer than those of any text."""
+    """The fraction of letters in words that are longer than words of ordinary text."""
     lengths = [len(word) for page in pages for word in _LETTERS.findall(page)]
     return sum(length for length in lengths if length > _LONGEST_WORD) / max(sum(lengths), 1)
 

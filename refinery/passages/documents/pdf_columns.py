@@ -9,7 +9,7 @@ from refinery.passages.documents.pdf_segments import Segment
 
 _FEWEST_LINES = 4  # of a column
 _FEWEST_WORDS = 3  # of most of its lines: a table has fewer in its cells
-_WORD = re.compile(r"[^\s\u2e80-\uffff]+|[\u2e80-\uffff]")  # Chinese and Japanese have no blanks between words
+_WORD = re.compile(r"[^\s\u2e80-\uffff]+|[\u2e80-\uffff]")  # Chinese and Japanese have no spaces between words
 _FILLED = 0.75  # the share of the column that most of its lines fill: a list or code beside its comments fill less
 _WIDEST_LINE = 0.55  # of a column, as a share of the page's text; a wider one spans columns
 _BINS = 500  # into which the width of the page's text is divided
@@ -18,9 +18,9 @@ _CROSSING = 0.1  # the share of lines, such as headings, that may cross the gap
 
 
 def in_reading_order(segments: Sequence[Segment]) -> list[Segment]:
-    """The segments column by column where the file has them row by row, and else in the file's order.
+    """The segments column by column if the file has them row by row, and otherwise in the file's order.
 
-    The order of the columns is that in which they begin. A line that spans columns stays between what comes before and after it.
+    Columns are ordered by where they begin. A line that spans columns stays between the text before and after it.
     """
     edges = _column_edges(segments)
     ordered: list[Segment] = []
@@ -31,7 +31,7 @@ def in_reading_order(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _column_edges(segments: Sequence[Segment]) -> list[float]:
-    """Where each column but the first begins: at the end of a gap that hardly any of the narrow lines crosses."""
+    """The left edge of each column but the first: the end of a gap that hardly any narrow line crosses."""
     if len(segments) < 2 * _FEWEST_LINES:
         return []
     left, right = min(segment.left for segment in segments), max(segment.right for segment in segments)
@@ -44,7 +44,7 @@ def _column_edges(segments: Sequence[Segment]) -> list[float]:
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> list[int]:
-    """How many spans each bin is in."""
+    """The number of spans that cover each bin."""
     changes = [0] * (_BINS + 2)
     for first, last in spans:
         changes[max(first, 0)] += 1

@@ -1,4 +1,4 @@
-"""What a page of a PDF has besides its text: headers, footers, the number of the page, and numbers of lines."""
+"""Headers, footers, page numbers and line numbers of a PDF, which are removed from its text."""
 
 import re
 from collections import Counter
@@ -30,7 +30,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line in the first or last block of a page. Its place is its distance from the top, or the negative one from the bottom."""
+    """A line in the first or last block of a page. Its place is its distance from the top, or minus its distance from the bottom."""
 
     page: int
     place: float
@@ -42,7 +42,7 @@ class _Line:
 
 
 def without_running_lines(pages: Sequence[Page]) -> list[list[Segment]]:
-    """The text of each page, without the lines that repeat at the same place of most pages or count them, and without line numbers."""
+    """The text of each page, without line numbers and lines that repeat, or count the pages, at the same place on most pages."""
     plain = [Page(page.height, _without(page.segments, _line_numbers(page.segments))) for page in pages]
     lines = [line for number, page in enumerate(plain) for line in _outer_lines(number, page)]
     running = [segment for line in _running(lines, sum(bool(page.segments) for page in plain)) for segment in line.segments]
@@ -85,7 +85,7 @@ def _outer_lines(number: int, page: Page) -> Iterator[_Line]:
 
 
 def _first_block(rows: Sequence[Sequence[Segment]]) -> Sequence[Sequence[Segment]]:
-    """The lines before the first gap, or the first line where a text begins at once."""
+    """The lines before the first gap, or only the first line if there is no early gap."""
     length = 1
     while length < len(rows) and abs(rows[length - 1][0].middle - rows[length][0].middle) <= _APART * rows[length][0].height:
         length += 1
@@ -122,6 +122,6 @@ def _count_pages(line: _Line, other: _Line) -> bool:
 
 
 def _outer_numbers(text: str) -> set[int]:
-    """The numbers that a line begins and ends with. `3.` counts chapters or steps, so it is none."""
+    """The numbers that a line begins and ends with. `3.` counts chapters or steps, so it is left out."""
     words = text.split()
     return {int(word) for end in (words[0], words[-1]) if _NUMBER.fullmatch(word := end.strip("()[]|-\u2013\u2014"))}

@@ -35,7 +35,7 @@ class Segment:
 
     @property
     def middle(self) -> float:
-        """Where the line is on the page."""
+        """The vertical position of the line's middle."""
         return (self.bottom + self.top) / 2
 
 
@@ -71,7 +71,7 @@ def _words(text: "PdfTextPage") -> Iterator[Segment | None]:
 
 
 def _valid(letters: str) -> str:
-    """The letters, of which some may be halves of surrogate pairs."""
+    """The letters, with surrogate pairs joined and lone halves dropped."""
     return letters.encode("utf-16", "surrogatepass").decode("utf-16", "ignore")
 
 

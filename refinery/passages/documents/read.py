@@ -1,4 +1,4 @@
-"""The documents of a folder: which files are documents, and which reader takes them."""
+"""The documents of a folder: finding them, and choosing a reader for each."""
 
 import logging
 import os
@@ -37,8 +37,8 @@ _MOST_BYTES = 256 << 20
 def document_files(folder: Path, *, follow_links: bool = False) -> list[Path]:
     """The documents under `folder`, sorted by path. Hidden files and folders are left out.
 
-    Left out with a line in the log: files of other formats, pipes and devices, and, unless `follow_links`, links that lead out of the
-    folder or to what is hidden in it. Raises RecordError when there are no documents, and for a folder that cannot be read.
+    These are left out with a line in the log: files of other formats, pipes and devices, and, unless `follow_links`, links that lead out
+    of the folder or to hidden content. Raises RecordError when there are no documents, and for a folder that cannot be read.
     """
     if not folder.is_dir():
         raise RecordError(f"{folder}: is not a folder. Name a folder of documents ({', '.join(DOCUMENT_SUFFIXES)}).")
@@ -57,7 +57,7 @@ def document_files(folder: Path, *, follow_links: bool = False) -> list[Path]:
 
 
 def document_name(path: Path, folder: Path) -> str:
-    """How ids name a document: its path in the folder. Raises RecordError for a name that no id can contain, which is one line."""
+    """The name of a document in ids: its path in the folder. Raises RecordError for a name with line breaks, which ids cannot contain."""
     name = path.relative_to(folder).as_posix()
     if printable(name) != name or "\n" in name or "\t" in name:
         raise RecordError(f"{folder}: the name of {name!a} holds characters that cannot be printed. Rename it.")
@@ -77,7 +77,7 @@ def document_bytes(path: Path) -> bytes:
 
 
 def parse_document(content: bytes, path: Path) -> Document:
-    """Read a document in this process, however long that takes: `read_document` of reader_process.py has limits.
+    """Read a document in this process, without the limits of `read_document` in reader_process.py.
 
     Raises UnreadableDocumentError, and RecordError when the library for the format is not installed.
     """
@@ -97,7 +97,7 @@ def parse_document(content: bytes, path: Path) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The documents of a folder and what else is in it: files of other formats by suffix, links out of it, and what is no regular file."""
+    """The documents of a folder, and its other content: files of other formats by suffix, links out of it, and pipes or devices."""
 
     documents: list[Path]
     others: Counter[str]
@@ -106,7 +106,7 @@ class _Found:
 
 
 def _visible(folder: Path, found: _Found, *, follow_links: bool) -> Iterator[Path]:
-    """The files that are not hidden. Each linked folder outside is visited once, because links may form a ring."""
+    """The files that are not hidden. Each outside folder that links reach is visited once, because links may form a cycle."""
     visited: set[str] = set()
     for where, folders, names in os.walk(folder, onerror=_refuse, followlinks=follow_links):
         folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
@@ -114,7 +114,7 @@ def _visible(folder: Path, found: _Found, *, follow_links: bool) -> Iterator[Pat
             target = os.path.realpath(path)
             if not follow_links and _leads_out(path, folder):
                 found.links.append(path)
-            elif target in visited or not _leads_out(path, folder):  # what lies inside is read where it lies
+            elif target in visited or not _leads_out(path, folder):  # files inside are read at their own paths
                 folders.remove(path.name)
             visited.add(target)
         yield from (Path(where, name) for name in names if not name.startswith(_HIDDEN))
@@ -144,12 +144,12 @@ def _log_left_out(folder: Path, found: _Found) -> None:
 
 
 def _some(paths: list[Path]) -> str:
-    """How many, and the names of the first."""
+    """The number of paths, and the names of the first ones."""
     more = ", ..." if len(paths) > _MOST_NAMED else ""
     return f"{len(paths)} name(s) ({', '.join(one_line(path.name) for path in paths[:_MOST_NAMED])}{more})"
 
 
 @cache
 def log_once(level: int, message: str) -> None:
-    """Log a message. A folder may be read several times, for an estimate first."""
+    """Log a message only once. A folder may be read several times, first for an estimate."""
     _logger.log(level, "%s", message)

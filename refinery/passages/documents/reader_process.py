@@ -1,9 +1,9 @@
-"""Read documents in a process of their own, because a parser may take hours or all memory for a few bytes, or crash.
+"""Read documents in a separate process, because a parser may take hours or all memory for a few bytes, or crash.
 
     python -m refinery.passages.documents.reader_process MOST_BYTES
 
-is this process, with so much memory. It reads one document at a time from its input, a line of JSON and the content, and writes a line of
-JSON; it ends with its input, or when a document takes too long.
+starts that process, with a limit on its memory. It reads one document at a time from its input, a line of JSON and the content, and writes
+a line of JSON. It exits at the end of its input, or when a document takes too long.
 """
 
 import faulthandler
@@ -28,7 +28,7 @@ from refinery.passages.documents.base import Block, Document, Heading
 from refinery.passages.documents.read import log_once, parse_document
 from refinery.runtime.concurrency.subprocesses import module_command, module_environment
 
-_SECONDS, _SECONDS_PER_MB = 60, 10  # for a document, several times what a slow format takes
+_SECONDS, _SECONDS_PER_MB = 60, 10  # per document, several times the time of a slow format
 _MOST_MEMORY = 4 << 30  # bytes
 _READY = b"ready\n"
 
@@ -54,7 +54,7 @@ def _seconds(content: bytes) -> float:
 
 
 class _Reader:
-    """The process, which is started when it is needed."""
+    """The reader process, which is started on demand."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -84,7 +84,7 @@ class _Reader:
 
 @cache
 def _reader(process_id: int) -> _Reader:
-    """The reader of this process: one that was forked must not use that of its parent."""
+    """The reader of this process, because a forked process must not use its parent's."""
     return _Reader()
 
 
@@ -108,7 +108,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _exchange(process: "subprocess.Popen[bytes]", content: bytes, path: Path) -> bytes:
-    """The line that answers, or nothing if the process ends."""
+    """The line that the process answers, or nothing if it ends."""
     request, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
     header = {"path": str(path), "num_bytes": len(content), "seconds": _seconds(content)}
     request.write(json.dumps(header).encode() + b"\n" + content)
@@ -118,9 +118,9 @@ def _exchange(process: "subprocess.Popen[bytes]", content: bytes, path: Path) ->
 
 def main(argv: Sequence[str]) -> None:
     """Read documents for the process that started this one until it closes the input."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides what Ctrl-C ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what a library prints is no answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # a library's output is not an answer
     _limit_memory(int(argv[0]))
     logging.getLogger("refinery").setLevel(logging.INFO)
     answers.write(_READY)
@@ -157,7 +157,7 @@ def _answer(content: bytes, path: Path, seconds: float) -> bytes:
 
 
 class _Remarks(logging.Handler):
-    """Collects what the readers log, for the process that asked."""
+    """Collects the readers' log messages for the parent process."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -54,7 +54,7 @@ class Leaf(TypedDict):
 
 
 class RunDetail(TypedDict, total=False):
-    """What one run did with one question. `passages` holds (id, title, text, whether it is a gold passage), `text` what its model read."""
+    """One run's work on one question. `passages` holds (id, title, text, is it a gold passage), `text` the input of its model."""
 
     facts: list[tuple[str, str]]
     nodes: list[Node]
@@ -75,7 +75,7 @@ class Detail(TypedDict):
 class Cell(TypedDict):
     """A table cell: one row in one view. A `score` of at least 0.5 counts as right, None as not judged.
 
-    `numbers` are the values of the page's columns, and `why` is why the answer is wrong.
+    `numbers` are the values of the page's columns, and `why` is the reason for a wrong answer.
     """
 
     text: str
@@ -127,7 +127,7 @@ class Table(TypedDict):
 
 
 class Card(TypedDict):
-    """What is to be known of a run before its questions: facts, and tables of its results."""
+    """Information about a run that comes before its questions: facts, and tables of its results."""
 
     name: str
     facts: list[tuple[str, str]]
@@ -157,7 +157,7 @@ class Example(TypedDict):
 
 
 class FlowRun(TypedDict):
-    """A run in a project: the page that `link` names shows it, if it has one. `uses` holds the ids of the runs that it was made with."""
+    """A run in a project. `link` is its page, if it has one; `uses` holds the ids of the runs that it was made with."""
 
     id: str
     name: str
@@ -174,7 +174,7 @@ class FlowStage(TypedDict):
 
 
 class About(TypedDict, total=False):
-    """What stands above the list of questions. `links` lead to pages beside this one."""
+    """The content above the list of questions. `links` lead to pages beside this one."""
 
     links: list[Link]
     cards: list[Card]

@@ -1,4 +1,4 @@
-"""What the card of any run says about its origin, from its `run.json`."""
+"""Facts about a run's origin for its card, from its `run.json`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,13 @@ from refinery.reporting.pages.content import Estimate
 
 
 def origin(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """When the run was started, and the command that started it."""
+    """The time at which the run was started, and its command."""
     day, _, hour = str(record.get("started", "")).partition("T")
     return present([("date", f"{day} {hour[:5]}".strip()), ("command", typed_command(record.get("command", ())))])
 
 
 def title_of(runs: Sequence[Path]) -> str:
-    """The title of a page: its runs, each by its place in the folder `runs`, or by the name of its folder if that lies elsewhere."""
+    """The title of a page: its runs, each by its path in the folder `runs`, or by its folder's name if it is elsewhere."""
     return " and ".join(dict.fromkeys(map(_name_of, runs)))
 
 

@@ -1,6 +1,6 @@
-"""The pages of a project: one for each run, and an index that shows which labels made which models, and which models gave which answers.
+"""The pages of a project: one for each run, and an index that shows the labels behind each model, and the models behind each run's answers.
 
-A project is any folder that holds runs, as `refinery new` and the recipes that ship lay them out.
+A project is any folder of runs, in the layout of `refinery new` and the shipped recipes.
 """
 
 import logging
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ProjectRun:
-    """A run of a project, by its place in it. `page` is the file name of its page, empty if it has none."""
+    """A run of a project, identified by its path in it. `page` is the file name of its page, empty if it has none."""
 
     place: str
     path: Path
@@ -69,7 +69,7 @@ def write_project_pages(folder: Path, output: Path) -> Path:
 def project_runs(folder: Path) -> list[ProjectRun]:
     """The stages' runs anywhere below a folder, in the order of the stages, each with the places of the runs that it used.
 
-    Shards that were started together are left out: the run that they are merged in has their rows.
+    Shards that were started together are left out, because the run that merges them has their rows.
     """
     known = stages()
     found: list[ProjectRun] = []
@@ -98,7 +98,7 @@ def _record(path: Path) -> dict[str, Any]:
 
 
 def _uses(run: ProjectRun, by_path: Mapping[Path, ProjectRun]) -> list[str]:
-    """The places of the runs whose folder, or a file in it, the run's recipe names."""
+    """The paths of runs whose folder, or a file in it, is named in this run's recipe."""
     start = _started_in(run)
     used: dict[str, None] = {}
     for text in _texts({key: value for key, value in run.record["recipe"].items() if key not in _NOT_INPUTS}):
@@ -110,7 +110,7 @@ def _uses(run: ProjectRun, by_path: Mapping[Path, ProjectRun]) -> list[str]:
 
 
 def _started_in(run: ProjectRun) -> Path:
-    """The folder from which the run's relative paths count, found from where its own output lies."""
+    """The folder that the run's relative paths start from, inferred from the location of its output."""
     parts, here = Path(run.record["recipe"].get("output_dir", "")).parts, run.path.resolve()
     return Path(*here.parts[: -len(parts)]) if parts and here.parts[-len(parts) :] == parts else Path().resolve()
 
@@ -140,7 +140,7 @@ def _write_run(run: ProjectRun, output: Path, project: str) -> None:
 
 
 def _side_by_side(stage: Stage, runs: Sequence[ProjectRun], output: Path, project: str) -> Link | None:
-    """A page of all runs of a stage that have scores, beside each other."""
+    """A page that compares all runs of a stage with scores."""
     shown = [run for run in runs if run.stage is stage and run.page and run.metrics and "results" in run.metrics]
     if len(shown) < 2:
         return None
@@ -150,7 +150,7 @@ def _side_by_side(stage: Stage, runs: Sequence[ProjectRun], output: Path, projec
 
 
 def _file_name(place: str) -> str:
-    """A file name for a run's page: its place, where any unusual character becomes its number, so that no two places share a name."""
+    """A file name for a run's page: its path, with unusual characters replaced by their numbers, so that names are unique."""
     return re.sub(r"[^A-Za-z0-9_/]", lambda found: f".{ord(found[0]):x}.", place).replace("/", "-") + ".html"
 
 

@@ -15,7 +15,7 @@ _Cell = str | float | Estimate | Link | None
 
 
 def system_tables(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Table]:
-    """One table for each set of questions, of runs as (file name of the page, metrics); the best score of each column is marked."""
+    """One table for each set of questions, for runs given as (file name of the page, metrics). The best score of each column is marked."""
     by_questions: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for page, metrics in runs:
         by_questions.setdefault(metrics.get("questions_hash", ""), []).append((page, metrics))

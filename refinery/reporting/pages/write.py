@@ -47,9 +47,9 @@ def write_page(
     about: About | None = None,
     project: str = "",
 ) -> int:
-    """Write the page of `rows`, of which there are `total`, reading them one by one. Returns how many there were.
+    """Write the page of `rows`, reading them one by one; `total` is their number for the progress bar. Returns the number of rows.
 
-    `words` are the page's words for a `right` row, a `wrong` row and a `view`, and others where its own do not fit. `note` explains them.
+    `words` are the page's words for a `right` row, a `wrong` row and a `view`, and replace others that do not fit. `note` explains them.
     `columns` name the numbers of a cell. `project` is the name of the project whose index, a page beside this one, is to be linked. Raises
     RunDirError when the file cannot be written.
     """
@@ -96,7 +96,7 @@ def _hash_of(text: str) -> str:
 
 
 def _packed(name: str, value: Any) -> str:
-    """A data block in base64, which has no character that could end it. Numbers that JSON lacks, such as infinity, become null."""
+    """A data block in base64, which contains no character that could end it. Numbers that JSON lacks, such as infinity, become null."""
     from pydantic_core import to_json
 
     packed = base64.b64encode(gzip.compress(to_json(value, inf_nan_mode="null"), compresslevel=6, mtime=0)).decode()

@@ -41,7 +41,7 @@ class Batcher(Generic[Item, Result]):
 
     @property
     def waiting(self) -> int:
-        """Items that wait for the next batch. May be asked from any thread."""
+        """The number of items that wait for the next batch. Can be read from any thread."""
         return len(self._waiting)
 
     async def __call__(self, item: Item) -> Result:
@@ -71,7 +71,7 @@ class Batcher(Generic[Item, Result]):
             results = [error] * len(batch)
         postponed: list[tuple[int, tuple[Item, asyncio.Future[Result]]]] = []
         for (item, future), result in zip(batch, results, strict=True):
-            if future.done():  # a caller that gave up has cancelled its future
+            if future.done():  # a caller that gave up has canceled its future
                 continue
             if isinstance(result, Postponed):
                 postponed.append((result.place, (item, future)))
@@ -92,7 +92,7 @@ class Batcher(Generic[Item, Result]):
 def in_thread(
     run: Callable[[Sequence[Item]], Sequence[Result]], *, threads: int = 1
 ) -> Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]:
-    """`run` on a separate thread, to not block the event loop. One by default, because torch and faiss keep a pool per calling thread."""
+    """`run` on a separate thread, so as not to block the event loop. One by default: torch and faiss keep a pool per calling thread."""
     pool = ThreadPoolExecutor(max_workers=threads)
 
     async def run_in_thread(items: Sequence[Item]) -> Sequence[Result]:

@@ -18,7 +18,7 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, at_once: int) -> None:
-    """Call `work` with every item, for `at_once` items at a time. An item is taken only when there is room for it."""
+    """Call `work` with every item, for `at_once` items at a time. An item is taken only when a worker is free."""
     waiting = iter(items)
 
     async def worker() -> None:

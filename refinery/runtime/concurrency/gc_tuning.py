@@ -10,7 +10,7 @@ _COLLECT_EVERY = 50_000
 
 @contextmanager
 def rare_collections() -> Generator[None]:
-    """Collect garbage rarely, and never objects from before. Rows have no reference cycles, so they are freed without a collection.
+    """Collect garbage rarely, and never collect existing objects. Rows have no reference cycles, so they are freed without it.
 
     At the default rate, collections took 40% of the wall time or more with 256 calls in flight on a busy machine.
     """

@@ -1,4 +1,4 @@
-"""End a coroutine in good order when the process is told to terminate."""
+"""End a coroutine cleanly when the process receives SIGTERM."""
 
 import asyncio
 import signal
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 async def stoppable(coroutine: Coroutine[Any, Any, T], remedy: str) -> T:
-    """The coroutine's result. A SIGTERM cancels it; when it has cleaned up, raises Stopped with the `remedy`.
+    """The coroutine's result. SIGTERM cancels it; after it has cleaned up, Stopped is raised with the `remedy`.
 
-    Only the main thread can handle signals; on another one, the process's own handling remains.
+    Only the main thread can handle signals; on any other thread, the process's own handling remains.
     """
     if threading.current_thread() is not threading.main_thread():
         return await coroutine

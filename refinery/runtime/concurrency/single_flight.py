@@ -13,7 +13,7 @@ class SingleFlight(Generic[Key, Result]):
     """Runs one piece of work per key at a time. Callers with a key in progress wait for its result or its error.
 
     The first caller does the work in its own task, so nothing is scheduled, and work that never waits is done when the call returns. If
-    that task is cancelled, the next waiting caller does the work.
+    that task is canceled, the next waiting caller does the work.
     """
 
     def __init__(self) -> None:
@@ -41,4 +41,4 @@ class SingleFlight(Generic[Key, Result]):
 
 
 class _Abandoned(Exception):
-    """The task that did the work was cancelled."""
+    """The task that did the work was canceled."""

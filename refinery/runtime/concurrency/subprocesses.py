@@ -8,16 +8,16 @@ PROCESS_BYTES = 65 << 20  # memory of such a process before it has read anything
 
 
 def module_command(name: str, *arguments: str) -> list[str]:
-    """The command that runs module `name` under this Python, where nothing in the current folder shadows a library."""
+    """The command that runs module `name` with this Python, without letting files in the current folder shadow a library."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def module_environment() -> dict[str, str]:
-    """This process's environment, in which the folder of the running code comes first among the modules."""
+    """This process's environment, with the folder of the running code first on the module path."""
     paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def usable_cores() -> int:
-    """How many cores this process may use, which a container or a job may limit."""
+    """The number of cores that this process may use, which a container or a job may limit."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

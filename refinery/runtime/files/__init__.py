@@ -1,1 +1,1 @@
-"""Files of every kind, read and written safely."""
+"""Safe reading and writing of all kinds of files."""

@@ -1,15 +1,15 @@
-"""Find which of many numbers are there more than once, such as the hashes of texts, in little memory."""
+"""Find duplicates among many numbers, such as the hashes of texts, in little memory."""
 
 from array import array
 from collections import Counter
 from typing import Any
 
-# So many are counted without numpy, whose import takes as long as a hundred calls.
+# Up to this many are counted without numpy, whose import takes as long as a hundred calls.
 _FEW = 50_000
 
 
 def repeated(numbers: "array[int]") -> set[int]:
-    """The numbers that are there more than once. Sorts them, if they are many."""
+    """The numbers that occur more than once. Sorts the array in place if it is large."""
     if len(numbers) <= _FEW:
         return {number for number, count in Counter(numbers).items() if count > 1}
     ordered = _sorted(numbers)
@@ -17,7 +17,7 @@ def repeated(numbers: "array[int]") -> set[int]:
 
 
 def num_repetitions(numbers: "array[int]") -> int:
-    """How many of the numbers are there already before them. Sorts them, if they are many."""
+    """The number of repeated occurrences. Sorts the array in place if it is large."""
     if len(numbers) <= _FEW:
         return len(numbers) - len(set(numbers))
     ordered = _sorted(numbers)

@@ -12,7 +12,7 @@ _MOST_FILES = 64
 
 
 class SortedLines:
-    """Lines without line breaks, added in any order, that `__iter__` gives in the order of `sorted`, as often as it is called."""
+    """Lines without line breaks, added in any order. Iteration gives them in the order of `sorted`, and can be repeated."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-_LARGE = 64 * 2**20  # bytes of a file that is not read twice in a process while it stays as it is
+_LARGE = 64 * 2**20  # bytes; a larger file is read only once per process while it is unchanged
 
 
 def file_fingerprint(*paths: Path) -> str:

@@ -1,7 +1,7 @@
 """A dataset on the Hugging Face hub, named where a file could be: `owner/name:split`.
 
-`owner/name@revision:split?config=NAME` pins a branch, tag or commit and chooses one of several configurations. What else follows the
-question mark is for the reader: which column holds a field. The rows stay in the cache of the `datasets` library.
+`owner/name@revision:split?config=NAME` pins a branch, tag or commit and chooses one of several configurations. Other values after the
+question mark are for the reader: the columns that hold its fields. The rows stay in the cache of the `datasets` library.
 """
 
 import re
@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"(?P<name>[^:?@]+)(@(?P<revision>[^:?]+))?(:(?P<split>[^?
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE_SUFFIXES = (".jsonl", ".json", ".tsv", ".csv", ".txt", ".parquet", ".gz")
-# What the hub itself converts a dataset to whose repository holds a loading script, which is never run.
+# The hub's own conversion of a dataset whose repository has a loading script, which is never run.
 _CONVERTED = "refs/convert/parquet"
 
 
@@ -47,12 +47,12 @@ class HubDataset:
 
     @property
     def num_rows(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return len(self._load())
 
     @property
     def commit(self) -> str | None:
-        """The commit that its rows are of; None for a folder on this machine."""
+        """The commit of the rows; None for a folder on this machine."""
         return _commit(self._load())
 
     def _load(self) -> Any:
@@ -67,7 +67,7 @@ class HubDataset:
 
 
 def parse_address(address: str, *, split: str | None = None) -> HubDataset | None:
-    """The dataset of an address, or None for a text of another form. `split` is that of an address without one."""
+    """The dataset of an address, or None for a text of another form. `split` is the default for an address without one."""
     found = _ADDRESS.fullmatch(address)
     if found is None or not (found["split"] or split):
         return None
@@ -77,7 +77,7 @@ def parse_address(address: str, *, split: str | None = None) -> HubDataset | Non
 
 
 def hub_dataset(path: Path, *, split: str | None = None) -> HubDataset | None:
-    """The dataset that a recipe names in place of a file, or None if `path` is one, or could only be one."""
+    """The dataset that a recipe names instead of a file, or None if `path` is a file or could only be one."""
     dataset = parse_address(str(path), split=split)
     if dataset is None or not _HUB_NAME.fullmatch(dataset.name) or path.exists():
         return None
@@ -86,7 +86,7 @@ def hub_dataset(path: Path, *, split: str | None = None) -> HubDataset | None:
 
 
 def with_split(path: Path, split: str = "train") -> Path:
-    """The address of the dataset that is named in place of a file, with this split if it names none; any other path as it is."""
+    """The address of a dataset named instead of a file, with this split if it names none; any other path unchanged."""
     if hub_dataset(path) is not None or hub_dataset(path, split=split) is None:
         return path
     name, mark, options = str(path).partition("?")
@@ -94,7 +94,7 @@ def with_split(path: Path, split: str = "train") -> Path:
 
 
 def source_fingerprint(path: Path) -> str | None:
-    """The fingerprint of a file's bytes, or the commit of the dataset that is named in place of one; None for a folder."""
+    """The fingerprint of a file's bytes, or the commit of a dataset named instead of a file; None for a folder."""
     dataset = hub_dataset(path, split="train")
     return file_fingerprint(path) if path.is_file() else dataset and dataset.commit
 
@@ -107,18 +107,18 @@ def without_nulls(values: Any) -> Any:
 
 
 def _commit(loaded: Any) -> str | None:
-    """The cache has a folder for each commit."""
+    """The commit of a loaded dataset, from its path in the cache, which has a folder for each commit."""
     found = Path(loaded.cache_files[0]["filename"]).parent.name if loaded.cache_files else ""
     return found if _COMMIT.fullmatch(found) else None
 
 
 @cache
 def _loaded(name: str, revision: str | None, config: str | None, split: str) -> Any:
-    load_dataset: Any = import_module("datasets").load_dataset  # its own type is an overload that names other libraries
+    load_dataset: Any = import_module("datasets").load_dataset  # its type is an overload that refers to other libraries
     try:
         return load_dataset(name, config, split=split, revision=revision)
     except (RuntimeError, ValueError) as error:
-        # The second is of a copy in the cache, which `datasets` turns to after the first.
+        # The second error is about a copy in the cache, which `datasets` tries after the first.
         if not any(text in str(error) for text in ("scripts are no longer supported", "Couldn't find cache")):
             raise
     return load_dataset(name, data_dir=config, split=split, revision=_CONVERTED)

@@ -1,4 +1,4 @@
-"""Files of lines: written so that the final name never holds a part, and looked up by the ids of their lines in little memory."""
+"""Files of lines: written so that the final name never holds a partial file, and looked up by line ids in little memory."""
 
 import os
 from collections.abc import Generator, Iterable, Iterator
@@ -16,7 +16,7 @@ _WRITTEN_AT_ONCE = 4096
 
 @contextmanager
 def written_to(path: Path) -> Generator[None]:
-    """Within this context, an error of the disk names the file that is written: that of a full disk names none."""
+    """A context in which disk errors name the file being written, because the error for a full disk names none."""
     try:
         yield
     except OSError as error:
@@ -44,7 +44,7 @@ class LineWriter:
         self.count += 1
 
     def flush(self) -> None:
-        """Let readers of `partial` see what was written."""
+        """Make the written lines visible to readers of `partial`."""
         self._file.flush()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -71,7 +71,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 
 class LineIndex:
-    """Where in which of some files each id's lines begin. They are in a temporary file on disk, so that their number takes no memory."""
+    """The positions of each id's lines in several files. The index is a temporary file on disk, so it takes no memory."""
 
     def __init__(self) -> None:
         import sqlite3
@@ -94,7 +94,7 @@ class LineIndex:
         return self._database.execute("SELECT COUNT(DISTINCT id) FROM lines").fetchone()[0]
 
     def add(self, line_id: str, start: int, *, file: int = 0) -> None:
-        """Add a line that begins at the byte `start` of the file with a number."""
+        """Add a line that begins at byte `start` of file number `file`."""
         self._added.append((_signed_number(line_id), file, start))
         self._count += 1
         if len(self._added) == _WRITTEN_AT_ONCE:
@@ -104,12 +104,12 @@ class LineIndex:
         return bool(self.find(line_id))
 
     def find(self, line_id: str) -> list[tuple[int, int]]:
-        """(file, start) of the id's lines in the order in which they were added. Another id may have the same number, but hardly ever."""
+        """(file, start) of the id's lines in the order in which they were added. In rare cases, they include another id's."""
         self._write()
         return self._database.execute("SELECT file, start FROM lines WHERE id = ? ORDER BY rowid", (_signed_number(line_id),)).fetchall()
 
     def _write(self) -> None:
-        """Let lines that were added be found."""
+        """Write added lines to the database, so that they can be found."""
         if self._added:
             self._insert()
             with _room_for_lines():
@@ -134,12 +134,12 @@ def _room_for_lines() -> Generator[None]:
 
 
 def _signed_number(line_id: str) -> int:
-    """SQLite's integers have a sign."""
+    """The number of an id as a signed integer, for SQLite."""
     return id_number(line_id) - (1 << 63)
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(start, line) of each line of a file, with its end, which the last one may lack."""
+    """(start, line) of each line of a file, with its line end, which the last line may lack."""
     start = 0
     with path.open("rb") as file:  # bytes split at newlines only; text would also split at U+2028
         for line in file:
@@ -148,7 +148,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def drop_torn_line(path: Path) -> None:
-    """Remove a last line without an end, which an interruption has left."""
+    """Remove a last line without a line end, which an interruption has left."""
     with path.open("rb+") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:

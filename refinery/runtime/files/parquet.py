@@ -23,7 +23,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _opened(path: Path) -> Any:
-    arrow: Any = import_module("pyarrow")  # it has no types of its own
+    arrow: Any = import_module("pyarrow")  # it has no type annotations
     parquet: Any = import_module("pyarrow.parquet")
     try:
         return parquet.ParquetFile(path)

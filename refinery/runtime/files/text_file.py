@@ -1,4 +1,4 @@
-"""Users' files as text or bytes, with one line for a file that cannot be read."""
+"""Users' files as text or bytes, with a one-line error for a file that cannot be read."""
 
 import gzip
 import zlib
@@ -19,7 +19,7 @@ def opened(path: str | Path) -> BinaryIO:
 
 
 def byte_lines(path: str | Path) -> Iterator[bytes]:
-    """The lines of a file, with their ends, read lazily; one that ends in `.gz` is unpacked. They end at newlines only.
+    """The lines of a file, with their line ends, read lazily; a `.gz` file is decompressed. Lines end at newlines only.
 
     Raises RecordError when it cannot be read.
     """
@@ -35,7 +35,7 @@ def byte_lines(path: str | Path) -> Iterator[bytes]:
 
 
 def read_text(path: Path) -> str:
-    """A file's text; one that ends in `.gz` is unpacked. Raises RecordError when it cannot be read."""
+    """A file's text; a `.gz` file is decompressed. Raises RecordError when it cannot be read."""
     with opened(path) as file:
         content = file.read()
     if path.suffix == ".gz":

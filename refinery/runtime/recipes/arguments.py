@@ -1,4 +1,4 @@
-"""Command-line arguments whose mistakes are told in one line, with the nearest name for a misspelled one."""
+"""Command-line arguments with one-line error messages, which suggest the nearest name for a misspelled one."""
 
 import argparse
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from refinery.text import did_you_mean, printable
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that prints one line for a mistake instead of its usage. Options cannot be abbreviated."""
+    """A parser that prints one line for an error instead of its usage. Options cannot be abbreviated."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)

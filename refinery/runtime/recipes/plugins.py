@@ -1,9 +1,9 @@
 """Find plugins by name: a shipped file, an installed entry point, or the user's own module.
 
-    find(RETRIEVERS, "bm25")                  what refinery/retrievers/bm25.py declares
+    find(RETRIEVERS, "bm25")                  the declaration in refinery/retrievers/bm25.py
     find(RETRIEVERS, "colbert")               an entry point of the group `refinery.retrievers`
-    find(RETRIEVERS, "my_lab.colbert")        what my_lab/colbert.py declares: its RETRIEVER, or else its function `build`
-    find(RETRIEVERS, "my_lab.colbert:build")  that very object
+    find(RETRIEVERS, "my_lab.colbert")        the declaration in my_lab/colbert.py: its RETRIEVER, or else its function `build`
+    find(RETRIEVERS, "my_lab.colbert:build")  exactly that object
 
 Finding a plugin imports its module, which runs code. So `find` is only for names from the user's recipe or command line. For names from
 anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds only plugins that ship or are installed. A command
@@ -79,7 +79,7 @@ def trusting(names: Collection[str], why: str = _OF_RUN) -> Generator[None]:
 
 
 def find(kind: PluginKind[T], name: str) -> T:
-    """The plugin with a name that the user wrote. Raises PluginError that says what is missing, and where."""
+    """The plugin with a name that the user wrote. Raises a PluginError that names the missing part and its location."""
     if not _is_outside(name) or name in kind.shipped() or name in _entry_points(kind.package):
         return find_installed(kind, name)
     if _trusted is not None and name not in _trusted[0]:

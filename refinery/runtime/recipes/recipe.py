@@ -50,7 +50,7 @@ class Recipe(BaseModel):
 
     @property
     def where(self) -> str:
-        """How messages about this recipe start: the path of its file, if it was read from one."""
+        """The start of messages about this recipe: the path of its file, if it was read from one."""
         return self._source
 
     def read_from(self, where: str, key: str = "") -> Self:

@@ -16,7 +16,7 @@ _QUERY_KEY = re.compile(r"://\S*[?&](api[-_]?key|key|token|access[-_]token|sig|s
 
 
 def secrets_in(values: Mapping[Any, Any] | Sequence[Any] | float | None, path: str = "") -> Iterator[tuple[str, str]]:
-    """The key of each value that looks like a secret, with what is wrong and what to do, but never the value itself."""
+    """The key of each value that looks like a secret, with the fault and its remedy, but never the value itself."""
     if isinstance(values, Mapping):
         for name, value in values.items():
             yield from secrets_in(value, f"{path}.{name}" if path else str(name))
@@ -28,7 +28,7 @@ def secrets_in(values: Mapping[Any, Any] | Sequence[Any] | float | None, path: s
 
 
 def secret_fault(path: str, value: Any) -> str:
-    """Why a key's value looks like a secret, or an empty text."""
+    """The reason why a key's value looks like a secret, or ""."""
     if "api_key_env" in path.split("."):
         if value is None or (isinstance(value, str) and _VARIABLE.fullmatch(value) and not _is_key(value)):
             return ""

@@ -14,19 +14,19 @@ from refinery.runtime.recipes.yaml_file import read_yaml
 
 PROJECT_FILE = "refinery.yaml"
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
-_NAMES = frozenset({"decoder", "name", "task"})  # keys of a recipe whose values are no paths
+_NAMES = frozenset({"decoder", "name", "task"})  # keys of a recipe whose values are not paths
 _LONGEST_PATH = 4096
 _STEP = "REFINERY_STEP"
 _log = logging.getLogger(__name__)
 
 
 def begin_steps() -> None:
-    """Tell the commands that this process and its children run from now on that they are steps of a project, which the user has started."""
+    """Mark all commands that this process and its children run from now on as steps of a project that the user has started."""
     os.environ[_STEP] = "1"
 
 
 def is_step() -> bool:
-    """Whether this command is a step of a project: the modules that its runs name are the project's own."""
+    """Whether this command is a step of a project, so that the modules named by its runs are the project's own."""
     return _STEP in os.environ
 
 
@@ -38,7 +38,7 @@ def project_of(recipe: str | Path) -> Path | None:
 def enter_project(recipe: str) -> str:
     """Make the folder of a recipe's project the working directory, and return the recipe's path from there.
 
-    The folder of a project means the recipe that it serves. Raises RecipeError if it serves none.
+    A project's folder refers to the recipe that the project serves. Raises RecipeError if it serves none.
     """
     named = Path(recipe).absolute()
     folder = project_of(named / PROJECT_FILE)
@@ -66,7 +66,7 @@ def values_from_anywhere(recipe: str | Path) -> dict[str, Any] | None:
 
 
 def _located(value: Any, folder: Path, key: str) -> Any:
-    """`value` with each path in it that lies in the project's folder made absolute, so that it is found from any working directory."""
+    """`value` with paths inside the project's folder made absolute, so that they are found from any working directory."""
     if isinstance(value, dict):
         part = cast("dict[str, Any]", value)
         return {name: _located(inner, folder, _key_of(name, part)) for name, inner in part.items()}
@@ -76,12 +76,12 @@ def _located(value: Any, folder: Path, key: str) -> Any:
 
 
 def _key_of(name: str, part: dict[str, Any]) -> str:
-    """The key, or for an endpoint's model, which is named as its server names it, that of a name."""
+    """The key; for an endpoint's model, whose value is the server's name for it, a key whose values are not paths."""
     return "name" if name == "model" and "base_url" in part else name
 
 
 def _lies_in(folder: Path, text: str) -> bool:
-    """Whether the text is a relative path, of which at least the first folder exists."""
+    """Whether the text is a relative path whose first folder, at least, exists."""
     parts = Path(text).parts if text and len(text) < _LONGEST_PATH and "\0" not in text else ()
     return bool(parts) and not Path(text).is_absolute() and (folder / parts[0]).exists()
 
@@ -94,7 +94,7 @@ def _served(folder: Path, named: str) -> str:
 
 
 def with_project_values(values: dict[str, Any], recipe: str | Path) -> dict[str, Any]:
-    """A recipe's values, with those of its project in the places of `${name}`.
+    """A recipe's values, with each `${name}` replaced by the project's value.
 
     Raises RecipeError for a name that the project does not have, and when the project's folder is not the working directory.
     """

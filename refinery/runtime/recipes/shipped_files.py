@@ -27,7 +27,7 @@ def shipped(name: str | PurePath) -> Path:
 
 
 def accelerate_file(name: str | PurePath) -> Path:
-    """The accelerate file of that path, or the one of that name that ships. Raises RecipeError if there is neither."""
+    """The accelerate file at that path, or else the shipped one of that name. Raises RecipeError if there is neither."""
     by_name = shipped(f"{ACCELERATE_CONFIGS}/{name}.yaml")
     file = by_name if by_name.exists() else Path(name)
     if not file.is_file():

@@ -79,7 +79,7 @@ class CompletionReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """A prompt, as token ids or as text, with the request's parameters in `values`. `own_key` stands for all of it in a store."""
+    """A prompt, as token ids or as text, with the request's parameters in `values`. A store uses `own_key` as its key, if it is set."""
 
     model: str
     prompt: list[int] | str
@@ -103,7 +103,7 @@ class CompletionRequest:
         return CompletionReply.of_stored(values)
 
     def most_prompt_tokens(self) -> int:
-        """The number of token ids, or of the text's bytes, of which a token has at least one."""
+        """The number of token ids, or of the text's bytes, because a token has at least one byte."""
         return len(self.prompt.encode()) if isinstance(self.prompt, str) else len(self.prompt)
 
     def most_tokens(self, config: EndpointConfig) -> int:
@@ -181,7 +181,7 @@ def label_requests(dialect: LabelReads, model: str, prompt: list[int] | str, lab
 
 
 def label_values(labels: Sequence[int]) -> dict[str, Any]:
-    """The parameters that read labels at every token that is written, in the dialect `logprob_token_ids`."""
+    """The parameters for reading labels at every written token, in the dialect `logprob_token_ids`."""
     return {"logprobs": len(labels), "logprob_token_ids": list(labels), "return_tokens_as_token_ids": True}
 
 

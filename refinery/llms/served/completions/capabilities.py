@@ -1,4 +1,4 @@
-"""What a completions server can do, found by probing it once before the first question.
+"""The capabilities of a completions server, found by probing it once before the first question.
 
 Parameters differ between servers and change between versions, and a server may refuse, ignore or misread one that it does not know. So a
 capability counts only when a reply proves it.
@@ -40,7 +40,7 @@ _WORDS: dict[Need, str] = {
 }
 _PROBE_TEXT = "Question: In which city was the director of the film born?\nAnswer: In the city of Lyon.\n" * 4
 _PROBE_TOKENS = 4
-# So many texts are longer than a block of a prefix cache, which holds whole ones: 16 tokens on vLLM, and 128 on its CPU build.
+# This many copies of the probe exceed a block of a prefix cache, which stores whole blocks: 16 tokens on vLLM, 128 on its CPU build.
 _PROBES_CACHED = 3
 # The tolerance for two readings of one log-probability, because half-precision kernels are not exactly repeatable.
 _SAME_LOGPROB = 0.05
@@ -50,7 +50,7 @@ _SAME_LOGPROB = 0.05
 class Capabilities:
     """The proven capabilities. `label_logprobs` and `text_scores` name the dialect that works. `raw_label_reads`: not normalized.
 
-    `label_reads_while_writing`: the request that reads labels may go on writing. `cached_tokens`: hits in a prefix cache are reported.
+    `label_reads_while_writing`: the request that reads labels may also write. `cached_tokens`: hits in a prefix cache are reported.
     `bos_in_text`: a prompt sent as text must contain BOS, since the server does not add it. `context_limit`: the most tokens of prompt
     and reply together, None if the server does not say. `chat_labels`: a label is read from a chat reply.
     """
@@ -189,7 +189,7 @@ class _Probe:
         return None, False
 
     async def _reads_while_writing(self, written: list[int], logprobs: list[float]) -> bool:
-        """Whether label reads leave the text and its log-probabilities as they are, and are those of its first token."""
+        """Whether reading labels leaves the text and its log-probabilities unchanged, and gives the labels at its first token."""
         labels = [written[0], next(token for token in self.ids if token != written[0])]
         reply = await self._try(_PROBE_TOKENS, return_token_ids=True, **label_values(labels))
         try:

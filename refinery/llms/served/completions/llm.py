@@ -1,7 +1,7 @@
 """An LLM behind a completions server (vLLM, SGLang, llama.cpp, OpenAI). Contexts are token ids, and decoded text is never re-encoded.
 
 The tokenizer is loaded in this process, so control tokens and outside text are distinguished as in training. `capabilities.py` probes
-what the server can do. A decoder that needs more is refused when it is checked, not in the middle of a run.
+the server's capabilities. A decoder that needs more is refused when it is checked, not in the middle of a run.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ _STOP_TEXTS = 4  # OpenAI's maximum
 
 
 class Transport(Protocol):
-    """What answers completion requests: an endpoint's client, a store of paid replies before it, or an engine in this process."""
+    """Anything that answers completion requests: an endpoint's client, a store of paid replies, or an engine in this process."""
 
     async def reply(self, request: CompletionRequest) -> CompletionReply:
-        """The completion. Raises RefusedRequest for a fault of this request, UnusableEndpoint for one of all requests."""
+        """The completion. Raises RefusedRequest for a fault of this request, UnusableEndpoint for one that affects all requests."""
         ...
 
     async def close(self) -> None:
@@ -52,7 +52,7 @@ class Transport(Protocol):
 
 
 class CompletionsLLM:
-    """An `LLM` over a completions endpoint. `counters` holds what was sent; tokens in the server's cache do not count as prefill.
+    """An `LLM` over a completions endpoint. `counters` counts the requests sent; tokens in the server's cache do not count as prefill.
 
     The endpoint's `max_tokens` bounds every reply, and its `temperature` applies when the decoder sets none.
     """
@@ -91,7 +91,7 @@ class CompletionsLLM:
         """The endpoint's reply, with its cost counted. Raises RefusedRequest, or UnusableEndpoint when there is no answer."""
         usage.calls += 1
         self.counters.forwards += 1
-        if request.temperature:  # each sample has its own place in a store
+        if request.temperature:  # each sample has its own key in a store
             request = request.keyed(usage.next_sample(request.key))
         reply = await self._endpoint.reply(request)
         usage.prefill_at_most = usage.prefill_at_most or not self.capabilities.cached_tokens
@@ -170,7 +170,7 @@ class CompletionsContext:
         return self._generation(reply, stop_ids, stop_texts)
 
     async def _written(self, request: CompletionRequest, adapter: str | None) -> CompletionReply:
-        """The reply to a request from this context; one behind a single token may be written while the token is read."""
+        """The reply to a request from this context; after a single token, it may be written while that token is read."""
         parent = self._parent
         if parent is not None and len(self._token_ids) == len(parent.token_ids) + 1 and self._llm.capabilities.label_reads_while_writing:
             return await parent._branches(adapter).behind(self._token_ids[-1], request)
@@ -256,7 +256,7 @@ class CompletionsContext:
         return self._by_adapter.setdefault(adapter, Branches(Branching(send, read, while_writing)))
 
     def _begins_as_asked(self) -> bool:
-        """Whether to let the model choose a next token: not if it began with a token that is not in the tree at a node above."""
+        """Whether to let the model choose a next token: not if, at an earlier node, it began with a token that is not in the tree."""
         if not self._llm.capabilities.label_reads_while_writing:
             return False
         return not any(branches.wrote_another for above in self._above() for branches in above._by_adapter.values())

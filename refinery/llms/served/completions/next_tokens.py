@@ -1,7 +1,7 @@
-"""What may follow a prefix: the log-probabilities of its next tokens, and the texts behind these tokens, by as few requests as possible.
+"""Continuations of a prefix: log-probabilities of its next tokens, and the texts after these tokens, with as few requests as possible.
 
 A node of a tree asks for both at once. A model that was trained for the tree begins with one of the node's tokens by itself, so one greedy
-request from the prefix reads all of them and writes the text behind the likeliest. Only the other texts take a request each.
+request from the prefix reads all of them and writes the text after the likeliest. Only the other texts take a request each.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +13,7 @@ from refinery.runtime.concurrency.batching import Batcher
 from refinery.runtime.concurrency.single_flight import SingleFlight
 
 Send = Callable[[CompletionRequest], Awaitable[CompletionReply]]
-# The log-probabilities of tokens, by requests that do nothing else.
+# Reads the log-probabilities of tokens, with requests that do nothing else.
 Read = Callable[[Sequence[int]], Awaitable[list[float]]]
 # The request that reads tokens while it writes like another request, and the log-probabilities of these tokens in the reply.
 ReadWhileWriting = Callable[[CompletionRequest, Sequence[int]], CompletionRequest]
@@ -22,7 +22,7 @@ Logprobs = Callable[[CompletionReply, Sequence[int]], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """How a prefix is read and continued. `while_writing` is None if the server cannot do both by one request."""
+    """How a prefix is read and continued. `while_writing` is None if the server cannot do both in one request."""
 
     send: Send
     read: Read
@@ -31,14 +31,14 @@ class Branching:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A token whose log-probability is wanted, or the text behind it, which `request` writes by itself."""
+    """A token whose log-probability is wanted. With `request`, which can write it alone, the text after the token is wanted too."""
 
     token: int
     request: CompletionRequest | None = None
 
 
 class Branches:
-    """The next tokens of one prefix. `wrote_another`: the model began with a token that nobody asked for, so its text was wasted."""
+    """The next tokens of one prefix. `wrote_another`: the model began with a token that was not requested, so its text was wasted."""
 
     def __init__(self, branching: Branching) -> None:
         self._branching = branching
@@ -47,7 +47,7 @@ class Branches:
         self.wrote_another = False
 
     async def logprob(self, token: int) -> float:
-        """The token's log-probability. Tokens that are asked for at the same time are read by one request, and each of them once."""
+        """The token's log-probability. Tokens requested at the same time are read in one request, and none is read twice."""
         if token not in self._known:
             group = await self._together(_Wanted(token))
             await group.read()
@@ -65,7 +65,7 @@ class Branches:
 
 
 class _Group:
-    """What was asked of a prefix at the same time: `tokens` to read, and greedy `texts` behind some of them, which may be written too."""
+    """Simultaneous requests for one prefix: `tokens` to read, and greedy `texts` after some of them, which may be written too."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _Group:
             await self._once("read", self._read)
 
     async def reply(self, token: int, request: CompletionRequest) -> CompletionReply:
-        """The text behind a token: what was written anyway, if the model began with this token, else its own request's reply."""
+        """The text after a token: already written if the model began with this token, else the reply to a separate request."""
         if self._texts.get(token) == request:
             await self.read()
             if self._written is not None and (self._written.token_ids or [])[:1] == [token]:
@@ -100,7 +100,7 @@ class _Group:
             self._learn(await self._branching.read(self._tokens))
 
     async def _read_while_writing(self) -> bool:
-        """Whether the tokens were read, with a text behind one of them or a wasted one. A server may refuse the longer request."""
+        """Whether the tokens were read, along with a useful or wasted text. A server may refuse the longer request."""
         assert self._branching.while_writing is not None
         to_request, logprobs = self._branching.while_writing
         requests = list(self._texts.values())
@@ -128,7 +128,7 @@ def _alike(texts: dict[int, CompletionRequest]) -> dict[int, CompletionRequest]:
 
 
 def _after_first(reply: CompletionReply, most: int) -> CompletionReply:
-    """What a request of at most `most` tokens behind the reply's first token would have got."""
+    """The reply that a request of at most `most` tokens would have received after this reply's first token."""
     token_ids, logprobs = (reply.token_ids or [])[1:], (reply.logprobs or [])[1:]
     finish = reply.finish_reason if len(token_ids) <= most else "length"
     return replace(reply, token_ids=token_ids[:most], logprobs=logprobs[:most], finish_reason=finish)

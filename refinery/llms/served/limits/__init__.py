@@ -1,1 +1,1 @@
-"""How fast a server may be asked."""
+"""Limits on the rate and concurrency of requests to a server."""

@@ -1,4 +1,4 @@
-"""Limits of an endpoint's concurrent requests, found by trying, and of its requests and tokens per minute, as configured."""
+"""Limits of an endpoint's concurrent requests, found by trial, and of its requests and tokens per minute, as configured."""
 
 import asyncio
 import time
@@ -11,10 +11,10 @@ _RATE_LIMITED_SHARE = 1 / 8
 
 
 class AdaptiveConcurrencyLimit:
-    """Limits concurrent calls to one endpoint, between 1 and `most`: additive increase, and a cut to what the endpoint accepted (AIMD).
+    """Limits concurrent calls to one endpoint, between 1 and `most`: additive increase, and a cut to the accepted number (AIMD).
 
     A burst of refusals counts as one cut: each refusal of a call that entered before the cut lowers the limit to the calls still open,
-    and the calls left open when the burst is over are what the endpoint can take.
+    and the endpoint can handle the calls left open when the burst is over.
     """
 
     def __init__(self, most: int) -> None:
@@ -32,7 +32,7 @@ class AdaptiveConcurrencyLimit:
         return (self.in_flight + len(self._waiting)) / self.limit
 
     async def enter(self) -> float:
-        """Wait for a place. Returns the time when it was given, to pass to `leave`."""
+        """Wait for a slot. Returns the time when it was granted, to pass to `leave`."""
         if self.in_flight < self.limit and not self._waiting:
             self.in_flight += 1
             return time.monotonic()
@@ -41,14 +41,14 @@ class AdaptiveConcurrencyLimit:
         try:
             await place
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():  # the place was given in the same moment
+            if place.done() and not place.cancelled():  # the slot was granted at the same moment
                 self.in_flight -= 1
                 self._admit()
             raise
         return time.monotonic()
 
     def leave(self, entered: float, *, refused: bool | None) -> None:
-        """Give the place back. `refused` says that the endpoint was overloaded (429, 503, timeout); None means that nothing was sent."""
+        """Give the slot back. `refused` says that the endpoint was overloaded (429, 503, timeout); None means that nothing was sent."""
         self.in_flight -= 1
         if refused:
             self._cut(entered)

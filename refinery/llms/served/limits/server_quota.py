@@ -1,4 +1,4 @@
-"""Wait before a server's limits are exceeded, as its responses tell them, instead of after it has refused a call."""
+"""Wait before a request would exceed a server's limits, which its responses report, instead of after it has refused one."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _PERIODS = (1.0, 10.0, 60.0, 3600.0, 86_400.0)
 _LONGEST_SECONDS = 60.0
 # Shorter times until the reset are rounded by many servers, so no period is read from them.
 _READABLE_SECONDS = 2.0
-# A waiting call looks again this often, because other responses may tell more.
+# A waiting call checks again this often, because other responses may report new values.
 _LOOK_SECONDS = 1.0
 _WORTH_TELLING_SECONDS = 1.0
 # A request that was sent this long ago has reached the server and was counted there, whether it has ended or not.
@@ -32,7 +32,7 @@ _Amounts = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """When a request was sent, what it takes, and by unit what its server has surely counted when it answers, the request included.
+    """A request's time, its amounts, and by unit the total that its server has surely counted when it answers, this request included.
 
     Requests that are sent at almost the same time may arrive in another order, so this one's answer may come before they are counted.
     """
@@ -44,7 +44,7 @@ class Sent:
 
 
 class ServerLimits:
-    """The limits of one server, learned from its responses. It tells nothing before the first one, and then nothing waits."""
+    """The limits of one server, learned from its responses. Before the first response, requests do not wait."""
 
     def __init__(self, server: str, max_tokens: int) -> None:
         self._server, self._max_tokens = server, max_tokens
@@ -72,7 +72,7 @@ class ServerLimits:
         return sent
 
     def _counted(self) -> _Amounts:
-        """What was taken, without requests that may not have arrived yet."""
+        """The amounts taken, without requests that may not have arrived yet."""
         sent_before = time.monotonic() - _ARRIVES_SECONDS
         while self._arriving and (oldest := next(iter(self._arriving.values()))).at < sent_before:
             self._has_arrived(oldest)
@@ -83,7 +83,7 @@ class ServerLimits:
             _add(self._uncounted, {unit: -amount for unit, amount in sent.amounts.items()})
 
     def _amounts(self, request: EndpointRequest[Any]) -> dict[str, float]:
-        """What a request takes of each known limit. Servers count `max_tokens` as written before the reply is."""
+        """The amount that a request takes of each known limit. Servers count `max_tokens` as written when the request arrives."""
         amounts = {"requests": 1.0}
         if any(limit.unit != "requests" for limit in self._limits.values()):
             prompt = request.likely_prompt_tokens()
@@ -102,7 +102,7 @@ class ServerLimits:
         self._has_arrived(sent)
 
     def answered(self, reply: Reply) -> None:
-        """Count a reply's tokens, to expect as many of the next one."""
+        """Count a reply's tokens, for the estimate of later replies."""
         self._replies += 1
         self._written += reply.num_completion_tokens
 
@@ -131,7 +131,7 @@ def _add(counts: defaultdict[str, float], amounts: _Amounts) -> None:
 
 
 class _Limit:
-    """One limit: what was left when the latest request was counted, and how it comes back."""
+    """One limit: the amount left when the latest request was counted, and how it refills."""
 
     def __init__(self, unit: str) -> None:
         self.unit, self.size = unit, math.inf
@@ -139,7 +139,7 @@ class _Limit:
         self._refills, self._period, self._window_ends, self._window_seconds = True, _LONGEST_SECONDS, math.inf, 0.0
 
     def update(self, told: ToldLimit, sent: Sent) -> None:
-        """Take in what a response tells, unless it is older than what is known."""
+        """Update from a response, unless it is older than the known state."""
         if sent.at < self._as_of or told.limit is None:
             return
         self.size, self._refills = told.limit, told.refills
@@ -150,9 +150,9 @@ class _Limit:
             self._window_seconds = max(self._window_seconds, told.reset_seconds)
 
     def wait_seconds(self, amounts: _Amounts, taken: _Amounts, counted: _Amounts, now: float) -> float:
-        """Seconds until the amount is left, when so much was taken, and so much of it has surely been counted by the server.
+        """Seconds until `amounts` are available, given all that was `taken` and the part surely `counted` by the server.
 
-        A request that is larger than the limit waits for all of it.
+        A request that is larger than the limit waits until the limit is full.
         """
         if self._period > _LONGEST_SECONDS or self._window_seconds > _LONGEST_SECONDS:
             return 0.0
@@ -172,7 +172,7 @@ class _Limit:
 
 
 def _period(told: ToldLimit) -> float | None:
-    """The period in which a limit that refills all the time comes back as a whole; None if the response does not show it."""
+    """The period in which a continuously refilling limit refills completely; None if the response does not show it."""
     if not told.refills or told.limit is None or (told.reset_seconds or 0.0) < _READABLE_SECONDS or told.remaining >= told.limit:
         return None
     seconds = (told.reset_seconds or 0.0) * told.limit / (told.limit - told.remaining)

@@ -1,1 +1,1 @@
-"""What replies cost, and paying for each once."""
+"""The cost of replies, and a store that pays for each only once."""

@@ -1,4 +1,4 @@
-"""Costs: what a reply cost, and a hard cap, which holds because the worst case is reserved and on disk before a request is sent.
+"""The cost of replies, and a hard cap, which holds because the worst case is reserved and on disk before a request is sent.
 
 Amounts are whole billionths of a dollar, each rounded up, so that settled reservations add up to exactly 0, unlike sums of floats.
 """
@@ -42,7 +42,7 @@ class BudgetExhausted(LLMError):
 
 
 class Spending:
-    """What a job has spent in all its attempts, in billionths of a dollar by endpoint (None: some of it at an unknown price).
+    """The amount that a job has spent in all its attempts, in billionths of a dollar by endpoint (None: some of it at an unknown price).
 
     It is stored before a request is sent, including the worst case of all open requests. That is the most that a killed attempt can have
     paid, so a cap holds across attempts. All endpoints of the job share it; without a store it covers only this attempt.
@@ -91,7 +91,7 @@ class Reservation:
 
 
 class Budget:
-    """What one endpoint's requests cost, and the limit on it.
+    """The cost of one endpoint's requests, and the limit on it.
 
     `factor` is the transport's discount on the price (batch jobs: 0.5). `lost_if_killed` is the maximum number of requests that are paid
     but unanswered if the process is killed: those open at once, or none if the next attempt collects them (batch jobs).
@@ -140,7 +140,7 @@ class Budget:
         return _dollars(self._spending.spent[self._endpoint])
 
     def cost(self, reply: Reply, request: PricedRequest) -> float | None:
-        """What one reply cost, in US dollars; None if the price is unknown."""
+        """The cost of one reply in US dollars; None if the price is unknown."""
         if self.price is None:
             return None
         counted = self._counted(reply)
@@ -201,7 +201,7 @@ class Budget:
         return 0 if self.price is None else self._prices.at_most(request.most_prompt_tokens(), request.most_tokens(self.config))
 
     async def settled(self, reservation: Reservation, reply: Awaitable[R]) -> R:
-        """The reply of a request, once what it cost has replaced its reservation."""
+        """The reply to a request, after its cost has replaced its reservation."""
         answer, unseen = None, 0
         try:
             answer = await reply
@@ -268,7 +268,7 @@ class Budget:
         return self._prices.of(reply)
 
     def count_cached(self, reply: Reply) -> None:
-        """Count the cached tokens of a reply, new or stored, if they have no price of their own: what was spent is then an upper bound."""
+        """Count the cached tokens of a reply, new or stored, if they have no separate price: the amount spent is then an upper bound."""
         if self.price is not None and self.price.cached is None:
             self._cached_in_full += reply.num_cached_tokens
 

@@ -1,4 +1,4 @@
-"""Replies that are paid for once: each is stored before it is used, and requested only if it is not in the store, within a budget."""
+"""Replies that are paid for only once: each is stored before it is used, and requested, within a budget, only if it is not in the store."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -41,7 +41,7 @@ def persist_in(store: ReplyStore, enter: Callable[[bytes, Reply], None] | None =
 class PaidReplies:
     """An endpoint's replies from a store, or else from the endpoint. `calls` counts those that were sent, `hits` those that were stored.
 
-    `worth` is what they cost when they were paid for, in US dollars; None if the price is unknown.
+    `worth` is the stored replies' original cost in US dollars; None if the price is unknown.
 
     Raises BudgetExhausted instead of sending a request that could exceed the budget's cap.
     """
@@ -76,6 +76,6 @@ class PaidReplies:
         return counts | self.budget.summary()
 
     async def close(self) -> None:
-        """Close the connections and store what was spent."""
+        """Close the connections and store the amount spent."""
         await self._client.close()
         await self.budget.close()

@@ -1,4 +1,4 @@
-"""What a served model costs: its price, and what calls of unknown length will probably cost and take."""
+"""The cost of a served model: its price, and the probable cost and time of calls of unknown length."""
 
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
@@ -43,7 +43,7 @@ def known_price(config: EndpointConfig) -> tuple[Price | None, str | None]:
 
 
 class TokenPrices:
-    """What tokens cost in billionths of a dollar, each amount rounded up. `factor` is a discount on the price; without one it is 0."""
+    """The cost of tokens in billionths of a dollar, rounded up; 0 without a price. `factor` multiplies the price, as for a discount."""
 
     def __init__(self, price: Price | None, factor: float) -> None:
         price = price or Price(prompt=0, completion=0)
@@ -59,7 +59,7 @@ class TokenPrices:
         return _rounded_up(prompt + reply.num_completion_tokens * self._completion)
 
     def at_most(self, num_prompt_tokens: int, num_completion_tokens: int) -> int:
-        """The cost of so many tokens, whatever a cache has to do with them."""
+        """The highest cost of these tokens, whether or not a cache is involved."""
         prompt = num_prompt_tokens * max(self._prompt, self._cached, self._cache_write)
         return _rounded_up(prompt + num_completion_tokens * self._completion)
 
@@ -69,9 +69,9 @@ def _rounded_up(nano: Decimal) -> int:
 
 
 def probable_dollars(config: EndpointConfig, calls: Range, *, passages: int, max_tokens: int, examples: Range = (0, 0)) -> Range | None:
-    """What so many calls cost, each with up to so many passages in its prompt and tokens in its reply; None without a known price.
+    """The probable cost of `calls`, each with up to `passages` in its prompt and `max_tokens` in its reply; None without a known price.
 
-    `examples` are the tokens of what is shown before each prompt.
+    `examples` is the number of tokens in the worked examples before each prompt.
     """
     price, _ = known_price(config)
     if price is None:
@@ -86,6 +86,6 @@ def probable_dollars(config: EndpointConfig, calls: Range, *, passages: int, max
 
 
 def probable_seconds(config: EndpointConfig, calls: Range) -> Range:
-    """How long so many calls take, if the endpoint answers as many at once as it is sent."""
+    """The probable seconds that `calls` take, if the endpoint answers all concurrent requests at once."""
     low, high = (count * each / config.calls_in_flight for count, each in zip(calls, _REPLY_SECONDS, strict=True))
     return low, high

@@ -16,7 +16,7 @@ def provider_of(config: EndpointConfig) -> str:
     """The part of an address that belongs to a request's key.
 
     A provider's models and Azure's deployments differ from models of the same name elsewhere. For other servers the model's name is
-    enough, so that a server that has moved to another port or machine is not paid again.
+    enough, so that requests are not sent again when a server moves to another port or machine.
     """
     if config.azure_api_version:
         return "azure"
@@ -47,6 +47,6 @@ def label_field(schema: type[BaseModel] | None) -> str | None:
 
 @cache
 def frame_key(provider: str, model: str, temperature: float, optional: str, schema: type[BaseModel] | None) -> bytes:
-    """The key of what all requests for a schema share. Parameters that a recipe does not set are not in it, as in older stores."""
+    """The key of the parts that all requests for a schema share. Parameters that a recipe does not set are left out, as in older stores."""
     parts = ("reply", provider, model, temperature, json_schema(schema))
     return effect_key(*parts) if optional == "{}" else effect_key(*parts, optional)

@@ -1,4 +1,4 @@
-"""An LLM behind an endpoint: what it can do is found out when it is built, and its replies may be paid for."""
+"""An LLM behind an endpoint: its capabilities are determined when it is built, and its replies may cost money."""
 
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ class ServedLLM(LLM, Protocol):
         ...
 
     def pay_through(self, replies: PaidReplies) -> None:
-        """Take replies from a store, and pay within a budget for those that it does not have."""
+        """Take replies from a store, and pay within a budget for missing ones."""
         ...
 
     async def close(self) -> None:

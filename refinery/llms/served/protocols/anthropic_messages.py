@@ -42,7 +42,7 @@ def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
 
 
 def _parameters(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
-    """The sampling and the reasoning. A model that thinks takes no other temperature than its own."""
+    """Sampling and reasoning parameters. The temperature is left out when the model thinks, because it accepts only the default."""
     values: dict[str, Any] = {} if config.enable_thinking else {"temperature": chat.temperature}
     if config.top_p is not None:
         values["top_p"] = config.top_p

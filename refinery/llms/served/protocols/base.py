@@ -1,4 +1,4 @@
-"""What a chat protocol declares, and how it is found by name.
+"""The interface of a chat protocol, and finding a protocol by name.
 
 A protocol is one file with a `PROTOCOL`. It may be outside this project: a recipe's teacher or endpoint names it, as in
 `protocol: my_lab.gemini`.
@@ -14,7 +14,7 @@ A protocol is one file with a `PROTOCOL`. It may be outside this project: a reci
 
     PROTOCOL = ChatProtocol("/interactions", address, body, parse)
 
-Tries, limits, outages, costs and the reply store are the same for every protocol, and so are errors: a status and an `error` in the JSON.
+Retries, limits, outages, costs and the reply store are the same for every protocol, and so are errors: a status and an `error` in the JSON.
 """
 
 import os
@@ -60,7 +60,7 @@ class ChatProtocol:
     """How to send chats to a server.
 
     `address(config, base_url)` is the server's address, or the provider's if base_url is None. `body(chat, config)` is the JSON to post
-    to `path`. `parse(json)` is the reply, with the API's own word for why it ended; `responses.finished` has those that are known. It
+    to `path`. `parse(json)` is the reply, with the API's own finish reason, of which `responses.finished` knows the common ones. It
     raises RefusedRequest for a reply that cannot be read, RetryableFault when the JSON contains none.
 
     `provider` and its `host` are for prices and for the keys of stored replies. `takes_schemas`: the body has a field for the reply's JSON

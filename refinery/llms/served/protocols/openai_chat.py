@@ -35,7 +35,7 @@ def openai_client(config: EndpointConfig, base_url: str | None, *, max_retries: 
 
 
 def openai_address(config: EndpointConfig, base_url: str | None) -> Address:
-    """What the official client takes from the environment, without the second that importing it takes."""
+    """The address and headers that the official client reads from the environment, without the second that importing it takes."""
     key = api_key(config)
     if config.azure_api_version:
         base = f"{(base_url or '').rstrip('/')}/openai/deployments/{config.model}"
@@ -100,7 +100,7 @@ def _parse(completion: Any) -> Reply:
 
 
 def _arguments(message: dict[str, Any]) -> str:
-    """The arguments of the message's last call of a tool, in which some servers and models put an object that they are asked for."""
+    """The arguments of the message's last tool call, where some servers and models put the requested object."""
     calls = message.get("tool_calls")
     called = [call.get("function") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     last = next((one for one in reversed([message.get("function_call"), *called]) if isinstance(one, dict)), {})
@@ -133,7 +133,7 @@ def _join(events: EventStream) -> dict[str, Any] | None:
 
 
 def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
-    """Add a chunk to the message. The arguments of a tool's call come in pieces too."""
+    """Add a chunk to the message. The arguments of a tool call arrive in pieces too."""
     _add_texts(message, delta)
     calls = delta.get("tool_calls")
     for call in calls if isinstance(calls, list) else [{"function": delta.get("function_call")}]:

@@ -71,7 +71,7 @@ def _parts(items: list[Any], item_type: str, field: str, kinds: tuple[str, ...])
 
 
 def _arguments(items: list[Any]) -> str:
-    """The arguments of the last call of a tool, in which some models put an object that they are asked for."""
+    """The arguments of the last tool call, where some models put the requested object."""
     calls = [item.get("arguments") for item in items if isinstance(item, dict) and item.get("type") == "function_call"]
     return content_text(calls[-1]) if calls and isinstance(calls[-1], str) else ""
 

@@ -1,1 +1,1 @@
-"""A text read as an object of a known shape."""
+"""Reading a text as an object of a known shape."""

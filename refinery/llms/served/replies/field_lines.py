@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from refinery.llms.served.replies.bare_reply import is_lead
 
-# What may come between the lines: a line of another name (`Note: two facts.`), a heading, a rule or a code fence.
+# Text that may come between the lines: a line of another name (`Note: two facts.`), a heading, a rule or a code fence.
 _OTHER_LINE = re.compile(r"^\W*\w+(?: \d+)?\**:|^\s*#|^\W*$|^\s*```")
 
 
@@ -30,7 +30,7 @@ def _only_strings(schema: type[BaseModel]) -> bool:
 
 
 def _listed_shape(schema: type[BaseModel]) -> type[BaseModel] | None:
-    """The shape of strings of which the schema's one field is a list."""
+    """The element type if the schema's only field is a list of objects with string fields, else None."""
     annotations = [field.annotation for field in schema.model_fields.values()]
     if len(annotations) != 1 or get_origin(annotations[0]) is not list:
         return None

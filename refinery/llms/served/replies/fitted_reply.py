@@ -1,7 +1,7 @@
 """Fit the JSON of a reply to its schema where it says the same in another form: `"Relevant"`, `"[1]"` or `{"question": "Who?"}`.
 
-Values are fitted by the types of their fields, for every task, judge and decoder alike, and only where nobody doubts what they mean. The
-others remain as they are, so the schema finds them malformed: `"partially relevant"`, a range, or `true` for a number.
+Values are fitted by the types of their fields, for every task, judge and decoder alike, and only if their meaning is unambiguous. The
+others are left unchanged, so the schema rejects them: `"partially relevant"`, a range, or `true` for a number.
 """
 
 import json
@@ -93,7 +93,7 @@ def _list(value: Any, wanted: Any) -> Any:
     if not isinstance(value, list):
         return value
     is_text = _without_rules(wanted) is str
-    return [one if is_text and isinstance(one, int | float) else _fitted(one, wanted) for one in value]  # a number is no sub-question
+    return [one if is_text and isinstance(one, int | float) else _fitted(one, wanted) for one in value]  # a number is not a sub-question
 
 
 def _without_rules(wanted: Any) -> Any:
@@ -101,7 +101,7 @@ def _without_rules(wanted: Any) -> Any:
 
 
 def _listed(text: str, wanted: Any) -> Any:
-    """The list in a text; the text itself if it may be anything else, such as why there is no list."""
+    """The list in a text; the text itself if it may be anything else, such as a reason for giving no list."""
     if text.startswith("["):
         with suppress(ValueError, RecursionError):
             return json.loads(text, parse_float=_Decimal)
@@ -145,7 +145,7 @@ def _words(label: str) -> str:
 
 
 def _text(value: Any) -> Any:
-    """A number as it is written, or the only text of an object that has nothing else but numbers, such as that of its step."""
+    """A number as it is written, or the only text of an object whose other values are numbers, such as a step's."""
     if isinstance(value, _Decimal):
         return value.digits
     if isinstance(value, int) and not isinstance(value, bool):

@@ -31,12 +31,12 @@ _MOST_PARTS, _MOST_MENDED, _MOST_REPAIRED, _MOST_BRACKETS = 32, 3, 10_000, 300
 
 
 def parse_json_reply(text: str, schema: type[T]) -> T:
-    """The reply's object, read in any of these ways. Raises ValueError that says what is wrong."""
+    """The reply's object, read in any of these ways. Raises ValueError that describes the fault."""
     return read_reply(text, schema)[0]
 
 
 def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
-    """The reply as a `schema`, and how it was read. Of several objects, the last that fits. Raises ValueError that says what is wrong."""
+    """The reply as a `schema`, and how it was read. Of several objects, the last that fits. The ValueError describes the fault."""
     with suppress(ValidationError):
         return schema.model_validate_json(text, strict=True), "object"
     parts = [text[start:end] for start, end in islice(balanced_parts(text, "{}"), _MOST_PARTS)]
@@ -131,7 +131,7 @@ def _inner_objects(part: str, schema: type[BaseModel]) -> Iterator[str]:
 def _mended(text: str, parts: list[str], schema: type[T]) -> tuple[T | None, str]:
     """The last object that fits once its quotes and commas are repaired, or None and why.
 
-    A truncated object is not repaired, to not hide the missing part. An object that is nested too deeply keeps pydantic's message.
+    A truncated object is not repaired, because that would hide the missing part. If it is nested too deeply, pydantic's message is kept.
     """
     start, end = text.find("{"), text.rfind("}") + 1
     whole = text[start:end] if end > start else text[start:]

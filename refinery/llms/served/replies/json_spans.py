@@ -7,7 +7,7 @@ Span = tuple[int, int]  # the start and the end of a part of a text
 
 # Of a longer text only the end is searched, where an answer is.
 _MOST_CHARACTERS = 200_000
-# From this many of the last opening brackets, a search begins again, because a quote in prose may have hidden them from the first one.
+# A search restarts at each of this many last opening brackets, because a quote in prose may have hidden them from the first search.
 _RESTARTS = 8
 
 

@@ -1,1 +1,1 @@
-"""Reading whatever servers send."""
+"""Lenient reading of server responses."""

@@ -1,4 +1,4 @@
-"""Replies of servers that stream although they are not asked to: a stream that is complete is read like any other reply."""
+"""Replies of servers that stream without being asked to: a complete stream is read like any other reply."""
 
 import json
 import re
@@ -17,7 +17,7 @@ class EventStream(list[Any]):
     ended = False
 
     def fault(self) -> ProviderError | None:
-        """The first event's error, if one tells of an error."""
+        """The first error among the events, if there is one."""
         return next((fault for event in self if (fault := provider_error(event))), None)
 
 

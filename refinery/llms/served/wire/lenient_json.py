@@ -1,4 +1,4 @@
-"""Read what endpoints send leniently: JSON of any depth, errors in providers' words, text in parts, token counts of any type."""
+"""Lenient reading of endpoints' responses: JSON of any depth, errors in providers' words, text in parts, token counts of any type."""
 
 import json
 import math
@@ -98,7 +98,7 @@ def token_count(count: Any) -> int:
 
 
 def cached_count(usage: dict[str, Any]) -> int:
-    """The prompt's tokens that the provider's cache had, by OpenAI's names, DeepSeek's or Moonshot's; more than the prompt has are 0."""
+    """The prompt's cached tokens, by OpenAI's, DeepSeek's or Moonshot's field names; 0 if the count exceeds the prompt's length."""
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     within = details.get("cached_tokens") if isinstance(details, dict) else None
     count = max(map(token_count, (within, usage.get("prompt_cache_hit_tokens"), usage.get("cached_tokens"))))

@@ -1,9 +1,9 @@
-"""What servers say about their limits in the headers of a response.
+"""Rate limits that servers report in the headers of a response.
 
-Read are the headers of OpenAI, Azure, Groq and Cerebras (`x-ratelimit-remaining-tokens`), Mistral (`x-ratelimit-remaining-req-minute`),
+It reads the headers of OpenAI, Azure, Groq and Cerebras (`x-ratelimit-remaining-tokens`), Mistral (`x-ratelimit-remaining-req-minute`),
 Anthropic (`anthropic-ratelimit-input-tokens-reset`), Together and OpenRouter (`x-ratelimit-remaining`), and of IETF's drafts
-(`ratelimit-remaining`, `ratelimit: "default";r=50;t=30`). Values that no server can mean are ignored: negative ones, those that are no
-number, and moments more than a day away.
+(`ratelimit-remaining`, `ratelimit: "default";r=50;t=30`). Implausible values are ignored: negative ones, those that are not
+numbers, and times more than a day away.
 """
 
 import math
@@ -25,16 +25,16 @@ _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?
 _DURATION_SECONDS = (_DAY_SECONDS, 3600.0, 60.0, 1.0, 0.001)
 _PARAMETER = re.compile(r"\b(limit|remaining|reset|r|t)=(\d+)")
 _DRAFT_FIELDS = {"r": "remaining", "t": "reset"}
-# Larger numbers are moments, in seconds or milliseconds since 1970.
+# Larger numbers are timestamps, in seconds or milliseconds since 1970.
 _EPOCH_SECONDS, _EPOCH_MILLISECONDS = 1e9, 1e11
 
 
 @dataclass(frozen=True, slots=True)
 class ToldLimit:
-    """One limit as a response tells it: of `requests`, `tokens`, `input-tokens` or `output-tokens`.
+    """One limit that a response reports: of `requests`, `tokens`, `input-tokens` or `output-tokens`.
 
-    `reset_seconds` is the time until `limit` is there again: because it refills all the time (`refills`), or because a window ends.
-    `period_seconds` is known if the header's name says it. None means that the server does not say.
+    `reset_seconds` is the time until `limit` is fully available again, because it refills continuously (`refills`) or a window ends.
+    `period_seconds` is known if the header's name contains it. None means that the server does not say.
     """
 
     unit: str
@@ -46,7 +46,7 @@ class ToldLimit:
 
 
 def read_limits(headers: Mapping[str, str]) -> dict[str, ToldLimit]:
-    """The limits that a response tells, by the unit and period in the headers' names."""
+    """The limits that a response reports, by the unit and period in the headers' names."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for name, value in headers.items():
         if "ratelimit" in (name := name.lower()):
@@ -60,7 +60,7 @@ def read_limits(headers: Mapping[str, str]) -> dict[str, ToldLimit]:
 
 @lru_cache(maxsize=256)
 def _kind_and_field(name: str) -> tuple[str, str] | None:
-    """The kind of limit and the field that a header's name says, or None."""
+    """The kind of limit and the field in a header's name, or None."""
     match = _NAME.fullmatch(name)
     words = match[1].split("-") if match else []
     field = next((word for word in words if word in _FIELDS), None)
@@ -71,7 +71,7 @@ def _kind_and_field(name: str) -> tuple[str, str] | None:
 
 
 def _told(kind: str, fields: Mapping[str, str], date: str | None) -> ToldLimit | None:
-    """The limit, or None if it is of something else or a value is silly."""
+    """The limit, or None if it limits something else or a value is implausible."""
     unit, _, period = kind.rpartition("-")
     if period not in _PERIODS:
         unit, period = kind, ""
@@ -89,7 +89,7 @@ def _number(text: str) -> float | None:
 
 
 def _reset_seconds(text: str, date: str | None) -> float | None:
-    """Seconds from the response until the reset: from a number, a duration (`6m0s`, `20ms`) or a moment."""
+    """Seconds from the response until the reset: from a number, a duration (`6m0s`, `20ms`) or a timestamp."""
     try:
         seconds = _seconds(text, date)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""What an endpoint's response means: JSON to read, a transient fault, a fault of this request alone, or a fault of the endpoint."""
+"""The meaning of an endpoint's response: JSON to read, a transient fault, a fault of this request alone, or a fault of the endpoint."""
 
 import html
 import random
@@ -34,7 +34,7 @@ _NO_MONEY = frozenset(
 _SPENT = re.compile(r"reached your specified (?:workspace )?API usage limits|credit balance is too low to access")
 # Kinds of errors that are about one prompt, whatever else the server refuses.
 _OF_PROMPTS = frozenset(("content_filter", "content_policy_violation", "context_length_exceeded"))
-# Why a reply ended, in the words of several APIs. Any other word is a server's that gave up.
+# Finish reasons of several APIs. Any other word means that the server gave up.
 _FINISH_REASONS = {
     "stop": ("stop", "stop_sequence", "end_turn", "complete", "completed", "eos", "eos_token"),
     "length": ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "repetition"),
@@ -64,7 +64,7 @@ _OF_SCHEMAS = (
     "guided",
     "grammar",
 )
-# What a server says of a reply that its own check of the schema threw away: of what the model wrote, not of what was asked.
+# Errors for a reply that failed the server's own schema check: the fault is in the model's text, not in the request.
 _OF_WRITTEN = ("json_validate_failed", "tool_use_failed", "output_parse_failed")
 _LOADING = re.compile(r"loading model|model .{0,40}\b(?:is )?(?:currently |still )?loading|currently loading|warming up", re.IGNORECASE)
 _READ_FOR_WORDS = 4_000
@@ -93,9 +93,9 @@ class RetryableFault(Exception):
         self.message, self.status, self.unseen, self.timed_out = message, status, unseen, timed_out
         self.connected = status is not None or bool(unseen)
         self.throttled = status == 429
-        self.loading = status == 503 and _LOADING.search(message) is not None  # its model: somebody is there
+        self.loading = status == 503 and _LOADING.search(message) is not None  # the server is up, and loads its model
         self.counts = status not in (429, _OVERLOADED) and not self.loading  # against the request's own tries
-        self.paced = False  # whether the server has told a limit that is used up, which later requests wait for
+        self.paced = False  # whether the server reported an exhausted limit, which later requests wait for
         self.too_busy = status in _TOO_BUSY or (status is None and bool(unseen))
         self.retry_after_seconds = retry_after_seconds
 
@@ -106,7 +106,7 @@ class RetryableFault(Exception):
 
 
 def without_key(response: Response, key: str | None) -> Response:
-    """The response without the key that the request was sent with, which servers and debugging proxies repeat in errors, also in part."""
+    """The response without the request's API key, which servers and debugging proxies may repeat in errors, in whole or in part."""
     content, secret = response.content, (key or "").encode()
     if len(secret) < _LEAST_OF_KEY or (response.status < 300 and secret not in content):
         return response
@@ -116,7 +116,7 @@ def without_key(response: Response, key: str | None) -> Response:
 
 
 def _runs(secret: bytes, content: bytes) -> set[bytes]:
-    """The longest parts of the key, of at least eight characters, that the content has."""
+    """The longest parts of the key in the content, of at least eight characters."""
     runs, start = set[bytes](), 0
     while start + _LEAST_OF_KEY <= len(secret):
         end = start
@@ -165,12 +165,12 @@ def fault_of(status: int, fault: ProviderError, said: str, retry_after: float = 
 
 
 def no_reply_in(what: str) -> RetryableFault:
-    """The fault of a response with status 200 that lacks a reply, or all of it: servers that are overloaded or restarted send such."""
+    """The fault of a response with status 200 without a complete reply, as overloaded or restarting servers send."""
     return RetryableFault(what, status=200, unseen=1)
 
 
 def finished(reply: R) -> R:
-    """The reply with OpenAI's word for why it ended. Raises RetryableFault for a reply that its server gave up, or that is empty."""
+    """The reply with OpenAI's name for its finish reason. Raises RetryableFault for a reply that is empty or that its server gave up."""
     reason = _FINISH_REASON_OF.get(reply.finish_reason.partition(":")[0].strip().lower())  # Gemini writes `content_filter: SAFETY`
     if reason is None:
         raise no_reply_in(f"the server gave the reply up (finish_reason '{one_line(reply.finish_reason)}')")
@@ -192,7 +192,7 @@ def is_about_schemas(status: int, content: bytes) -> bool:
 
 
 def _quoted(content: bytes) -> str:
-    """The beginning of what is not JSON in one line; of a web page its title, or its text."""
+    """The beginning of content that is not JSON, in one line; for a web page, its title or text."""
     page = content[:_READ_FOR_WORDS].decode(errors="replace")
     if not page.lstrip().startswith("<"):
         return one_line(content)
