@@ -11,7 +11,7 @@ from refinery.contract.formats import evidence_segments
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import encode_segment
 from refinery.contract.tokenizer import Tokenizer
-from refinery.errors import CheckpointError
+from refinery.errors import CheckpointError, RecipeError
 from refinery.llms.build import ModelConfig
 from refinery.llms.engine.kv_budget import numbers_of_a_token
 from refinery.llms.weights.checkpoint import load_tokenizer
@@ -22,7 +22,6 @@ from train.launch.launch import Launch
 from train.planning.memory import estimate, host_memory
 from train.planning.meta_model import BYTES
 from train.planning.plan import host_line, launch_line, memory_lines, parameters_line
-from train.planning.rollout_steps import RolloutSteps, rollout_steps
 from train.recipe import TrainRecipe
 from train.rollouts.questions import check_questions
 from train.rollouts.roles import DECOMPOSITION, pipeline_recipe, rollouts_of, tree_options
@@ -30,6 +29,17 @@ from train.rows.data import training_records
 from train.run import load_family
 
 _COUNTED_PASSAGES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSteps:
+    """`batches` of each process are sampled at once, a generation, which `steps` optimizer steps share out."""
+
+    questions_per_generation: int
+    rollouts_per_generation: int
+    batches: int
+    generations: int
+    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,30 @@ def rollout_plan(recipe: TrainRecipe, launch: Launch) -> list[str]:
         *memory_lines(memory, recipe, launch, length, beside=beside),
         host_line(host_memory(recipe, launch, parameters, memory), launch),
     ]
+
+
+def rollout_steps(recipe: TrainRecipe, launch: Launch, *, questions: int) -> RolloutSteps:
+    """The steps of `epochs` over so many questions, or `max_steps`. Raises RecipeError for groups that do not fit in a batch."""
+    settings = recipe.grpo
+    batches = settings.steps_per_generation or recipe.gradient_accumulation_steps
+    of_process = recipe.per_device_train_batch_size * batches
+    rollouts, size = of_process * launch.processes, settings.num_generations
+    sampled = f"{recipe.per_device_train_batch_size} x {batches} x {launch.processes} processes"
+    if rollouts % size or (settings.siblings > 1 and of_process % size):
+        whole = " in each process, because siblings share its engine" if settings.siblings > 1 else ""
+        raise RecipeError(
+            f"{recipe.where}: grpo.num_generations: {rollouts:,} rollouts are sampled at once ({sampled}), which should be a multiple of "
+            f"{size}{whole}. Change per_device_train_batch_size or gradient_accumulation_steps."
+        )
+    asked = rollouts // size
+    if asked > questions:
+        raise RecipeError(
+            f"{recipe.where}: a step asks {asked:,} questions ({sampled} rollouts, {size} of each), and data has {questions:,}. "
+            "Name more files, or lower gradient_accumulation_steps."
+        )
+    steps = batches * settings.num_iterations // recipe.gradient_accumulation_steps
+    wanted = -(-recipe.max_steps // steps) if recipe.max_steps > 0 else max(1, int(recipe.epochs * questions) // asked)
+    return RolloutSteps(asked, rollouts, batches, wanted, recipe.max_steps if recipe.max_steps > 0 else wanted * steps)
 
 
 def _tokens(recipe: TrainRecipe, tokenizer: Tokenizer, *, prompt: int, records: Sequence[Question]) -> _Tokens:
