@@ -98,7 +98,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
 
 def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
     """The scores of the finished checkpoint on all validation questions; `held_out.jsonl` keeps its answers."""
-    from train.rollouts.evaluation import decoded_scores, scores_of
+    from train.rollouts.rewards import decoded_scores, scores_of
     from train.rollouts.sampler import decode_checkpoint
     from train.trainers.held_out_answers import HeldOutAnswer, write_held_out
 
