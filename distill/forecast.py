@@ -8,7 +8,7 @@ from distill.inputs.examples import examples_of
 from distill.inputs.held_out_documents import HELD_OUT, TRAIN, Shares
 from distill.recipe import DistillRecipe
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.llms.served.paid.prices import EXAMPLE_TOKENS, probable_dollars, probable_seconds
+from refinery.llms.served.paid.prices import EXAMPLE_TOKENS, probable_dollars
 from refinery.questions.base import split_of
 from refinery.runtime.forecast import Expected, Forecast, Range, RowsOf, total
 
@@ -19,19 +19,12 @@ def forecast(recipe: DistillRecipe, expected: Expected) -> Forecast:
     rows = task.num_rows(recipe, rows_of) if task.num_rows else _sum(recipe, rows_of)
     rows = recipe.limit if rows is None else min(rows, recipe.limit or rows)
     if rows is None:
-        return Forecast(dollars=None, seconds=None)
+        return Forecast(dollars=None)
     writes = {recipe.output_dir / name: count for name, count in _written(recipe, recipe.task_options(), rows, rows_of).items()}
     costs = cost_by_role(recipe, rows)
     known = [dollars for _, dollars in costs.values() if dollars is not None]
-    waiting = total([probable_seconds(recipe.endpoints[role], calls) for role, (calls, _) in costs.items()])
-    return Forecast(
-        rows,
-        writes,
-        total([calls for calls, _ in costs.values()]) if costs else None,
-        total(known) if len(known) == len(costs) else None,
-        None if recipe.target else waiting,  # a target on this machine takes a time that is not known
-        gpu_seconds=None if recipe.target else (0, 0),
-    )
+    calls = total([calls for calls, _ in costs.values()]) if costs else None
+    return Forecast(rows, writes, calls, total(known) if len(known) == len(costs) else None)
 
 
 def _num_answers(recipe: DistillRecipe) -> int:

@@ -34,7 +34,7 @@ def _run(recipe: InferRecipe, *, resume: bool) -> dict[str, Any]:
 
 
 def _preview(recipe: InferRecipe) -> None:
-    from infer.cost.estimate import bill
+    from infer.cost.pilot import bill
     from infer.pipeline import Pipeline
 
     options = Pipeline(recipe).options

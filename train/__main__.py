@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from refinery.errors import CheckpointError
@@ -10,6 +11,18 @@ from refinery.text import printable
 from train.recipe import TrainRecipe
 
 DESCRIPTION = "Fine-tune a model on what distill wrote: an adapter or a whole checkpoint."
+# What the other lines say, or only `metrics.json`.
+_NOT_SCORES = (
+    "rows",
+    "tokens",
+    "tokens_trained",
+    "steps",
+    "train_loss",
+    "trainable_parameters",
+    "best_step",
+    "best_score",
+    "validation_rows",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,9 +74,30 @@ def _show_rows(recipe: TrainRecipe, count: int) -> None:
 
 
 def _report(recipe: TrainRecipe, metrics: dict[str, Any]) -> None:
-    from train.viewing.summary import run_summary
-
     print(run_summary(metrics, recipe.output_dir))
+
+
+def run_summary(metrics: dict[str, Any], folder: Path) -> str:
+    """The few lines with which training ends: rows, loss, held-out scores, files, and what to do next."""
+    from refinery.reporting.summary import summary
+    from train.rollouts.reward_gain import gain_line
+
+    scores = {name: value for name, value in metrics.items() if isinstance(value, float) and not name.startswith(_NOT_SCORES)}
+    held_out = f" on {metrics['validation_rows']:,} rows" if "validation_rows" in metrics else ""
+    return summary(
+        [
+            ("rows", f"{metrics['rows']:,}, {metrics['tokens_trained']:,} of their {metrics['tokens']:,} tokens trained"),
+            ("loss", f"{metrics['train_loss']:.3f} after {metrics['steps']:,} steps{_best(metrics)}"),
+            ("reward", gain_line(metrics["reward"]) if "reward" in metrics else ""),
+            ("held out", ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) + held_out),
+            ("files", f"{metrics['trainable_parameters']:,} trained parameters in {folder}"),
+            ("next", f"refinery view {folder} --output {folder}.html; to use it, name {folder} in an infer recipe"),
+        ]
+    )
+
+
+def _best(metrics: dict[str, Any]) -> str:
+    return f", best at step {metrics['best_step']} ({metrics['best_score']:.3f})" if metrics.get("best_score") is not None else ""
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ from refinery.runtime.run.bad_rows import bad_rows_report, skipping_bad_rows
 from refinery.runtime.run.process_rank import is_main_process
 from refinery.runtime.run.run_dir import RunDir, check_run, open_run, read_run
 from refinery.runtime.run.run_lock import locked_run
-from train.launch.checkpoints import last_checkpoint
-from train.launch.gather_weights import whole_weights
+from train.launch.checkpoints import last_checkpoint, whole_weights
 from train.launch.launch import Launch, check_started, launch_from_env, prepare, without_zero3_init
 from train.method import Family, method_of
 from train.provenance import fingerprints, write_provenance
@@ -30,8 +29,8 @@ from train.rollouts.generation_cache import KEPT_FOLDER
 from train.rows.data import check_labels, evaluated_recipe, training_records
 from train.rows.length_filter import length_percentiles
 from train.support import check_support
+from train.trainers.arguments import use_loraplus
 from train.trainers.evaluate import evaluate
-from train.trainers.loraplus import use_loraplus
 
 if TYPE_CHECKING:
     from train.launch.callbacks import PushCheckpoints

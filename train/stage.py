@@ -55,7 +55,7 @@ class TrainStage(Stage):
     def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take."""
         from refinery.runtime.recipes.recipe import load_recipe
-        from train.planning.forecast import forecast
+        from train.planning.plan import forecast
         from train.recipe import TrainRecipe
 
         return forecast(load_recipe(recipe, TrainRecipe, overrides), expected)

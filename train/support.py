@@ -31,6 +31,12 @@ def _is_grpo(recipe: TrainSettings) -> bool:
     return recipe.method == "grpo"
 
 
+def _shares_prefixes(recipe: TrainSettings) -> bool:
+    from train.rollouts.roles import shares_prefixes
+
+    return shares_prefixes(recipe)
+
+
 REFUSALS = (
     Refusal(
         "`dtype: float16` with `strategy: full`, a `family` other than `causal`, `task: preference` or `method: grpo`",
@@ -160,11 +166,7 @@ REFUSALS = (
         "`method: grpo` with shared prefixes and an `attn_implementation` other than `sdpa` or `eager`",
         "a tree of prefixes needs a mask of its own, which other kernels do not take; `task: decomposition` always shares",
         "`attn_implementation: sdpa`",
-        lambda recipe: (
-            _is_grpo(recipe)
-            and (recipe.grpo.share_prefixes or recipe.task == "decomposition")
-            and recipe.attn_implementation not in ("sdpa", "eager")
-        ),
+        lambda recipe: _is_grpo(recipe) and recipe.attn_implementation not in ("sdpa", "eager") and _shares_prefixes(recipe),
     ),
     Refusal(
         "`method: grpo` under ZeRO-3, FSDP2 or context parallelism",

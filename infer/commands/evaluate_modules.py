@@ -29,8 +29,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _run_recipe(arguments: argparse.Namespace) -> Path | None:
     """The run's folder; None after a dry run. Raises LLMError if questions failed."""
+    from infer.evaluation.module_scores import STAGE, module_metrics
     from infer.module_recipe import ModuleRecipe
-    from infer.module_run import run as run_module
+    from infer.run import run_recipe
     from refinery.runtime.recipes.recipe import load_recipe
     from refinery.runtime.recipes.shared_values import enter_project
 
@@ -40,7 +41,12 @@ def _run_recipe(arguments: argparse.Namespace) -> Path | None:
     if arguments.dry_run:
         _preview(recipe.trimmed())
         return None
-    run_module(recipe, resume=arguments.resume)
+    run_recipe(
+        recipe.trimmed(),
+        stage=STAGE,
+        finish=lambda recipe, _, answers, *__: module_metrics(recipe, answers),
+        resume=arguments.resume,
+    )
     return recipe.output_dir
 
 

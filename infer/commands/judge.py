@@ -37,14 +37,13 @@ def run(arguments: argparse.Namespace) -> None:
 def forecast(words: Sequence[str], expected: Expected) -> Forecast:
     """One call per answer of a run that may not be there yet."""
     from refinery.contract.trace import PREDICTIONS_FILE
-    from refinery.llms.served.paid.prices import probable_dollars, probable_seconds
+    from refinery.llms.served.paid.prices import probable_dollars
 
     rows = expected.rows_of(Path(words[0]) / PREDICTIONS_FILE)
     if rows is None:
-        return Forecast(dollars=None, seconds=None)
+        return Forecast(dollars=None)
     config, calls = _judge(words[1:]), (0.0, float(rows))
-    dollars = probable_dollars(config, calls, passages=0, max_tokens=config.max_tokens)
-    return Forecast(calls=calls, dollars=dollars, seconds=probable_seconds(config, calls))
+    return Forecast(calls=calls, dollars=probable_dollars(config, calls, passages=0, max_tokens=config.max_tokens))
 
 
 def _judge(settings: Sequence[str]) -> "EndpointConfig":

@@ -1,4 +1,4 @@
-"""How many questions a run will answer, and what that will probably cost: calls, tokens, dollars and time."""
+"""How many questions a run will answer, and what that will probably cost: calls, tokens and dollars."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import ServedModelConfig
-from refinery.llms.served.paid.prices import known_price, probable_seconds
+from refinery.llms.served.paid.prices import known_price
 from refinery.llms.served.transport.chat_labels import LABEL_TOKENS
 from refinery.passages.sources import iter_passages
 from refinery.runtime.forecast import Expected, Forecast, Range, total
@@ -30,23 +30,10 @@ def forecast(recipe: InferRecipe, expected: Expected) -> Forecast:
     writes = {} if rows is None else {recipe.output_dir / PREDICTIONS_FILE: rows}
     calls = calls_of(recipe)
     if rows is None or calls is None:
-        local = len(recipe.served) <= len(recipe.sub_models)
-        return Forecast(rows, writes, dollars=None if recipe.served else (0, 0), seconds=None, gpu_seconds=None if local else (0, 0))
-    dollars, is_local = dollars_of(recipe, calls, _UNSEEN), _asks_local_model(recipe, calls)
-    asked = [(model, _times(one.count, rows)) for one in calls if isinstance(model := _model(recipe, one), ServedModelConfig)]
-    waiting = total([probable_seconds(model, count) for model, count in asked])
-    return Forecast(
-        rows,
-        writes,
-        total([count for _, count in asked]) if asked else None,
-        None if dollars is None else _times(dollars, rows),
-        None if is_local else waiting,
-        gpu_seconds=None if is_local else (0, 0),
-    )
-
-
-def _asks_local_model(recipe: InferRecipe, calls: Iterable[Calls]) -> bool:
-    return any(one.count[1] and not isinstance(_model(recipe, one), ServedModelConfig) for one in calls)
+        return Forecast(rows, writes, dollars=None if recipe.served else (0, 0))
+    asked = [_times(one.count, rows) for one in calls if isinstance(_model(recipe, one), ServedModelConfig)]
+    dollars = dollars_of(recipe, calls, _UNSEEN)
+    return Forecast(rows, writes, total(asked) if asked else None, None if dollars is None else _times(dollars, rows))
 
 
 def _model(recipe: InferRecipe, calls: Calls) -> ModelConfig | ServedModelConfig:

@@ -45,7 +45,7 @@ class Decoder(Generic[OptionsT]):
 
     `decode` handles one question; the engine batches across questions. `check_family` raises RecipeError for a model family that the
     options do not support; `load` loads any models besides the recipe's. `plan`
-    gives the calls of a question by role, from which `--dry-run` and the plan of a project forecast tokens, dollars and hours.
+    gives the calls of a question by role, from which `--dry-run` and the plan of a project forecast tokens and dollars.
     """
 
     decode: Callable[[Question, Session, OptionsT], Awaitable[Prediction]]

@@ -1,4 +1,4 @@
-"""Quality of the modules in finished `refinery evaluate-modules` runs: each is graded again from its own folder."""
+"""Quality of the modules in runs of `refinery evaluate-modules`, graded when they end, and again from the folder of a finished run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,6 +77,15 @@ def open_module_run(path: Path) -> ModuleRun:
 def module_quality(runs: Sequence[Path]) -> list[ModuleQuality]:
     """The lines of each run. Raises RunDirError for a folder without a finished run of one module."""
     return [line for run in map(open_module_run, runs) for line in _lines(run)]
+
+
+def module_metrics(recipe: ModuleRecipe, answers: Answers) -> dict[str, Any]:
+    """What `metrics.json` says of a run: each line's measures, as fractions of 1, with 95 % intervals over questions."""
+    module, lines = recipe.found_module(), dict[str, Any]()
+    for on, graded in graded_lines(module, answers).items():
+        found = {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in measures(graded).items()}
+        lines[on] = {"questions": len(graded), "measures": found}
+    return {"module": recipe.module, "kind": module.kind.name, "lines": lines}
 
 
 def _lines(run: ModuleRun) -> list[ModuleQuality]:

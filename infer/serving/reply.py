@@ -1,9 +1,10 @@
-"""Write a prediction as a chat completion, or as the chunks of a streamed one."""
+"""Write a prediction as a chat completion, or as server-sent events: what the decoder does while it works, and at the end its answer."""
 
+import asyncio
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,10 +12,24 @@ from infer.prompt_fitting import fit_text
 from infer.serving.errors import ApiError
 from infer.serving.request import ChatBody
 from infer.serving.sources import sources
-from infer.serving.steps import step_line
 from infer.steps.reasoning import UNKNOWN
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, TraceStep
+from refinery.reporting.markdown import escaped
+
+_KEEP_ALIVE_SECONDS = 10.0
+_MOST_CHARACTERS = 300
+_MOST_TITLES = 5
+_INDENT = "  "
+_DID = {
+    "condense": "Reworded the question as",
+    "rewrite": "Rewrote the query as",
+    "decompose": "Broke the question down into",
+    "disambiguate": "Read the question as",
+    "self_knowledge": "Asked itself whether it knows the answer",
+    "relevance": "Judged the passage",
+    "unresolved": "Could not resolve the question",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +52,51 @@ def completion(request: ChatBody, prediction: Prediction, shown: Shown) -> dict[
     }
 
 
-def opening_chunk(request: ChatBody, completion_id: str) -> str:
+async def events(
+    body: ChatBody,
+    completion_id: str,
+    answering: "asyncio.Future[Prediction]",
+    steps: "asyncio.Queue[TraceStep | None]",
+    shown: Shown,
+) -> AsyncIterator[str]:
+    """The stream: each step as it happens, a comment after some seconds of silence to keep the connection open, and then the answer."""
+    try:
+        yield _opening_chunk(body, completion_id)
+        async for step in _until_done(steps):
+            yield _step_chunk(body, completion_id, step) if step else ": thinking\n\n"
+        for event in _closing_chunks(body, answering.result(), shown):
+            yield event
+    except ApiError as error:
+        yield _event(error.body)
+    finally:
+        answering.cancel()
+
+
+async def _until_done(steps: "asyncio.Queue[TraceStep | None]") -> AsyncIterator[TraceStep | None]:
+    """The steps until the end of the queue, which is None; here None means that there was none for some seconds."""
+    while True:
+        try:
+            async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
+                step = await steps.get()
+        except TimeoutError:
+            yield None
+        else:
+            if step is None:
+                return
+            yield step
+
+
+def _opening_chunk(request: ChatBody, completion_id: str) -> str:
     """The first event of a stream, which is sent before the answer is known."""
     return _event(_chunk(request, completion_id, {"role": "assistant", "content": ""}))
 
 
-def step_chunk(request: ChatBody, completion_id: str, step: TraceStep) -> str:
+def _step_chunk(request: ChatBody, completion_id: str, step: TraceStep) -> str:
     """An event that tells a step; interfaces show `reasoning_content` apart from the answer."""
     return _event(_chunk(request, completion_id, {"reasoning_content": step_line(step)}))
 
 
-def closing_chunks(request: ChatBody, prediction: Prediction, shown: Shown) -> Iterator[str]:
+def _closing_chunks(request: ChatBody, prediction: Prediction, shown: Shown) -> Iterator[str]:
     """The events that end a stream: the answer, which a decoder has only at its end, the extension, and usage if requested."""
     completion_id = prediction.question_id
     content, finish_reason = _content(request, prediction, shown)
@@ -58,9 +107,32 @@ def closing_chunks(request: ChatBody, prediction: Prediction, shown: Shown) -> I
     yield "data: [DONE]\n\n"
 
 
-def error_event(error: ApiError) -> str:
-    """An error after the stream has started, in the form that OpenAI's client raises."""
-    return _event(error.body)
+def step_line(step: TraceStep) -> str:
+    """The step as an item of a list, which is indented by the step's depth. Text from outside is shown literally."""
+    about = f" ({_shortened(step.question)})" if step.depth and step.name != "retrieve" else ""
+    return f"{_INDENT * step.depth}- {_searched(step) if step.name == 'retrieve' else _did(step, about)}\n"
+
+
+def _searched(step: TraceStep) -> str:
+    titles = [escaped(passage.title or passage.id) for passage in step.passages or []]
+    more = f" and {len(titles) - _MOST_TITLES} more" if len(titles) > _MOST_TITLES else ""
+    return f'Searched for "{_shortened(step.question)}": {"; ".join(titles[:_MOST_TITLES]) or "found nothing"}{more}'
+
+
+def _did(step: TraceStep, about: str) -> str:
+    name = _DID.get(step.name) or escaped(step.name.replace("_", " ").capitalize())
+    said = [_shortened(step.text)] if step.text else []
+    if step.probabilities:
+        label = max(step.probabilities, key=step.probabilities.__getitem__)
+        said.append(f"{escaped(label)} ({step.probabilities[label]:.0%})")
+    if step.reasoning:
+        said.append(f"thought: {_shortened(step.reasoning)}")
+    return f"{name}{about}{': ' if said else ''}{', '.join(said)}"
+
+
+def _shortened(text: str) -> str:
+    text = "; ".join(line.strip() for line in text.splitlines() if line.strip())
+    return escaped(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…")
 
 
 def _content(request: ChatBody, prediction: Prediction, shown: Shown) -> tuple[str, Literal["stop", "length", "content_filter"]]:

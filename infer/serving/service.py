@@ -15,9 +15,8 @@ from infer.recipe import PipelineRecipe
 from infer.serving.errors import ApiError
 from infer.serving.housekeeping import housekeep, task_of
 from infer.serving.observed import counted
-from infer.serving.reply import Shown, completion
+from infer.serving.reply import Shown, completion, events
 from infer.serving.request import ChatBody, parse_body
-from infer.serving.stream import events
 from refinery.contract.chat_template import has_template
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer

@@ -11,7 +11,6 @@ HELP = "write a checkpoint's .bin weights as safetensors, without running code f
 
 # Bytes of a parameter in 16 and in 32 bits, which are on disk twice: as downloaded, and converted.
 _BYTES, _COPIES = (2, 4), 2
-_BYTES_A_SECOND = 2e6, 5e7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,14 +29,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def forecast(words: Sequence[str], expected: Expected) -> Forecast:
-    """The time to download the weights and the disk that both copies take."""
+    """The disk that the downloaded and the converted weights take."""
     from refinery.llms.weights.shapes import parameters_of
 
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_arguments(parser)
     model: str = parser.parse_args(list(words)).model
     if (parameters := parameters_of(model)) is None:
-        return Forecast(seconds=None, disk_bytes=None)
+        return Forecast(disk_bytes=None)
     low, high = (float(parameters * size) for size in _BYTES)
-    seconds = low / _BYTES_A_SECOND[1], high / _BYTES_A_SECOND[0]
-    return Forecast(seconds=seconds, disk_bytes=(low * _COPIES, high * _COPIES))
+    return Forecast(disk_bytes=(low * _COPIES, high * _COPIES))

@@ -12,7 +12,6 @@ GROUP = "Pipeline"
 HELP = "download a dataset or a corpus, whole or out of an archive; what is there is kept, and what was stopped is continued"
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
-_BYTES_A_SECOND = 2e6, 5e7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def forecast(words: Sequence[str], expected: Expected) -> Forecast:
-    """The time and the disk of a download whose `--size` is given, and the `--rows` that it will have."""
+    """The disk of a download whose `--size` is given, and the `--rows` that it will have."""
     from refinery.downloading import member_name
 
     parser = argparse.ArgumentParser(exit_on_error=False)
@@ -50,10 +49,8 @@ def forecast(words: Sequence[str], expected: Expected) -> Forecast:
         raise RecipeError(f"--rows: {len(counts)} numbers for {len(files)} files. Give one for each.")
     writes = {} if not counts else dict(zip(files, counts, strict=True)) if len(counts) > 1 else dict.fromkeys(files, counts[0])
     rows = sum(counts) if counts else None
-    if arguments.size is None:
-        return Forecast(rows, writes=writes, seconds=None, disk_bytes=None)
-    size = _bytes(arguments.size)
-    return Forecast(rows, writes=writes, seconds=(size / _BYTES_A_SECOND[1], size / _BYTES_A_SECOND[0]), disk_bytes=(size, size))
+    size = None if arguments.size is None else _bytes(arguments.size)
+    return Forecast(rows, writes, disk_bytes=None if size is None else (size, size))
 
 
 def _bytes(size: str) -> float:

@@ -18,8 +18,7 @@ GROUP = "Retrieval"
 HELP = "index passages on disk (from JSON Lines, Parquet, DPR's TSV or a folder of documents) for a retriever"
 BM25_RECIPE = shipped("recipes/retrieval/bm25.yaml")
 
-# Of BM25: bytes on disk per byte of the source while it is built, and passages indexed per second, on one core and on many.
-_DISK, _PASSAGES_A_SECOND = (1.7, 3.5), (2e3, 6e4)
+_DISK = (1.7, 3.5)  # bytes of a BM25 index, while it is built, per byte of the source
 _UNPACKED = 2.8  # times the bytes of a packed source (DPR's is 4.7 GB, and 13 GB unpacked)
 _DIMENSIONS = (384, 1024)  # of dense vectors, in 32 bits
 
@@ -79,19 +78,18 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def forecast(words: Sequence[str], expected: Expected) -> Forecast:
-    """The time and the disk of an index whose passages may not be downloaded yet."""
+    """The disk of an index whose passages may not be downloaded yet."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_arguments(parser)
     arguments = parser.parse_args(list(words))
     rows, size = expected.rows_of(arguments.passages), expected.bytes_of(arguments.passages)
     if rows is None or size is None:
-        return Forecast(rows, seconds=None, disk_bytes=None)
+        return Forecast(rows, disk_bytes=None)
     size = size * _UNPACKED if arguments.passages.suffix == ".gz" else size
     if arguments.retriever and "dense" in arguments.retriever.name:
         low, high = (size * 1.1 + rows * 4 * dimensions for dimensions in _DIMENSIONS)
-        return Forecast(rows, seconds=None, gpu_seconds=None, disk_bytes=(low, high))
-    seconds = rows / _PASSAGES_A_SECOND[1], rows / _PASSAGES_A_SECOND[0]
-    return Forecast(rows, seconds=seconds, disk_bytes=(size * _DISK[0], size * _DISK[1]))
+        return Forecast(rows, disk_bytes=(low, high))
+    return Forecast(rows, disk_bytes=(size * _DISK[0], size * _DISK[1]))
 
 
 def divided(words: Sequence[str]) -> "Place":

@@ -85,8 +85,7 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
     from refinery.project.plan import plan_of, print_plan
     from refinery.project.process import run_process
     from refinery.project.ray_runner import print_places, runner_on_ray
-    from refinery.project.report import print_report
-    from refinery.project.run import check_outputs, moves, run_jobs
+    from refinery.project.run import check_outputs, moves, print_report, run_jobs
     from refinery.runtime.recipes.reach import planning
     from refinery.runtime.recipes.shared_values import begin_steps
     from refinery.text import printable

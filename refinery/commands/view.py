@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from refinery.errors import RunDirError
@@ -33,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the run, or write the page."""
-    from refinery.reporting.runs import print_run
     from refinery.runtime.run.run_dir import stage_of
 
     if _is_project(arguments.folders):
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output is None:
         if len(arguments.folders) > 1:
             raise RunDirError(f"{len(arguments.folders)} runs can be compared only in a page. Pass --output FILE.html, or name one run.")
-        print_run(arguments.folders[0], question=arguments.question, limit=arguments.limit or 3)
+        _print_run(arguments.folders[0], question=arguments.question, limit=arguments.limit or 3)
         return
     stage = stage_of(arguments.folders)
     count = stage.write_page(arguments.folders, arguments.output, limit=arguments.limit or _MOST_QUESTIONS)
@@ -52,6 +52,32 @@ def run(arguments: argparse.Namespace) -> None:
 def _is_project(folders: Sequence[Path]) -> bool:
     """Whether this is one folder that is not a run but holds some."""
     return len(folders) == 1 and not (folders[0] / "run.json").exists() and next(folders[0].rglob("run.json"), None) is not None
+
+
+def _print_run(run: Path, *, question: str | None, limit: int) -> None:
+    """Print `metrics.json`, and for an infer run the traces of `question` or of the first `limit` questions."""
+    from rich.console import Console
+
+    from refinery.contract.records import iter_records
+    from refinery.contract.trace import PREDICTIONS_FILE, Prediction
+    from refinery.reporting.results import print_trace, results_table
+    from refinery.runtime.run.run_dir import read_metrics, read_run
+
+    read_run(run)
+    console = Console()
+    metrics = read_metrics(run)
+    if "results" not in metrics:
+        console.print_json(data=metrics, ensure_ascii=True)
+        return
+    console.print(results_table(metrics["results"], title=str(run)))
+    if not (run / PREDICTIONS_FILE).exists():
+        return
+    predictions = iter_records(run / PREDICTIONS_FILE, Prediction)
+    chosen = [p for p in predictions if p.question_id == question] if question else list(islice(predictions, limit))
+    if not chosen:
+        raise RunDirError(f"{run}: has no question '{question}'. IDs are listed in {PREDICTIONS_FILE}.")
+    for prediction in chosen:
+        print_trace(prediction, console)
 
 
 def _write_project(folder: Path, output: Path | None) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 
 from refinery.contract.control_tokens import MANIFEST_FILE
-from refinery.hub.usage_commands import use_lines
 from refinery.reporting.markdown import code_block, front_matter, json_block, table_block, without_secrets
 from refinery.runtime.recipes.plugins import find_installed
 from refinery.tasks.base import TASKS, Card
@@ -18,6 +17,30 @@ _SETTINGS = (
     *("family", "strategy", "lora_rank", "lora_alpha", "lora_dropout", "epochs", "max_steps", "learning_rate", "lr_scheduler_type"),
     *("warmup_steps", "weight_decay", "per_device_train_batch_size", "gradient_accumulation_steps", "max_length", "dtype", "seed"),
 )
+_SETUP = """\
+pip install rag-refinery
+printf '%s\\n' '{"id": "p1", "title": "Lyon", "text": "Lyon is a city in France."}' > passages.jsonl
+printf '%s\\n' '{"id": "q1", "text": "Which country is Lyon in?", "answers": ["France"]}' > questions.jsonl
+cat > loop.yaml <<'END'"""
+_LOOP = """\
+questions: [questions.jsonl]
+output_dir: runs/loop
+retriever: {{passages: passages.jsonl}}
+passages_per_query: {passages}
+max_new_tokens: 32
+END
+refinery infer loop.yaml
+refinery view runs/loop"""
+_ALONE = """\
+pip install rag-refinery
+python - <<'END'
+import asyncio
+from refinery.llms.build import ModelConfig, build_llm
+from refinery.contract.records import Passage, Step, Trajectory
+
+llm = build_llm(ModelConfig(base="{repository}"))
+{program}
+END"""
 
 
 def model_card(
@@ -55,6 +78,26 @@ def model_card(
         *json_block(record["versions"]),
     ]
     return without_secrets("\n".join(lines))
+
+
+def use_lines(card: Card, repository: str) -> Iterable[str]:
+    """How to run the model alone on one question, then its loop on your own question and passage, where its task has them."""
+    if card.program:
+        yield "The model alone:"
+        yield ""
+        yield from _bash(_ALONE.replace("{program}", card.program), repository)
+    if card.loop_is:
+        yield card.loop_is
+        yield ""
+    if card.loop:
+        yield from _bash(f"{_SETUP}\n{card.loop}\n{_LOOP.format(passages=card.passages)}", repository)
+    if card.note:
+        yield card.note.replace("{repository}", repository)
+        yield ""
+
+
+def _bash(text: str, repository: str) -> list[str]:
+    return code_block(text.replace("{repository}", repository), "bash")
 
 
 def _words(recipe: dict[str, Any], data: dict[str, Any]) -> Card:

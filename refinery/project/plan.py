@@ -1,7 +1,7 @@
-"""What a run of a project would do, before it does anything: each step, what it will cost, how long it will take, and what it needs."""
+"""What a run of a project would do, before it does anything: each step, what it will cost, and what it needs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from pathlib import Path
 from types import ModuleType
@@ -20,12 +20,8 @@ from refinery.runtime.recipes.stages import stages
 # The module of a command that is no stage, by its name; None if there is no such command.
 CommandOf = Callable[[str], ModuleType | None]
 
-_HOUR, _MINUTE, _GB = 3600.0, 60.0, 1e9
-_UNKNOWN_TIME = (
-    "Unknown times: once a step's inputs exist, `refinery infer RECIPE --dry-run --pilot 20` (and `refinery distill`) measures, and "
-    "`refinery train RECIPE --dry-run` counts steps and tokens."
-)
-_COLUMNS = ("rows", "calls", "dollars", "time", "GPU hours", "disk")
+_COLUMNS = ("rows", "calls", "dollars", "disk")
+_TIME = "How long it takes can be measured: once a step's inputs exist, add --dry-run --pilot 20 to its `refinery infer RECIPE`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +40,16 @@ class Planned:
 def plan_of(jobs: Mapping[str, Job], folder: Path, command_of: CommandOf = lambda _: None) -> list[Planned]:
     """The plan of every job, in order. A step is to be done again if one that it needs is."""
     planned: dict[str, Planned] = {}
-    files = _Files()
+    expected = Expected()
     for job in jobs.values():
         state = _state(job, jobs, folder, waits=any(planned[name].forecast for name in job.needs))
-        forecast = None if state == "done" else _forecast(job, files, command_of)
+        forecast = None if state == "done" else _forecast(job, expected, command_of)
         if forecast and _shares_replies(job, jobs):
             forecast = _from_nothing(forecast)
-        files.add(job, forecast)
+        if forecast:
+            expected.rows.update(forecast.writes)
+            if job.output and forecast.disk_bytes and any(forecast.disk_bytes):
+                expected.sizes[job.output] = forecast.disk_bytes[1]
         planned[job.name] = Planned(job.name, state, forecast, job.entry)
     return list(planned.values())
 
@@ -69,45 +68,8 @@ def print_plan(planned: Sequence[Planned]) -> None:
         table.add_row("together", "", *("", *_cells(todo)[1:]))
     console = Console(width=190)
     console.print(table)
-    if any(forecast.seconds is None for forecast in todo):
-        console.print(_UNKNOWN_TIME, highlight=False)
-
-
-@dataclass(slots=True)
-class _Files:
-    """What files will have once the steps so far are done."""
-
-    rows: dict[Path, int] = field(default_factory=dict[Path, int])
-    sizes: dict[Path, float] = field(default_factory=dict[Path, float])
-
-    @property
-    def expected(self) -> Expected:
-        """What a step that begins now will find."""
-        return Expected(self.rows_of, self.bytes_of)
-
-    def add(self, job: Job, forecast: Forecast | None) -> None:
-        """Remember what a step that is to be done will write."""
-        if forecast is not None:
-            self.rows.update(forecast.writes)
-            if job.output and forecast.disk_bytes and any(forecast.disk_bytes):
-                self.sizes[job.output] = forecast.disk_bytes[1]
-
-    def rows_of(self, path: Path) -> int | None:
-        if path in self.rows:
-            return self.rows[path]
-        inside = [count for file, count in self.rows.items() if path in file.parents]
-        if inside or not path.is_file():
-            return sum(inside) if inside else None
-        with path.open("rb") as lines:
-            return sum(1 for _ in lines)
-
-    def bytes_of(self, path: Path) -> int | None:
-        if path in self.sizes:
-            return round(self.sizes[path])
-        inside = [size for file, size in self.sizes.items() if path in file.parents]
-        if inside or not path.exists():
-            return round(sum(inside)) if inside else None
-        return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
+    if todo:
+        console.print(_TIME, highlight=False)
 
 
 def _state(job: Job, jobs: Mapping[str, Job], folder: Path, *, waits: bool) -> str:
@@ -130,39 +92,40 @@ def _store(job: Job) -> str | None:
 
 def _from_nothing(forecast: Forecast) -> Forecast:
     """The forecast of a step that may be free."""
-    ranges = {name: (0.0, value[1]) for name in ("calls", "dollars", "seconds") if (value := getattr(forecast, name))}
+    ranges = {name: (0.0, value[1]) for name in ("calls", "dollars") if (value := getattr(forecast, name))}
     return replace(forecast, **ranges)
 
 
-def _forecast(job: Job, files: _Files, command_of: CommandOf) -> Forecast:
+def _forecast(job: Job, expected: Expected, command_of: CommandOf) -> Forecast:
     """The job's forecast; an empty one where it cannot be made, because a plan must not stop what can run."""
     try:
-        if job.stage:
-            first = stages()[job.stage].forecast(job.words[0], job.words[1:], files.expected)
-        else:
-            first = _of_command(job, files, command_of)
+        first = _of_stage(job, expected) if job.stage else _of_command(job, expected, command_of)
         if not job.then:
             return first
-        files.rows.update(first.writes)
-        return _sum([first, *(_of_words(words, files, command_of) for words in job.then)])
+        expected.rows.update(first.writes)
+        return _sum([first, *(_of_words(words, expected, command_of) for words in job.then)])
     except (RefineryError, OSError, ImportError):
-        return Forecast(dollars=None, seconds=None)
+        return Forecast(dollars=None)
 
 
-def _of_command(job: Job, files: _Files, command_of: CommandOf) -> Forecast:
+def _of_stage(job: Job, expected: Expected) -> Forecast:
+    return stages()[job.stage].forecast(job.words[0], job.words[1:], expected)
+
+
+def _of_command(job: Job, expected: Expected, command_of: CommandOf) -> Forecast:
     source = next(takewhile(lambda word: not word.startswith("-"), job.words), "")
     if job.output is None or job.output.suffix != ".jsonl" or not Path(source).exists():
-        return _of_words((job.command, *job.words), files, command_of)
+        return _of_words((job.command, *job.words), expected, command_of)
     count = estimate_count(Path(source))
     return Forecast(count, writes={job.output: count})
 
 
-def _of_words(words: Sequence[str], files: _Files, command_of: CommandOf) -> Forecast:
+def _of_words(words: Sequence[str], expected: Expected, command_of: CommandOf) -> Forecast:
     """What a command itself says; nothing for one that costs nothing worth a plan."""
     if says := getattr(command_of(words[0]), "forecast", None):
-        return says(words[1:], files.expected)
+        return says(words[1:], expected)
     runs_models = any(word.startswith("output_dir=") for word in words)
-    return Forecast(dollars=None, seconds=None, gpu_seconds=None) if runs_models else Forecast()
+    return Forecast(dollars=None) if runs_models else Forecast()
 
 
 def _by_entry(planned: Sequence[Planned]) -> Iterator[list[Planned]]:
@@ -190,49 +153,31 @@ def _sum(todo: Sequence[Forecast]) -> Forecast:
     return Forecast(
         rows=todo[0].rows,
         writes={file: rows for forecast in todo for file, rows in forecast.writes.items()},
-        calls=known([forecast.calls or (0, 0) for forecast in todo]),
+        calls=total([forecast.calls or (0, 0) for forecast in todo]),
         dollars=known([forecast.dollars for forecast in todo]),
-        seconds=known([forecast.seconds for forecast in todo]),
-        memory_bytes=max((forecast.memory_bytes or 0 for forecast in todo), default=None),
-        gpu_seconds=known([forecast.gpu_seconds for forecast in todo]),
+        memory_bytes=max(forecast.memory_bytes or 0 for forecast in todo),
         disk_bytes=known([forecast.disk_bytes for forecast in todo]),
     )
 
 
 def _cells(todo: Sequence[Forecast]) -> list[str]:
-    """What the forecasts are together: rows, calls, dollars, time, GPU hours, disk and memory."""
-    rows = [forecast.rows for forecast in todo if forecast.rows is not None]
-    calls, memory = (
-        total([forecast.calls for forecast in todo if forecast.calls]),
-        max((forecast.memory_bytes or 0 for forecast in todo), default=0),
-    )
+    """What the forecasts are together: rows, calls, dollars, disk and memory."""
+    rows = sum(forecast.rows or 0 for forecast in todo)
+    gigabytes = [size and (size[0] / 1e9, size[1] / 1e9) for size in (forecast.disk_bytes for forecast in todo)]
+    memory = max((forecast.memory_bytes or 0 for forecast in todo), default=0)
     return [
-        f"{sum(rows):,}" if rows else "",
-        _range(calls, "{:,.0f}") if any(calls) else "",
-        _cell([forecast.dollars for forecast in todo], lambda dollars: _range(dollars, "{:,.2f}")),
-        _cell([forecast.seconds for forecast in todo], _time),
-        _cell([forecast.gpu_seconds for forecast in todo], lambda seconds: _range((seconds[0] / _HOUR, seconds[1] / _HOUR), "{:,.1f}")),
-        _cell([forecast.disk_bytes for forecast in todo], lambda size: _range((size[0] / _GB, size[1] / _GB), "{:,.1f}") + " GB"),
+        f"{rows:,}" if rows else "",
+        _cell([forecast.calls or (0, 0) for forecast in todo], "{:,.0f}"),
+        _cell([forecast.dollars for forecast in todo], "{:,.2f}"),
+        _cell(gigabytes, "{:,.1f}", " GB"),
         f"{memory / 2**30:,.1f} GiB" if memory else "",
     ]
 
 
-def _cell(values: Sequence[Range | None], shown: Callable[[Range], str]) -> str:
+def _cell(values: Sequence[Range | None], form: str, unit: str = "") -> str:
     """The sum of what is known, and `+ ?` if something is not."""
     known = total([value for value in values if value is not None])
-    if None not in values:
-        return shown(known) if any(known) else ""
-    return f"{shown(known)} + ?" if any(known) else "unknown"
-
-
-def _range(values: Range, form: str) -> str:
-    low, high = (form.format(value) for value in values)
-    return low if low == high else f"{low} to {high}"
-
-
-def _time(seconds: Range) -> str:
-    return (
-        _range((seconds[0] / _HOUR, seconds[1] / _HOUR), "{:,.1f}") + " h"
-        if seconds[1] > _HOUR
-        else _range((seconds[0] / _MINUTE, seconds[1] / _MINUTE), "{:,.0f}") + " min"
-    )
+    if not any(known):
+        return "unknown" if None in values else ""
+    low, high = (form.format(value) for value in known)
+    return (low if low == high else f"{low} to {high}") + unit + (" + ?" if None in values else "")

@@ -11,6 +11,7 @@ from pathlib import Path
 from refinery.errors import RunDirError
 from refinery.project.jobs import Job
 from refinery.project.process import log_of, run_process, warnings_in
+from refinery.project.project import Project
 from refinery.project.state import STATE_FOLDER, changes, is_done, sources_of, write_state
 from refinery.prompts.custom import prompts_of
 from refinery.runtime.concurrency.gather import together
@@ -82,6 +83,15 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path, run
     write_state(job, sources, folder, seconds=seconds)
     say(f"{job.name}: done in {seconds:,.0f} s")
     return seconds
+
+
+def print_report(project: Project, jobs: Mapping[str, Job], folder: Path, *, whole: bool) -> None:
+    """Print the shown steps' own output, of this run or an earlier one, and the next command if the `whole` project is done."""
+    for job in jobs.values():
+        if job.shown:
+            print(printable(log_of(job, project.folder).read_text(encoding="utf-8").rstrip()))
+    if project.serve and whole:
+        print(printable(f"serve it: refinery serve {folder}"))
 
 
 def check_outputs(jobs: Mapping[str, Job]) -> None:

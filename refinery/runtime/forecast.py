@@ -1,4 +1,4 @@
-"""What a step will probably take, before it and its inputs exist. Every number is a range, because none of them is known yet."""
+"""What a step will probably take and cost, before it and its inputs exist. Every number is a range, because none of them is known yet."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,28 +12,44 @@ RowsOf = Callable[[Path], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a step reads (`rows`), writes (rows by file), asks, pays, takes and needs. None is unknown; dollars or seconds of 0 are none.
+    """What a step reads (`rows`), writes (rows by file), asks, pays and needs, in memory and left on disk. None is unknown.
 
-    `gpu_seconds` is how long models that are not behind an endpoint compute on one GPU: None for every step that has such a model, since
-    rows, devices and batches span several orders of magnitude before anything is measured. `disk_bytes` is what the step leaves on disk.
+    There is no time: before anything is measured, models and devices make it differ by several orders of magnitude.
     """
 
     rows: int | None = None
     writes: Mapping[Path, int] = field(default_factory=dict[Path, int])
     calls: Range | None = None
     dollars: Range | None = (0, 0)
-    seconds: Range | None = (0, 0)
     memory_bytes: float | None = None
-    gpu_seconds: Range | None = (0, 0)
     disk_bytes: Range | None = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Expected:
-    """What files have or will have when a step begins: their rows and bytes; None if nothing says so."""
+    """What files will have when a step begins: what earlier steps leave (`rows` and `sizes` by path), and what is there already."""
 
-    rows_of: RowsOf
-    bytes_of: RowsOf = lambda path: None
+    rows: dict[Path, int] = field(default_factory=dict[Path, int])
+    sizes: dict[Path, float] = field(default_factory=dict[Path, float])
+
+    def rows_of(self, path: Path) -> int | None:
+        """The rows of a file, or of all files in a folder; None if nothing says so."""
+        if path in self.rows:
+            return self.rows[path]
+        inside = [count for file, count in self.rows.items() if path in file.parents]
+        if inside or not path.is_file():
+            return sum(inside) if inside else None
+        with path.open("rb") as lines:
+            return sum(1 for _ in lines)
+
+    def bytes_of(self, path: Path) -> float | None:
+        """The bytes of a file or folder; None if nothing says so."""
+        if path in self.sizes:
+            return self.sizes[path]
+        inside = [size for file, size in self.sizes.items() if path in file.parents]
+        if inside or not path.exists():
+            return sum(inside) if inside else None
+        return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
 
 
 def total(ranges: "list[Range]") -> Range:

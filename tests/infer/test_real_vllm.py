@@ -17,7 +17,7 @@ from refinery.contract.trace import Prediction
 from refinery.llms.served.completions.api import CompletionReply
 from refinery.llms.vllm import completions
 from refinery.runtime.concurrency.background_loop import run_anywhere
-from train.families.merge import merge
+from train.commands.merge import merge
 
 pytestmark = [
     pytest.mark.slow,

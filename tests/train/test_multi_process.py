@@ -50,7 +50,7 @@ from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.runtime.recipes.recipe import load_recipe
 from train.families import causal
 from train.rows.data import training_records
-from train.launch.gather_weights import whole_weights
+from train.launch.checkpoints import whole_weights
 from train.launch.launch import _sharding_of
 from train.recipe import TrainRecipe
 

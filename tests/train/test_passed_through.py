@@ -11,8 +11,7 @@ from train.planning.memory import estimate
 from train.recipe import TrainRecipe
 from train.rows.data import training_records
 from train.run import load_family, run
-from train.trainers.arguments import trainer_arguments
-from train.trainers.loraplus import use_loraplus
+from train.trainers.arguments import trainer_arguments, use_loraplus
 
 
 def rows(name: str, count: int) -> list[KnowledgeLabel]:

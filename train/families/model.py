@@ -93,7 +93,7 @@ def save_model(
 ) -> None:
     """Save the checkpoint with its tokenizer and control-token manifest; an adapter holds its token rows, not two whole embeddings.
 
-    `state_dict` holds the weights of a model that is split over processes (train/launch/gather_weights.py). A whole model is saved in the
+    `state_dict` holds the weights of a model that is split over processes (train/launch/checkpoints.py). A whole model is saved in the
     recipe's dtype; the float32 that it is trained in stays in the trainer's own checkpoints.
     """
     if recipe.strategy == "full":

@@ -1,8 +1,9 @@
-"""The checkpoints of a run that `--resume` can continue from: the newest one whose files can all be read."""
+"""Checkpoints: the newest that `--resume` can continue from, and the whole weights of a model that is split over processes."""
 
 import logging
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from train.recipe import TrainRecipe
 
@@ -51,3 +52,32 @@ def _damage(folder: Path) -> str | None:
         except (SafetensorError, zipfile.BadZipFile, OSError):
             return f"{file.name} is damaged"
     return None
+
+
+def whole_weights(trainer: Any) -> dict[str, Any] | None:
+    """Weights by name, in host memory: all of a model, or what is trained of an adapter; None where every process holds the model whole.
+
+    Every process must call it. Gathers one parameter at a time, so no device ever holds more than its share and one whole parameter.
+    """
+    from torch.distributed.tensor import DTensor
+
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    split = [parameter for parameter in model.parameters() if hasattr(parameter, "ds_id") or isinstance(parameter, DTensor)]
+    if not split:
+        return None
+    wanted = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    # FSDP's own recomputation wraps layers, and their names with them.
+    return {name.replace("_checkpoint_wrapped_module.", ""): _whole(parameter) for name, parameter in wanted}
+
+
+def _whole(parameter: Any) -> Any:
+    from torch.distributed.tensor import DTensor
+
+    if isinstance(parameter, DTensor):
+        return parameter.full_tensor().detach().cpu()
+    if not hasattr(parameter, "ds_id"):
+        return parameter.detach().cpu()
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters([parameter]):
+        return parameter.detach().cpu().clone()

@@ -18,7 +18,6 @@ from refinery.tasks.base import TrajectoryTask, Writer
 from train.families.model import build_model, save_model
 from train.launch.launch import Launch, launch_from_env
 from train.method import Family, Method
-from train.planning.rollout_steps import rollout_steps
 from train.recipe import TrainRecipe
 from train.rollouts.questions import asked_in_order, check_questions, read_file
 from train.rollouts.roles import check_rollouts, shares_prefixes
@@ -56,6 +55,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
     from datasets import Dataset
     from trl.trainer.grpo_config import GRPOConfig
 
+    from train.planning.rollout_plan import rollout_steps
     from train.trainers.group_policy import GroupPolicyTrainer
     from train.trainers.rows_apart import CheckSharedPrefixes
 
@@ -98,7 +98,7 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
 
 def evaluate(recipe: TrainRecipe) -> dict[str, Any]:
     """The scores of the finished checkpoint on all validation questions; `held_out.jsonl` keeps its answers."""
-    from train.rollouts.evaluation import decoded_scores, scores_of
+    from train.rollouts.rewards import decoded_scores, scores_of
     from train.rollouts.sampler import decode_checkpoint
     from train.trainers.held_out_answers import HeldOutAnswer, write_held_out
 

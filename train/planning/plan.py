@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from refinery.contract.segments import IGNORED_LABEL
-from refinery.errors import CheckpointError
+from refinery.errors import CheckpointError, RefineryError
 from refinery.llms.weights.checkpoint import load_tokenizer
+from refinery.runtime.forecast import Expected, Forecast
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
-from train.launch.launch import Launch
+from train.launch.launch import Launch, launch_from_env
 from train.method import method_of
 from train.planning.memory import HostMemory, MemoryEstimate, Parameters, estimate, host_memory
 from train.recipe import TrainRecipe
@@ -52,6 +53,18 @@ def plan_lines(recipe: TrainRecipe, launch: Launch) -> list[str]:
     parameters, memory = estimate(recipe, launch, length=length, target_length=target_length)
     host = host_line(host_memory(recipe, launch, parameters, memory), launch)
     return [*_work_lines(work, recipe, launch), parameters_line(parameters), *memory_lines(memory, recipe, launch, length), host]
+
+
+def forecast(recipe: TrainRecipe, expected: Expected) -> Forecast:
+    """The forecast of a run whose rows may not exist yet, for the plan of a project: their number and the memory."""
+    weights = recipe.data_weights or [1.0] * len(recipe.data)
+    counts = [count * weight for path, weight in zip(recipe.data, weights, strict=True) if (count := expected.rows_of(path)) is not None]
+    rows = round(sum(counts)) if counts else None
+    try:
+        memory = estimate(recipe, launch_from_env(), length=recipe.max_length)[1].total
+    except (RefineryError, OSError):  # the base is not here, or its family has no estimate
+        memory = None
+    return Forecast(rows, memory_bytes=memory)
 
 
 def plan_work(recipe: TrainRecipe, launch: Launch) -> Work:

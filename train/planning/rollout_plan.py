@@ -4,15 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
-from typing import Any
 
-from infer.decoders.rq_rag import nodes_by_depth
 from refinery.contract.formats import evidence_segments
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import encode_segment
 from refinery.contract.tokenizer import Tokenizer
-from refinery.errors import CheckpointError
-from refinery.llms.build import ModelConfig
+from refinery.errors import CheckpointError, RecipeError
 from refinery.llms.engine.kv_budget import numbers_of_a_token
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.llms.weights.shapes import config_of
@@ -22,10 +19,9 @@ from train.launch.launch import Launch
 from train.planning.memory import estimate, host_memory
 from train.planning.meta_model import BYTES
 from train.planning.plan import host_line, launch_line, memory_lines, parameters_line
-from train.planning.rollout_steps import RolloutSteps, rollout_steps
 from train.recipe import TrainRecipe
 from train.rollouts.questions import check_questions
-from train.rollouts.roles import DECOMPOSITION, pipeline_recipe, rollouts_of, tree_options
+from train.rollouts.roles import Sizes, role_of, rollouts_of
 from train.rows.data import training_records
 from train.run import load_family
 
@@ -33,35 +29,43 @@ _COUNTED_PASSAGES = 200
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutSteps:
+    """`batches` of each process are sampled at once, a generation, which `steps` optimizer steps share out."""
+
+    questions_per_generation: int
+    rollouts_per_generation: int
+    batches: int
+    generations: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Tokens:
-    """What a rollout takes at most: its prompt, what a step writes and finds, how often it searches, and its answer."""
+    """What a rollout takes at most: its prompt, the evidence of a search, and what it writes."""
 
     prompt: int
-    query: int
     evidence: int
-    searches: int
-    answer: int
-    levels: list[int]
+    sizes: Sizes
 
     @property
     def step(self) -> int:
-        return self.query + self.evidence
+        return self.sizes.query + self.evidence
 
     @property
     def rollout(self) -> int:
-        return self.prompt + self.searches * self.step + self.answer
+        return self.prompt + self.sizes.searches * self.step + self.sizes.answer
 
     @property
     def written(self) -> int:
-        return self.searches * self.query + self.answer
+        return self.sizes.searches * self.sizes.query + self.sizes.answer
 
     def computed(self, size: int, *, shared: bool) -> int:
         """Tokens of a group of `size` rollouts, with what they share counted once where it is."""
         if not shared:
             return size * self.rollout
-        levels = self.levels
-        siblings = [min(prod(levels[: depth + 1]) if depth < len(levels) else size, size) for depth in range(self.searches)]
-        return self.prompt + sum(siblings) * self.step + size * self.answer
+        levels = self.sizes.levels
+        siblings = [min(prod(levels[: depth + 1]) if depth < len(levels) else size, size) for depth in range(self.sizes.searches)]
+        return self.prompt + sum(siblings) * self.step + size * self.sizes.answer
 
 
 def rollout_plan(recipe: TrainRecipe, launch: Launch) -> list[str]:
@@ -76,7 +80,7 @@ def rollout_plan(recipe: TrainRecipe, launch: Launch) -> list[str]:
         rows, _ = load_family(recipe).encode_rows(records, recipe, tokenizer)
         steps = rollout_steps(recipe, launch, questions=len(rows))
         tokens = _tokens(recipe, tokenizer, prompt=max(len(row.input_ids) for row in rows), records=records)
-    is_counted = tokens and recipe.task != DECOMPOSITION and (tokens.evidence or not tokens.searches)
+    is_counted = not role_of(recipe).several_texts and tokens and (tokens.evidence or not tokens.sizes.searches)
     length = min(recipe.max_length, tokens.rollout) if tokens and is_counted else recipe.max_length
     parameters, memory = estimate(recipe, launch, length=length)
     sampling = 0.0 if rollouts_of(recipe).server else _kv_bytes(recipe)
@@ -92,14 +96,33 @@ def rollout_plan(recipe: TrainRecipe, launch: Launch) -> list[str]:
     ]
 
 
+def rollout_steps(recipe: TrainRecipe, launch: Launch, *, questions: int) -> RolloutSteps:
+    """The steps of `epochs` over so many questions, or `max_steps`. Raises RecipeError for groups that do not fit in a batch."""
+    settings = recipe.grpo
+    batches = settings.steps_per_generation or recipe.gradient_accumulation_steps
+    of_process = recipe.per_device_train_batch_size * batches
+    rollouts, size = of_process * launch.processes, settings.num_generations
+    sampled = f"{recipe.per_device_train_batch_size} x {batches} x {launch.processes} processes"
+    if rollouts % size or (settings.siblings > 1 and of_process % size):
+        whole = " in each process, because siblings share its engine" if settings.siblings > 1 else ""
+        raise RecipeError(
+            f"{recipe.where}: grpo.num_generations: {rollouts:,} rollouts are sampled at once ({sampled}), which should be a multiple of "
+            f"{size}{whole}. Change per_device_train_batch_size or gradient_accumulation_steps."
+        )
+    asked = rollouts // size
+    if asked > questions:
+        raise RecipeError(
+            f"{recipe.where}: a step asks {asked:,} questions ({sampled} rollouts, {size} of each), and data has {questions:,}. "
+            "Name more files, or lower gradient_accumulation_steps."
+        )
+    steps = batches * settings.num_iterations // recipe.gradient_accumulation_steps
+    wanted = -(-recipe.max_steps // steps) if recipe.max_steps > 0 else max(1, int(recipe.epochs * questions) // asked)
+    return RolloutSteps(asked, rollouts, batches, wanted, recipe.max_steps if recipe.max_steps > 0 else wanted * steps)
+
+
 def _tokens(recipe: TrainRecipe, tokenizer: Tokenizer, *, prompt: int, records: Sequence[Question]) -> _Tokens:
-    pipeline = pipeline_recipe(recipe, ModelConfig(base=recipe.base))
-    options: Any = pipeline.decoder_options(recipe.where)
-    if recipe.task == DECOMPOSITION:
-        return _Tokens(prompt, 0, 0, 0, options.max_sub_question_tokens, [1])
-    levels = [nodes_by_depth(tree_options(recipe))[1]] * options.max_depth if recipe.grpo.learn == "selection" else recipe.grpo.levels
-    evidence = _evidence_tokens(recipe, tokenizer, records)
-    return _Tokens(prompt, options.max_query_tokens + 1, evidence, options.max_depth, pipeline.max_new_tokens + 1, levels)
+    sizes = role_of(recipe).sizes(recipe)
+    return _Tokens(prompt, _evidence_tokens(recipe, tokenizer, records) if sizes.searches else 0, sizes)
 
 
 def _evidence_tokens(recipe: TrainRecipe, tokenizer: Tokenizer, records: Sequence[Question]) -> int:
@@ -133,17 +156,18 @@ def _step_lines(steps: RolloutSteps, read: int, recipe: TrainRecipe) -> list[str
 def _token_lines(tokens: _Tokens | None, steps: RolloutSteps, recipe: TrainRecipe) -> list[str]:
     if tokens is None:
         return [f"tokens       not counted: the tokenizer of {recipe.base} is not here"]
-    if recipe.task == DECOMPOSITION:
+    sizes = tokens.sizes
+    if role_of(recipe).several_texts:
         return [
-            f"tokens       a decomposition reads about {tokens.prompt:,} and writes at most {tokens.answer:,}; RA-ISF may ask for several"
+            f"tokens       a {recipe.task} reads about {tokens.prompt:,} and writes at most {sizes.answer:,}; a question may have several"
         ]
     settings = recipe.grpo
     shared = tokens.computed(settings.num_generations, shared=settings.share_prefixes) * steps.questions_per_generation
     apart = tokens.rollout * steps.rollouts_per_generation
     once = f"; {shared:,} are computed, as prefixes are shared ({shared / apart:.0%})" if settings.share_prefixes else ""
     return [
-        f"tokens       a rollout at most {tokens.rollout:,}: prompt {tokens.prompt:,}, {tokens.searches} x (query {tokens.query:,}, "
-        f"evidence {_evidence_text(tokens)}), answer {tokens.answer:,}; {tokens.written:,} written",
+        f"tokens       a rollout at most {tokens.rollout:,}: prompt {tokens.prompt:,}, {sizes.searches} x (query {sizes.query:,}, "
+        f"evidence {_evidence_text(tokens)}), answer {sizes.answer:,}; {tokens.written:,} written",
         f"             {apart:,} are sampled at once at most{once}",
     ]
 

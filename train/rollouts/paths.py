@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from random import Random
 
 from infer.decoders.rq_rag import Options, evidence_budget, read_query
+from infer.pipeline import Pipeline
 from infer.session import Session
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.formats import END, action_segment, evidence_segments, prompt_segments
@@ -19,6 +21,7 @@ from refinery.contract.records import Action, Question
 from refinery.contract.segments import Segment, control_token_id
 from refinery.llms.base import Context, Generation
 from refinery.prompts.render import render_prompt
+from train.rollout_settings import GrpoSettings
 from train.rollouts.rollout import Rollout, Text
 
 # The session in which a sibling goes on, whose number and step decide what it draws.
@@ -54,6 +57,17 @@ class _Path:
         """End the path, with its answer if there is one."""
         self.rollout = replace(self.rollout, answer=answer, whole=self.rollout.whole and whole)
         self.ended = True
+
+
+async def sampled_paths(pipeline: Pipeline, question: Question, settings: GrpoSettings, key: str, number: int) -> list[Rollout]:
+    """The paths of a question that grow together; the numbers of what they draw begin with `number`."""
+
+    def open_session(sibling: int, step: int) -> Session:
+        session = pipeline.session(question)
+        session.usage.random = Random(f"{key}:{number + sibling}:{step}")
+        return session
+
+    return await PathSampler(question, open_session, pipeline.options, settings.temperature).tree(settings.levels)
 
 
 class PathSampler:

@@ -9,7 +9,7 @@ from refinery.errors import RecordError
 from refinery.metrics.registry import find_metric
 from refinery.questions.base import check_ids, read_questions
 from refinery.repeated_questions import AskedQuestions
-from train.recipe import TrainRecipe
+from train.settings import TrainSettings
 
 
 def read_file(path: Path) -> list[Question]:
@@ -17,7 +17,7 @@ def read_file(path: Path) -> list[Question]:
     return read_questions([path])
 
 
-def check_questions(questions: Sequence[Question], recipe: TrainRecipe) -> None:
+def check_questions(questions: Sequence[Question], recipe: TrainSettings) -> None:
     """Raise RecordError for questions that cannot be rewarded, and for training questions that are also evaluated."""
     held_out = [question for path in recipe.validation for question in read_file(path)]
     for some, paths in ((questions, recipe.data), (held_out, recipe.validation)):
@@ -38,7 +38,7 @@ def _check_answers(questions: Sequence[Question], paths: Sequence[Path], metric:
         )
 
 
-def _check_overlap(questions: Sequence[Question], held_out: Sequence[Question], recipe: TrainRecipe) -> None:
+def _check_overlap(questions: Sequence[Question], held_out: Sequence[Question], recipe: TrainSettings) -> None:
     asked = AskedQuestions[str]()
     for question in questions:
         asked.add(question.text, question.id)

@@ -7,11 +7,35 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, cast
 
+from infer.pipeline import Pipeline
+from refinery.contract.records import Question
 from refinery.contract.segments import Segment
 from refinery.contract.sub_questions import parse_sub_questions
 from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.base import LLM, Context, Generation, Usage
-from train.rollouts.rollout import Text
+from train.rollout_settings import GrpoSettings
+from train.rollouts.rollout import Rollout, Text, opening
+
+DECOMPOSITION = "decomposition"  # the sub-model's role
+
+
+async def sampled_decompositions(pipeline: Pipeline, question: Question, settings: GrpoSettings, key: str, number: int) -> list[Rollout]:
+    """One rollout, of all decompositions that RA-ISF asks for; they share the reward of its answer."""
+    session, llm = pipeline.session(question), pipeline.sub_models[DECOMPOSITION]
+    drawing = DrawingLLM(llm, temperature=settings.temperature, key=f"{key}:{number}")
+    session.sub_models = {**pipeline.sub_models, DECOMPOSITION: drawing}
+    prediction = await pipeline.decode(session, question)
+    replies = sorted(drawing.replies, key=lambda reply: reply[0].token_ids)
+    rollout = Rollout(
+        question,
+        [text for text, _ in replies] or [opening(llm, question)],
+        answer=prediction.answer,
+        whole=all(sub_questions_of(reply) for _, reply in replies),
+        searches=session.retrievals,
+        queries=[text for _, reply in replies for text in sub_questions_of(reply)],
+        failed=prediction.failed,
+    )
+    return [rollout]
 
 
 class DrawingLLM:

@@ -1,9 +1,11 @@
-"""The parts of a rollout's reward, and what is shown of the rollouts of a step, so that a reward that is gamed is seen."""
+"""The parts of a rollout's reward, what is shown of a step's rollouts, so that a reward that is gamed is seen, and held-out scores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
+from refinery.contract.records import Question
+from refinery.contract.trace import Prediction
 from refinery.metrics.registry import score_all
 from train.rollout_settings import GrpoSettings
 from train.rollouts.rollout import Rollout
@@ -51,6 +53,21 @@ def next_search_cost(settings: GrpoSettings, cost: float, searches: float) -> fl
 def answer_scores(rollouts: Sequence[Rollout], metric: str) -> list[float]:
     """The metric of each rollout's answer; 0 without one."""
     return score_all([metric], [one.answer for one in rollouts], [one.question for one in rollouts])[metric].tolist()
+
+
+def decoded_scores(answers: Mapping[str, Sequence[Prediction]], questions: Sequence[Question], metric: str) -> dict[str, float]:
+    """The mean of each way to decode, with its prefix: `answer_score` and `searches`."""
+    scores: dict[str, float] = {}
+    for prefix, predictions in answers.items():
+        scores[f"{prefix}answer_score"] = sum(scores_of(predictions, questions, metric)) / len(questions)
+        scores[f"{prefix}searches"] = sum(prediction.cost.retrievals for prediction in predictions) / len(questions)
+    return scores
+
+
+def scores_of(predictions: Sequence[Prediction], questions: Sequence[Question], metric: str) -> list[float]:
+    """The metric of each answer; 0 without one."""
+    answers = [prediction.answer if prediction.has_answer else None for prediction in predictions]
+    return score_all([metric], answers, questions)[metric].tolist()
 
 
 def shown(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:

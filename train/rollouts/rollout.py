@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from refinery.contract.records import Question
+from refinery.llms.base import LLM
 from refinery.text import normalize_answer
 
 
@@ -31,6 +32,13 @@ class Text:
         self.token_ids.extend(token_ids)
         self.written.extend(written)
         self.logprobs.extend(logprobs)
+
+
+def opening(llm: LLM, question: Question) -> Text:
+    """A text in which nothing is written."""
+    text = Text()
+    text.read(llm.context(question.text).token_ids)
+    return text
 
 
 @dataclass(slots=True)

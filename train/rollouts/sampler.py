@@ -7,12 +7,10 @@ names answer, once they have read the weights.
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from random import Random
 from typing import TYPE_CHECKING
 
 from infer.outcomes import Outcomes
 from infer.pipeline import Pipeline
-from infer.session import Session
 from infer.shared_models import Parts
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
@@ -23,13 +21,10 @@ from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.prompts.render import use_prompts
 from refinery.runtime.concurrency.background_loop import run_in_background
 from refinery.runtime.concurrency.gather import together
-from train.recipe import TrainRecipe
-from train.rollouts.paths import PathSampler
-from train.rollouts.replies import DrawingLLM, sub_questions_of
-from train.rollouts.roles import DECOMPOSITION, pipeline_recipe, rollouts_of, system, systems
-from train.rollouts.rollout import Rollout, Text
+from train.rollouts.roles import pipeline_recipe, role_of, rollouts_of, system, systems
+from train.rollouts.rollout import Rollout, opening
 from train.rollouts.served_policy import ServedPolicy
-from train.rollouts.trees import grown_tree
+from train.settings import TrainSettings
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -39,8 +34,8 @@ if TYPE_CHECKING:
 class RolloutSampler:
     """Samples and decodes the recipe's questions. Retrievers and the models beside the one in training are loaded once."""
 
-    def __init__(self, recipe: TrainRecipe) -> None:
-        self._recipe, self._rollouts, self._settings = recipe, rollouts_of(recipe), recipe.grpo
+    def __init__(self, recipe: TrainSettings) -> None:
+        self._recipe, self._role, self._rollouts, self._settings = recipe, role_of(recipe), rollouts_of(recipe), recipe.grpo
         self._parts = _Parts(ModelConfig(base=recipe.base))
         self._pipelines: dict[str, Pipeline] = {}
         self._outcomes = Outcomes()
@@ -79,38 +74,10 @@ class RolloutSampler:
         """The rollouts of one tree, whose first has the number; if they fail, so many that failed. Raises what fails all others too."""
         try:
             with use_prompts(pipeline.prompts):
-                if self._recipe.task == DECOMPOSITION:
-                    return [await self._decomposed(pipeline, llm, question, f"{key}:{number}")]
-                if self._settings.learn == "selection":
-                    return await grown_tree(pipeline, question)
-                return await self._paths(pipeline, question, key, number)
+                return await self._role.sample(pipeline, question, self._settings, key, number)
         except Exception as error:
             failed = self._outcomes.fault(question.id, error)
-        return [Rollout(question, [_opening(llm, question)], failed=failed)] * self._settings.siblings
-
-    async def _paths(self, pipeline: Pipeline, question: Question, key: str, number: int) -> list[Rollout]:
-        def open_session(sibling: int, step: int) -> Session:
-            session = pipeline.session(question)
-            session.usage.random = Random(f"{key}:{number + sibling}:{step}")
-            return session
-
-        sampler = PathSampler(question, open_session, pipeline.options, self._settings.temperature)
-        return await sampler.tree(self._settings.levels)
-
-    async def _decomposed(self, pipeline: Pipeline, llm: LLM, question: Question, key: str) -> Rollout:
-        session, drawing = pipeline.session(question), DrawingLLM(llm, temperature=self._settings.temperature, key=key)
-        session.sub_models = {**pipeline.sub_models, DECOMPOSITION: drawing}
-        prediction = await pipeline.decode(session, question)
-        replies = sorted(drawing.replies, key=lambda reply: reply[0].token_ids)
-        return Rollout(
-            question,
-            [text for text, _ in replies] or [_opening(llm, question)],
-            answer=prediction.answer,
-            whole=all(sub_questions_of(reply) for _, reply in replies),
-            searches=session.retrievals,
-            queries=[text for _, reply in replies for text in sub_questions_of(reply)],
-            failed=prediction.failed,
-        )
+        return [Rollout(question, [opening(llm, question)], failed=failed)] * self._settings.siblings
 
     @contextmanager
     def _engine(self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer) -> Iterator[LLM]:
@@ -141,14 +108,11 @@ class RolloutSampler:
             self._pipelines[prefix] = Pipeline(pipeline_recipe(self._recipe, self._parts.config, **options))
             self._pipelines[prefix].load(self._parts)
         pipeline = self._pipelines[prefix]
-        if self._recipe.task == DECOMPOSITION:
-            pipeline.sub_models[DECOMPOSITION] = llm
-        else:
-            pipeline.llm = llm
+        self._role.play(pipeline, llm)
         return pipeline
 
 
-def decode_checkpoint(recipe: TrainRecipe, questions: Sequence[Question]) -> dict[str, list[Prediction]]:
+def decode_checkpoint(recipe: TrainSettings, questions: Sequence[Question]) -> dict[str, list[Prediction]]:
     """The answers of the finished checkpoint, loaded back from disk, as `RolloutSampler.decode` gives those of the model in training."""
     trained = ModelConfig(base=str(recipe.output_dir), kv_tokens=rollouts_of(recipe).kv_tokens)
     answers: dict[str, list[Prediction]] = {}
@@ -162,13 +126,6 @@ def decode_checkpoint(recipe: TrainRecipe, questions: Sequence[Question]) -> dic
 
 async def _answered(pipeline: Pipeline, questions: Sequence[Question]) -> list[Prediction]:
     return await together(pipeline.outcome(question) for question in questions)
-
-
-def _opening(llm: LLM, question: Question) -> Text:
-    """A text in which nothing is written."""
-    text = Text()
-    text.read(llm.context(question.text).token_ids)
-    return text
 
 
 class _Parts(Parts):

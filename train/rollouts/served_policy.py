@@ -25,8 +25,8 @@ from refinery.llms.served.wire.lenient_json import one_line
 from refinery.llms.served.wire.responses import Response, RetryableFault
 from refinery.llms.weights.merged_weights import merged_weights
 from refinery.runtime.concurrency.background_loop import run_in_background
-from train.recipe import TrainRecipe
 from train.rollout_settings import PolicyServer
+from train.settings import TrainSettings
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -43,7 +43,7 @@ _SAME_WEIGHTS = 0.2
 class ServedPolicy:
     """The recipe's `rollouts.server`, which answers for the model in training."""
 
-    def __init__(self, server: PolicyServer, recipe: TrainRecipe) -> None:
+    def __init__(self, server: PolicyServer, recipe: TrainSettings) -> None:
         self._server, self._dtype, self._max_length = server, getattr(torch, recipe.dtype), recipe.max_length
         self._folder = (server.weights or recipe.output_dir / "checkpoints" / "policy").absolute()
         self._config = ServedModelConfig(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.contract.chat_template import reply_end, reply_text, user_turn
-from refinery.contract.formats import prompt_segments, train_evidence, trajectory_segments
+from refinery.contract.formats import train_evidence, trajectory_segments
 from refinery.contract.records import Question
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, encode
 from refinery.contract.tokenizer import Tokenizer
@@ -19,7 +19,6 @@ from refinery.prompts.render import render_prompt
 from refinery.runtime.files.hub_dataset import hub_dataset
 from refinery.runtime.files.text_file import read_text
 from refinery.tasks.base import Judge, PromptedTask
-from refinery.tasks.decomposition import decomposition_prompt
 from train.method import method_of
 from train.recipe import TrainRecipe
 from train.rows.length_filter import fit_rows
@@ -139,7 +138,9 @@ def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list
 def _segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Segment]:
     task = recipe.learned
     if isinstance(record, Question):
-        return _question_segments(record, recipe, tokenizer)
+        from train.rollouts.roles import role_of
+
+        return role_of(recipe).prompt(record.text, recipe, tokenizer)  # after which the model in training writes
     if isinstance(task, PromptedTask):
         prompt, reply = task.prompt_and_reply(record)
         return [
@@ -149,13 +150,6 @@ def _segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Se
         ]
     system_prompt = render_prompt(recipe.system_prompt) if record.system_prompt is None else record.system_prompt
     return train_evidence(trajectory_segments(record, system_prompt, tokenizer, format=recipe.format), recipe.evidence_loss)
-
-
-def _question_segments(question: Question, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Segment]:
-    """The prompt that the model in training continues, for a row that is only a question."""
-    if recipe.task == "decomposition":
-        return user_turn(decomposition_prompt(question.text), tokenizer)
-    return prompt_segments(question.text, render_prompt(recipe.system_prompt), tokenizer, format=recipe.format)
 
 
 def _balanced(records: list[Any], rng: random.Random) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The arguments that every family's trainer shares."""
+"""The arguments and the optimizer that every family's trainer shares."""
 
 from typing import Any
 
@@ -43,6 +43,25 @@ def trainer_arguments(recipe: TrainRecipe) -> dict[str, Any]:
         "seed": recipe.seed,
         "disable_tqdm": True,  # train/launch/progress_lines.py shows the steps
     }
+
+
+def use_loraplus(trainer: Any, recipe: TrainRecipe) -> None:
+    """Give the trainer AdamW with two learning rates, as its own arguments configure AdamW otherwise.
+
+    LoRA+ (Hayou et al. 2024): the adapter's B matrices learn faster than its A matrices.
+    """
+    from peft.optimizers import create_loraplus_optimizer
+    from transformers import Trainer
+
+    assert recipe.loraplus_lr_ratio is not None, "asked for by this key"
+    optimizer_class, options = Trainer.get_optimizer_cls_and_kwargs(trainer.args, trainer.model)
+    trainer.optimizer = create_loraplus_optimizer(
+        trainer.model,
+        optimizer_class,
+        loraplus_lr_ratio=recipe.loraplus_lr_ratio,
+        loraplus_weight_decay=recipe.weight_decay,
+        **options,
+    )
 
 
 def _evaluation(recipe: TrainRecipe) -> dict[str, Any]:

@@ -24,10 +24,9 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.llms.weights.embeddings import embedding_rows
 from train.recipe import TrainRecipe
-from train.rollouts.evaluation import decoded_scores
 from train.rollouts.generation_cache import KeptGenerations
 from train.rollouts.reward_gain import reward_gain
-from train.rollouts.rewards import next_search_cost, reward_functions, reward_weights
+from train.rollouts.rewards import decoded_scores, next_search_cost, reward_functions, reward_weights
 from train.rollouts.roles import shares_prefixes
 from train.rollouts.rollout import as_row
 from train.rollouts.sampler import RolloutSampler

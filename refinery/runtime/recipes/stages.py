@@ -42,7 +42,7 @@ class Stage(ABC):
 
     def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take, before its inputs exist. Raises RecipeError."""
-        return Forecast(dollars=None, seconds=None)
+        return Forecast(dollars=None)
 
     @abstractmethod
     def digest(self, run: Path) -> list[tuple[str, str]]:

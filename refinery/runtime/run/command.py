@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import sys
+import warnings
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -21,13 +22,13 @@ from refinery.runtime.recipes.arguments import Parser
 from refinery.runtime.recipes.reach import planning
 from refinery.runtime.recipes.recipe import Recipe, load_recipe, read_values
 from refinery.runtime.recipes.shared_values import enter_project, is_step
-from refinery.runtime.run.library_messages import quiet_libraries
 from refinery.runtime.run.process_rank import is_main_process
 from refinery.text import PrintableFormatter, printable
 
 # What the user can fix about a file or folder that a command reads or writes.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OF_PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, *_FULL)
+_OF_OTHER_MACHINES = "Setting accelerator to CPU"  # DeepSpeed, whenever it is imported without a GPU
 
 
 def stage_parser(stage: str, description: str, *, shows_rows: bool = False, plans: bool = False, pilots: bool = False) -> Parser:
@@ -190,3 +191,13 @@ def configure_logging(*, tracebacks: bool = False) -> None:
         quiet_libraries()
     for name in ("refinery", "distill", "train", "infer"):
         logging.getLogger(name).setLevel(level)
+
+
+def quiet_libraries() -> None:
+    """Leave out libraries' notes to their developers, duplicates, and progress bars that a file would be full of."""
+    warnings.filterwarnings("ignore", category=FutureWarning)  # what a library calls, and not the user, will be renamed
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it lacks optional kernels, also where nothing is quantized
+    logging.getLogger("huggingface_hub").propagate = False  # it prints its messages itself
+    logging.getLogger("DeepSpeed").addFilter(lambda record: _OF_OTHER_MACHINES not in record.getMessage())
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # also for the loading of weights

@@ -1,6 +1,6 @@
 import json
 import types
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 from hypothesis import given
@@ -36,6 +36,8 @@ SPLITS = st.sampled_from(["", "train", "dev-small", "v1.0"])  # the one text tha
 def values_of(annotation: Any) -> st.SearchStrategy:
     """Any value of a field's type."""
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return values_of(arguments[0])
     if origin in (Union, types.UnionType):
         return st.one_of(st.none() if argument is type(None) else values_of(argument) for argument in arguments)
     if origin is Literal:

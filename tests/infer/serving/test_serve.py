@@ -38,7 +38,7 @@ def test_a_stream_opens_at_once_and_ends_with_trace_and_usage(pipeline, served):
 
 
 def test_a_long_silence_is_filled_so_that_the_stream_stays_open(pipeline, served, monkeypatch):
-    monkeypatch.setattr("infer.serving.stream._KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr("infer.serving.reply._KEEP_ALIVE_SECONDS", 0.01)
     pipeline.decoder = slow_decoder(lambda question, session: asyncio.sleep(0.1))
     with served(pipeline).chat.completions.with_streaming_response.create(
         model="rag", messages=[{"role": "user", "content": "Who?"}], stream=True

@@ -13,8 +13,8 @@ from refinery.errors import CheckpointError
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.llms.weights.checkpoint import load_base, load_checkpoint, load_with_adapters
 from refinery.llms.weights.embeddings import embeddings_of
+from train.commands.merge import merge
 from train.families.causal import build_model, build_trainer, encode_rows, save_model
-from train.families.merge import merge
 from train.recipe import TrainRecipe
 
 EAGER = ("gemma-2",)  # its soft caps are known to no other kind of attention

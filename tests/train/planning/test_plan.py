@@ -1,5 +1,7 @@
 """The plan of a run: its steps are the trainer's, its parameters the papers' models', its memory what a run really holds."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import yaml
@@ -7,6 +9,7 @@ from helpers.autograd_bytes import kept_by_autograd
 
 from refinery.contract.records import Passage, Step, Trajectory, write_records
 from refinery.errors import CheckpointError, RecipeError
+from refinery.runtime.forecast import Expected
 from train.__main__ import main
 from train.families.causal import build_trainer
 from train.families.model import build_model
@@ -14,7 +17,7 @@ from train.launch.launch import Launch, launch_of, read_accelerate_config
 from train.planning.activations import saved_bytes
 from train.planning.memory import count_parameters, estimate
 from train.planning.meta_model import meta_model
-from train.planning.plan import plan_work
+from train.planning.plan import forecast, plan_work
 from train.recipe import TrainRecipe
 from train.rows.data import encode_rows, training_records
 
@@ -201,3 +204,11 @@ def test_a_plan_refuses_what_a_run_would(values, tmp_path):
         plan_lines(recipe, Launch(8, "zero3"))
     with pytest.raises(CheckpointError, match="there is no such folder"):
         plan_lines(TrainRecipe.model_validate(values | {"base": str(tmp_path / "absent")}), ONE)
+
+
+def test_rows_and_memory_are_planned_before_the_rows_exist(tiny_bases):
+    values = {"task": "refinement", "base": str(tiny_bases["tied"]), "data": ["x"], "output_dir": "x", "learning_rate": 1e-5}
+    planned = forecast(TrainRecipe.model_validate(values | {"max_length": 512}), Expected({Path("x"): 800}))
+
+    assert planned.rows == 800
+    assert (planned.memory_bytes or 0) > 1e6

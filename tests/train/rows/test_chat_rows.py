@@ -13,7 +13,7 @@ from refinery.errors import CheckpointError
 from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 from refinery.prompts.render import render_prompt
-from train.families.merge import merge
+from train.commands.merge import merge
 from train.recipe import TrainRecipe
 from train.rows.data import row_segments
 from train.run import run

@@ -1,4 +1,4 @@
-"""The cost of a served model: its price, and the probable cost and time of calls of unknown length."""
+"""The cost of a served model: its price, and the probable cost of calls of unknown length."""
 
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
@@ -9,8 +9,8 @@ from refinery.llms.served.protocols.base import protocol_of
 from refinery.llms.served.transport.proxies import is_this_machine
 from refinery.runtime.forecast import Range
 
-# Tokens of a prompt without and with worked examples, of a passage in it, and of a reply; seconds that an endpoint takes to reply.
-_PROMPT, _PASSAGE, _REPLY, _REPLY_SECONDS = (150, 700), (60, 250), (8, 150), (0.5, 8.0)
+# Tokens of a prompt without and with worked examples, of a passage in it, and of a reply.
+_PROMPT, _PASSAGE, _REPLY = (150, 700), (60, 250), (8, 150)
 _PER_MILLION = 1e-6
 _NANO_PER_TOKEN = 1000  # billionths of a dollar, at a price of one dollar per million tokens
 _OF_CACHES = {"cached": "cache_read_mtok", "cache_write": "cache_write_mtok"}  # by the table's names
@@ -82,10 +82,4 @@ def probable_dollars(config: EndpointConfig, calls: Range, *, passages: int, max
         count * (read * price.prompt + written * price.completion) * _PER_MILLION
         for count, read, written in zip(calls, prompt, reply, strict=True)
     )
-    return low, high
-
-
-def probable_seconds(config: EndpointConfig, calls: Range) -> Range:
-    """The probable seconds that `calls` take, if the endpoint answers all concurrent requests at once."""
-    low, high = (count * each / config.calls_in_flight for count, each in zip(calls, _REPLY_SECONDS, strict=True))
     return low, high

@@ -39,7 +39,7 @@ def test_a_converted_checkpoint_has_the_same_weights_and_is_loaded(pickled, tmp_
 
 
 def test_both_copies_of_the_weights_are_planned():
-    plan = forecast(["facebook/contriever-msmarco", "--output", "new"], Expected(lambda path: None))
+    plan = forecast(["facebook/contriever-msmarco", "--output", "new"], Expected())
     assert plan.disk_bytes is not None
     low, high = (size / 1e6 for size in plan.disk_bytes)
     assert (420 < low < 450, high) == (True, 2 * low)  # 109 million parameters

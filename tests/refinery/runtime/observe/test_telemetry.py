@@ -91,7 +91,7 @@ def test_a_setting_that_the_sdk_refuses_is_a_warning_too(mock_recipe, teacher):
 def test_nothing_is_imported_that_was_not_asked_for(environment):
     script = (
         "import asyncio, sys\n"
-        "from refinery.runtime import observe\n"
+        "from refinery.runtime.observe import telemetry as observe\n"
         "observe.configure()\n"
         "async def work(): return 1\n"
         "with observe.workflow('rag', question_id='q'), observe.continuing({}):\n"

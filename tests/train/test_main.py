@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from train.viewing.summary import run_summary
+from train.__main__ import run_summary
 
 METRICS = {
     "rows": 1840,

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from infer.recipe import InferRecipe
-from refinery.hub.usage_commands import use_lines
+from refinery.hub.model_card import use_lines
 from refinery.tasks.base import load_task
 
 RECIPE = {"family": "causal", "base": "some/base", "format": "consistent", "system_prompt": "rq_rag_short_answer"}

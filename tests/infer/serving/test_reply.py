@@ -6,8 +6,8 @@ import threading
 import pytest
 from helpers.chat_client import ask, slow_decoder
 
+from infer.serving.reply import step_line
 from infer.serving.sources import without_sources
-from infer.serving.steps import step_line
 from refinery.contract.records import Passage
 from refinery.contract.trace import ScoredPassage, TraceStep
 from refinery.retrievers.bm25 import Bm25

@@ -12,7 +12,7 @@ from refinery.contract.chat_template import end_ids
 from refinery.contract.control_tokens import MANIFEST_FILE, RQ_RAG, check_manifest
 from refinery.errors import CheckpointError, RunDirError
 from refinery.llms.weights.checkpoint import load_base, load_checkpoint, load_tokenizer, load_with_adapters, read_adapter_config
-from train.families.merge import merge
+from train.commands.merge import merge
 from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
 
