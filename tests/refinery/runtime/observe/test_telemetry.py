@@ -91,14 +91,14 @@ def test_a_setting_that_the_sdk_refuses_is_a_warning_too(mock_recipe, teacher):
 def test_nothing_is_imported_that_was_not_asked_for(environment):
     script = (
         "import asyncio, sys\n"
-        "from refinery.runtime import observe\n"
-        "observe.configure()\n"
+        "from refinery.runtime.observe import telemetry\n"
+        "telemetry.configure()\n"
         "async def work(): return 1\n"
-        "with observe.workflow('rag', question_id='q'), observe.continuing({}):\n"
-        "    asyncio.run(observe.call('chat', 'openai', 'm', work(), lambda result: (1, 1)))\n"
-        "    asyncio.run(observe.search('bm25', 3, work()))\n"
-        "observe.report_run('a run', dict)\n"
-        "observe.end_run('a run')\n"
+        "with telemetry.workflow('rag', question_id='q'), telemetry.continuing({}):\n"
+        "    asyncio.run(telemetry.call('chat', 'openai', 'm', work(), lambda result: (1, 1)))\n"
+        "    asyncio.run(telemetry.search('bm25', 3, work()))\n"
+        "telemetry.report_run('a run', dict)\n"
+        "telemetry.end_run('a run')\n"
         "print(*(name for name in sys.modules if name.startswith('opentelemetry')))"
     )
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
