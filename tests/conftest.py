@@ -13,6 +13,7 @@ import json
 import re
 import socket
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def pytest_collection_finish() -> None:
-    """Leave what collecting made, a million objects, out of garbage collections: each training runs one, of half a second otherwise."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage meanwhile, and leave a million objects out of it afterwards: every training collects it, in half a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def _has_gpu() -> bool:
