@@ -15,10 +15,6 @@ PROJECT = Path(__file__).parents[1]
 TRAIN = ["train", "recipes/demo/train/relevance.yaml", "--dry-run"]
 LAUNCH = ["accelerate.commands.launch", "--config_file", str(PROJECT / "accelerate_configs" / "single.yaml"), "-m"]
 
-launchers = pytest.mark.parametrize(
-    "launcher", [pytest.param([], id="python -m train"), pytest.param(LAUNCH, id="accelerate launch -m train", marks=pytest.mark.slow)]
-)
-
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
@@ -70,12 +66,6 @@ def test_a_recipe_and_its_questions_are_found_from_an_empty_folder(run, installe
     assert f"{installed}/refinery/recipes/sample/data/hotpotqa/test.json" in done.stdout
 
 
-def test_an_accelerate_file_is_found_by_its_name(run):
-    done = run(*TRAIN, "--config_file", "zero3", "--num_processes", "2")
-    assert done.returncode == 0, done.stderr
-    assert "example 1" in done.stdout
-
-
 def test_a_package_that_hides_a_stage_is_named_by_the_command(run, tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train/__init__.py").touch()
@@ -88,16 +78,25 @@ def test_benchmarks_and_references_are_for_a_checkout(installed):
     assert not [path for path in installed.rglob("*.py") if {"benchmark", "benchmarks", "reference"} & set(path.parts)]
 
 
-@launchers
+@pytest.mark.parametrize(
+    "launcher", [pytest.param([], id="python -m train"), pytest.param(LAUNCH, id="accelerate launch -m train", marks=pytest.mark.slow)]
+)
 def test_a_safe_path_trains_beside_a_file_of_that_name(launcher, run, tmp_path):
     (tmp_path / "train.py").write_text("raise SystemExit('mine')")
     done = run(*launcher, *TRAIN, PYTHONSAFEPATH="1")
     assert done.returncode == 0, done.stderr
 
 
-@launchers
-def test_a_folder_of_data_hides_nothing(launcher, run, tmp_path):
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param([*TRAIN, "--config_file", "zero3", "--num_processes", "2"], id="an accelerate file is found by its name"),
+        pytest.param([*LAUNCH, *TRAIN], id="accelerate launch -m train", marks=pytest.mark.slow),
+    ],
+)
+def test_a_folder_of_data_hides_nothing(command, run, tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train/rows.jsonl").touch()
-    done = run(*launcher, *TRAIN)
+    done = run(*command)
     assert done.returncode == 0, done.stderr
+    assert "example 1" in done.stdout

@@ -9,17 +9,17 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.errors import HANDLERS
-from infer.serving.observed import ObservedRequests
 from infer.serving.service import ServeOptions, Service, model_name
 from infer.shared_models import Parts
 from refinery.errors import RecipeError
 from refinery.runtime.http_checks import Guard, check_origins, listen, url_of
-from refinery.runtime.observe.prometheus import PATH, ServerMetrics
+from refinery.runtime.observe.prometheus import OTHER, PATH, ServerMetrics
 from refinery.text import printable
 
 _SHUTDOWN_SECONDS = 30
@@ -63,8 +63,30 @@ def build_app(pipelines: Sequence[Pipeline], options: ServeOptions, *, guard: Gu
         for pipeline in pipelines:
             await pipeline.close()
 
-    middleware = [Middleware(ObservedRequests, routes=routes, metrics=metrics), *_cors(options)]
+    middleware = [Middleware(_CountedRequests, routes=routes, metrics=metrics), *_cors(options)]
     return Starlette(routes=routes, exception_handlers=HANDLERS, lifespan=lifespan, middleware=middleware)
+
+
+class _CountedRequests:
+    """ASGI middleware around everything else. A request counts under its route's pattern, and until all of its reply is sent."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[Route], metrics: ServerMetrics) -> None:
+        self._app, self._routes, self._metrics = app, routes, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        path = next((route.path_format for route in self._routes if route.matches(scope)[0] is not Match.NONE), OTHER)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        with self._metrics.request(path, headers) as answered:
+
+            async def sent(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    answered.status = message["status"]
+                await send(message)
+
+            await self._app(scope, receive, sent)
 
 
 def _cors(options: ServeOptions) -> list[Middleware]:

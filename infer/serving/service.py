@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +15,17 @@ from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.errors import ApiError
 from infer.serving.housekeeping import housekeep, task_of
-from infer.serving.observed import counted
 from infer.serving.reply import Shown, completion, events
 from infer.serving.request import ChatBody, parse_body
+from infer.session import Session
 from refinery.contract.chat_template import has_template
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.errors import RecordError, RefineryError
 from refinery.runtime.http_checks import Guard, read_json_body
-from refinery.runtime.observe.prometheus import CONTENT_TYPE, ServerMetrics
+from refinery.runtime.observe import telemetry
+from refinery.runtime.observe.prometheus import CONTENT_TYPE, OTHER, ServerMetrics
 
 _log = logging.getLogger(__name__)
 _MOST_BODY_BYTES = 64 << 20  # interfaces send the pictures of earlier turns again
@@ -145,7 +147,7 @@ class Service:
         """The prediction, whose steps are put into the queue as they happen. Raises ApiError."""
         session, task = served.pipeline.session(question), task_of(body.messages) if self._options.housekeeping else None
         try:
-            with counted(self._metrics, served.name, session, is_question=task is None):
+            with _counted(self._metrics, served.name, session, is_question=task is None):
                 async with asyncio.timeout(self._options.timeout_seconds):
                     if task is not None:
                         return await housekeep(task, body.messages, session, chats=served.chats, limit=body.limit)
@@ -168,6 +170,24 @@ class Service:
             names = " or ".join(f"'{name}'" for name in self._served)
             raise ApiError(404, f"there is no model '{name}' here. Use {names}.", code="model_not_found", parameter="model")
         return self._served[name]
+
+
+@contextmanager
+def _counted(metrics: ServerMetrics, model: str, session: Session, *, is_question: bool) -> Generator[None]:
+    """A block in which a served model answers: its tokens and searches count also if it fails, and its failure by reason."""
+    try:
+        yield
+        if session.failed:  # a search, after which the decoder went on
+            reason = session.failed.partition(":")[0]
+            metrics.count("failures", model, reason if reason.isidentifier() else OTHER)
+        metrics.count("questions", model, by=int(is_question))
+    except BaseException as error:
+        metrics.count("failures", model, telemetry.kind_of(error))
+        raise
+    finally:
+        metrics.count("searches", model, by=session.retrievals)
+        metrics.count("tokens", model, "prefill", by=session.usage.prefill_tokens)
+        metrics.count("tokens", model, "decode", by=session.usage.decode_tokens)
 
 
 async def _unless_gone(request: Request, answering: "asyncio.Future[Prediction]") -> Prediction:

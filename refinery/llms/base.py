@@ -1,13 +1,16 @@
 """The protocol that decoders are written for. It does not mention batches, devices or caches, which belong to the engines."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
-from refinery.contract.segments import Segment
+from refinery.contract.chat_template import has_template, next_turn, reply_text
+from refinery.contract.segments import Segment, encode_text
 from refinery.contract.tokenizer import Tokenizer
+from refinery.llms.softmax import label_softmax
 
 Need = Literal["token_ids", "control_tokens", "stop_token_ids", "logprobs", "label_logprobs", "token_scores", "scores"]
 
@@ -123,6 +126,71 @@ class LLM(Protocol):
         Segments are used unchanged, after BOS unless a chat template begins them. Costs are added to `usage`.
         """
         ...
+
+
+M = TypeVar("M", bound=LLM)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOptions:
+    """What `Context.generate` is asked to write."""
+
+    max_new_tokens: int
+    stop: Sequence[str]
+    stop_texts: Sequence[str]
+    temperature: float
+    adapter: str | None
+
+
+class BaseContext(Context, Generic[M]):
+    """A context of `_llm` that writes by `_generate`."""
+
+    _llm: M
+
+    async def generate(
+        self,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
+        temperature: float = 0.0,
+        adapter: str | None = None,
+    ) -> Generation:
+        """See `Context.generate`."""
+        return await self._generate(GenerationOptions(max_new_tokens, stop, stop_texts, temperature, adapter))
+
+    async def _generate(self, options: GenerationOptions) -> Generation:
+        raise NotImplementedError
+
+
+class TokenContext(BaseContext[M]):
+    """A context of a model whose tokens are known: turns follow its chat template, and labels are read from their tokens."""
+
+    @property
+    def ends_its_turns(self) -> bool:
+        """See `Context.ends_its_turns`."""
+        return has_template(self._llm.tokenizer)
+
+    def ask_next(self, text: str) -> Context:
+        """See `Context.ask_next`."""
+        return self.extend(next_turn(text, self._llm.tokenizer, after=self.token_ids))
+
+    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
+        """See `Context.label_probs`. Reads only the labels' first tokens if these differ, else scores the whole labels."""
+        replies = [self._reply_text(label) for label in labels]
+        firsts = tuple(encode_text(reply, self._llm.tokenizer)[0] for reply in replies)
+        if len(set(firsts)) == len(labels):
+            scores = await self._next_logprobs(firsts, adapter)
+        else:
+            scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in replies))]
+        return label_softmax(labels, scores)
+
+    def _reply_text(self, label: str) -> str:
+        return reply_text(label, self._llm.tokenizer)
+
+    async def _next_logprobs(self, tokens: Sequence[int], adapter: str | None) -> Sequence[float]:
+        """The log-probability of each token as the next one."""
+        raise NotImplementedError
 
 
 @dataclass(slots=True)

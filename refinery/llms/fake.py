@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.segments import Segment, encode_segment
 from refinery.contract.tokenizer import Tokenizer
-from refinery.llms.base import Generation, Usage
+from refinery.llms.base import BaseContext, Generation, GenerationOptions, Usage
 from refinery.llms.thinking import split_thinking
 
 Script = Callable[[str], str | Mapping[str, float]]
@@ -63,7 +63,7 @@ class FakeLLM:
         return [call.text for call in self.calls if call.kind == kind]
 
 
-class FakeContext:
+class FakeContext(BaseContext[FakeLLM]):
     """An immutable prefix of the fake."""
 
     def __init__(self, llm: FakeLLM, token_ids: list[int], usage: Usage) -> None:
@@ -87,22 +87,14 @@ class FakeContext:
         """See `Context.ask_next`."""
         return self.extend([Segment(f"\n{text}\n", "prompt")])
 
-    async def generate(
-        self,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        stop_texts: Sequence[str] = (),
-        temperature: float = 0.0,
-        adapter: str | None = None,
-    ) -> Generation:
+    async def _generate(self, options: GenerationOptions) -> Generation:
         """The script's reply with a stop token, cut at `max_new_tokens`."""
-        reply = self._ask(Call("generate", self._text(), adapter))
+        reply = self._ask(Call("generate", self._text(), options.adapter))
         assert isinstance(reply, str), f"the script must give the text to write after {self._text()!r}"
-        reply = reply[: min((reply.find(text) + len(text) for text in stop_texts if text in reply), default=len(reply))]
+        reply = reply[: min((reply.find(text) + len(text) for text in options.stop_texts if text in reply), default=len(reply))]
         tokenizer = self._llm.tokenizer
-        end = tokenizer.convert_tokens_to_ids(stop[0]) if stop else tokenizer.eos_token_id
-        token_ids = [*tokenizer(reply)["input_ids"], end][:max_new_tokens]
+        end = tokenizer.convert_tokens_to_ids(options.stop[0]) if options.stop else tokenizer.eos_token_id
+        token_ids = [*tokenizer(reply)["input_ids"], end][: options.max_new_tokens]
         stopped = token_ids[-1] == end
         self._usage.decode_tokens += len(token_ids)
         reasoning, text = split_thinking(tokenizer.decode(token_ids[:-1] if stopped else token_ids).strip())

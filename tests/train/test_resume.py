@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,32 +38,52 @@ ROWS = [
 ]
 
 
+def recipe_in(folder: Path, base: Path, strategy: str, name: str, **changes) -> TrainRecipe:
+    """A recipe with dropout, token rows, accumulated batches, and four epochs in random order, whose run is `folder / name`."""
+    write_records(folder / "rows.jsonl", ROWS)
+    values = {
+        "task": "refinement",
+        "base": str(base),
+        "data": [str(folder / "rows.jsonl")],
+        "output_dir": str(folder / name),
+        "strategy": strategy,
+        "lora_dropout": 0.2,
+        "learning_rate": 1e-2,
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": 2,
+        "max_steps": STEPS,
+        "save_steps": 1,
+        "logging_steps": 5,
+        "dtype": "float32",
+        "gradient_checkpointing": False,
+    } | changes
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
+    return TrainRecipe.model_validate(values)
+
+
 @pytest.fixture
 def recipe_of(tiny_bases, tmp_path):
-    """A recipe by strategy, in a folder by name: dropout, token rows, accumulated batches, four epochs in random order."""
-    write_records(tmp_path / "rows.jsonl", ROWS)
+    """A recipe by strategy, in a folder by name."""
+    return lambda strategy, name: recipe_in(tmp_path, tiny_bases["untied"], strategy, name)
 
-    def build(strategy: str, name: str) -> TrainRecipe:
-        values = {
-            "task": "refinement",
-            "base": str(tiny_bases["untied"]),
-            "data": [str(tmp_path / "rows.jsonl")],
-            "output_dir": str(tmp_path / name),
-            "strategy": strategy,
-            "lora_dropout": 0.2,
-            "learning_rate": 1e-2,
-            "per_device_train_batch_size": 1,
-            "gradient_accumulation_steps": 2,
-            "max_steps": STEPS,
-            "save_steps": 1,
-            "logging_steps": 5,
-            "dtype": "float32",
-            "gradient_checkpointing": False,
-        }
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values))
-        return TrainRecipe.model_validate(values)
 
-    return build
+@pytest.fixture(scope="module")
+def finished(tiny_bases, tmp_path_factory):
+    """A run of three steps that is finished, which tests read and leave as it is."""
+    folder = tmp_path_factory.mktemp("finished")
+    recipe = recipe_in(folder, tiny_bases["untied"], "lora", "run", max_steps=3)
+    run(recipe, resume=False)
+    shutil.copytree(recipe.output_dir, folder / "as it was")
+    return recipe
+
+
+@pytest.fixture
+def killed_at_its_end(finished):
+    """The same run without its metrics, as if it had been killed before it wrote them; it is whole again after the test."""
+    (finished.output_dir / "metrics.json").unlink()
+    yield finished
+    shutil.rmtree(finished.output_dir)
+    shutil.copytree(finished.output_dir.with_name("as it was"), finished.output_dir)
 
 
 def interrupt(recipe: TrainRecipe, number: signal.Signals, step: int, *launcher: str) -> subprocess.CompletedProcess[str]:
@@ -101,7 +122,9 @@ def test_a_run_killed_at_any_step_and_resumed_ends_with_the_weights_of_a_straigh
     assert numbers(killed) == numbers(straight), f"killed at step {step}"
 
 
-@pytest.mark.parametrize(("base", "task"), [("t5", "refinement"), ("encoder", "relevance")])
+@pytest.mark.parametrize(
+    ("base", "task"), [pytest.param("t5", "refinement", marks=pytest.mark.slow), ("encoder", "relevance")], ids=["t5", "encoder"]
+)
 def test_so_does_one_of_another_family(tiny_t5s, tiny_encoder, tmp_path, base, task):
     step, recipes = random.randint(1, STEPS - 1), []
     for name in ("straight", "killed"):
@@ -169,10 +192,8 @@ def damaged(path: Path, kind: str) -> None:
         ("rng_state.pth", "emptied"),
     ],
 )
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(recipe_of, caplog, name, kind):
-    recipe = recipe_of("lora", "run").model_copy(update={"max_steps": 3})
-    run(recipe, resume=False)
-    (recipe.output_dir / "metrics.json").unlink()  # as if it had been killed at its end
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(killed_at_its_end, caplog, name, kind):
+    recipe = killed_at_its_end
     damaged(recipe.output_dir / "checkpoints" / "checkpoint-3" / name, kind)
     assert run(recipe, resume=True)["steps"] == 3
     told = [record.getMessage() for record in caplog.records if "cannot be resumed from" in record.getMessage()]
@@ -181,16 +202,12 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(recipe_of, caplog,
     assert told[0].endswith("). Going on from step 2 instead.")
 
 
-def test_two_checkpoints_are_kept(recipe_of):
-    recipe = recipe_of("lora", "run").model_copy(update={"max_steps": 4})
-    run(recipe, resume=False)
-    assert {path.name for path in (recipe.output_dir / "checkpoints").glob("checkpoint-*")} == {"checkpoint-3", "checkpoint-4"}
+def test_two_checkpoints_are_kept(finished):
+    assert {path.name for path in (finished.output_dir / "checkpoints").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
 
 
-def test_a_saved_adapters_configuration_is_the_same_in_every_process(recipe_of):
+def test_a_saved_adapters_configuration_is_the_same_in_every_process(finished):
     """PEFT writes a set, in whose order no two processes agree."""
-    recipe = recipe_of("lora", "run").model_copy(update={"max_steps": 1})
-    run(recipe, resume=False)
-    for folder in (recipe.output_dir, recipe.output_dir / "checkpoints" / "checkpoint-1"):
+    for folder in (finished.output_dir, finished.output_dir / "checkpoints" / "checkpoint-3"):
         modules = json.loads((folder / "adapter_config.json").read_text())["target_modules"]
         assert modules == sorted(modules)

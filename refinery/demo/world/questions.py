@@ -7,7 +7,6 @@ import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import permutations
 
 from refinery.contract.records import Question, SubQuestion
 from refinery.demo.world.entities import Entity, EntityKind, World
@@ -181,8 +180,10 @@ def _chain_question(world: World, subject: Entity, chain: tuple[str, ...], kind:
 def _comparisons(world: World, allowed: set[str], rng: random.Random, count: int) -> Iterator[Question]:
     for relation, template in COMPARISONS.items():
         subjects = [e for e in world.of_kind(RELATIONS[relation].subject_kind) if e.id in allowed]
-        pairs = rng.sample(list(permutations(subjects, 2)), min(count, len(subjects) * (len(subjects) - 1)))
-        for first, second in pairs:
+        num_pairs = len(subjects) * (len(subjects) - 1)
+        for number in rng.sample(range(num_pairs), min(count, num_pairs)):
+            place, other = divmod(number, len(subjects) - 1)
+            first, second = subjects[place], subjects[other + (other >= place)]
             years = [int(first.facts[relation]), int(second.facts[relation])]
             if years[0] == years[1]:
                 continue

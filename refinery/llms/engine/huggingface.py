@@ -5,24 +5,22 @@ served as one micro-batch, the longest contexts first, because they are nearest 
 Prefix sharing is in `prefix_tree.py`, batching in `kv.py` and `decoding.py`, loading in `checkpoint.py`.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refinery.contract.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
-from refinery.contract.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
+from refinery.contract.chat_template import end_ids, user_turn
+from refinery.contract.segments import Segment, bos_ids, control_token_id, encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import LLMError
-from refinery.llms.base import Counters, Generation, Usage
+from refinery.llms.base import Counters, Generation, GenerationOptions, TokenContext, Usage
 from refinery.llms.engine.decoding import Branch, decode
 from refinery.llms.engine.out_of_memory import does_not_fit, unless_out_of_memory
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
 from refinery.llms.engine.request import Request
 from refinery.llms.engine.tree_forward import KvModel, Wanted
-from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import read_written
 from refinery.llms.weights.decoder_support import context_limit
 from refinery.runtime.concurrency.batching import Batcher, Postponed, in_thread
@@ -214,7 +212,7 @@ def _after(request: Request) -> "np.ndarray":
     return np.concatenate([before.states[request.adapter].slots[-1:], *(node.states[request.adapter].slots for node in scored)])
 
 
-class HuggingFaceContext:
+class HuggingFaceContext(TokenContext[HuggingFaceLLM]):
     """An immutable prefix of the engine."""
 
     def __init__(self, llm: HuggingFaceLLM, parent: "HuggingFaceContext | None", new_ids: Sequence[int], usage: Usage) -> None:
@@ -241,29 +239,12 @@ class HuggingFaceContext:
             return self._scored
         return HuggingFaceContext(self._llm, self, token_ids, self.usage) if token_ids else self
 
-    @property
-    def ends_its_turns(self) -> bool:
-        """See `Context.ends_its_turns`."""
-        return has_template(self._llm.tokenizer)
-
-    def ask_next(self, text: str) -> "HuggingFaceContext":
-        """See `Context.ask_next`."""
-        return self.extend(next_turn(text, self._llm.tokenizer, after=self.token_ids))
-
-    async def generate(
-        self,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        stop_texts: Sequence[str] = (),
-        temperature: float = 0.0,
-        adapter: str | None = None,
-    ) -> Generation:
+    async def _generate(self, options: GenerationOptions) -> Generation:
         """See `Context.generate`. Raises CheckpointError when a stop token is not in the tokenizer."""
         tokenizer = self._llm.tokenizer
-        stop_ids = self._llm.end_ids.union(control_token_id(token, tokenizer) for token in stop)
-        wanted = {"max_new_tokens": max_new_tokens, "stop_ids": stop_ids, "stop_texts": tuple(stop_texts), "temperature": temperature}
-        written = await self._llm.submit(self, adapter, **wanted)
+        stop_ids = self._llm.end_ids.union(control_token_id(token, tokenizer) for token in options.stop)
+        limits = {"max_new_tokens": options.max_new_tokens, "stop_ids": stop_ids, "stop_texts": tuple(options.stop_texts)}
+        written = await self._llm.submit(self, options.adapter, **limits, temperature=options.temperature)
         context = HuggingFaceContext(self._llm, self, written.token_ids, self.usage)
         context._node = written.node
         reasoning, text = read_written(written.token_ids, tokenizer, prompt=self.token_ids)
@@ -280,16 +261,8 @@ class HuggingFaceContext:
         """The written text, without special tokens."""
         return self._llm.tokenizer.decode(written, skip_special_tokens=True)
 
-    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.label_probs`. Reads only the labels' first tokens if these differ, else scores the whole labels."""
-        replies = [reply_text(label, self._llm.tokenizer) for label in labels]
-        encoded = [encode_text(reply, self._llm.tokenizer) for reply in replies]
-        first = tuple(ids[0] for ids in encoded)
-        if len(set(first)) == len(labels):
-            scores = await self._llm.submit(self, adapter, targets=first)
-        else:
-            scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in replies))]
-        return label_softmax(labels, scores)
+    async def _next_logprobs(self, tokens: Sequence[int], adapter: str | None) -> Sequence[float]:
+        return await self._llm.submit(self, adapter, targets=tuple(tokens))
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """See `Context.score`. The scored tokens stay computed for a context that extends this one by the same segments."""

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from refinery.contract.control_tokens import OPENING
-from refinery.contract.segments import Segment, control_token_id, encode_segment, encode_text
+from refinery.contract.segments import Segment, control_token_id, encode_segment
 from refinery.contract.tokenizer import Tokenizer
-from refinery.llms.base import Counters, Generation, Usage
-from refinery.llms.softmax import label_softmax
+from refinery.llms.base import Counters, Generation, GenerationOptions, TokenContext, Usage
 from refinery.runtime.concurrency.batching import Batcher, chunks, in_thread
 from refinery.runtime.observe import telemetry
 from refinery.runtime.observe.telemetry import IN_PROCESS
@@ -182,7 +181,7 @@ def _kind(request: _Request) -> tuple[str | None, bool, int]:
     return request.adapter, bool(request.max_new_tokens), len(request.decoder_ids) if request.max_new_tokens else 0
 
 
-class Seq2SeqContext:
+class Seq2SeqContext(TokenContext[Seq2SeqLLM]):
     """The encoder's input, and the decoder's part of an unfinished step; immutable."""
 
     def __init__(self, llm: Seq2SeqLLM, encoder_ids: tuple[int, ...], usage: Usage, step_ids: tuple[int, ...] = ()) -> None:
@@ -212,22 +211,14 @@ class Seq2SeqContext:
         """See `Context.ask_next`."""
         return self.extend([Segment(f"\n{text}\n", "prompt")])
 
-    async def generate(
-        self,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        stop_texts: Sequence[str] = (),
-        temperature: float = 0.0,
-        adapter: str | None = None,
-    ) -> Generation:
+    async def _generate(self, options: GenerationOptions) -> Generation:
         """See `Context.generate`. T5 models are trained to end their replies, so stop texts are ignored.
 
         Raises CheckpointError when a stop token is not in the tokenizer.
         """
         tokenizer = self._llm.tokenizer
-        stop_ids = frozenset({tokenizer.eos_token_id, *(control_token_id(token, tokenizer) for token in stop)})
-        request = _Request(self._encoder_ids, adapter, self._step_ids, (), max_new_tokens, stop_ids, temperature)
+        stop_ids = frozenset({tokenizer.eos_token_id, *(control_token_id(token, tokenizer) for token in options.stop)})
+        request = _Request(self._encoder_ids, options.adapter, self._step_ids, (), options.max_new_tokens, stop_ids, options.temperature)
         token_ids, logprobs, stopped = await self._llm.submit(request, self._usage)
         self._usage.decode_tokens += len(token_ids)
         return Generation(
@@ -238,21 +229,15 @@ class Seq2SeqContext:
             context=self._continued(token_ids),
         )
 
-    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.label_probs`. Reads only the labels' first tokens if these differ, else scores the whole labels."""
-        encoded = [encode_text(label, self._llm.tokenizer) for label in labels]
-        firsts = tuple(ids[0] for ids in encoded)
-        if len(set(firsts)) == len(labels):
-            (scores,) = await self._read((), (firsts,), adapter)
-        else:
-            scores = [sum(await self._score(ids, adapter)) for ids in encoded]
-        return label_softmax(labels, scores)
+    def _reply_text(self, label: str) -> str:
+        return label
+
+    async def _next_logprobs(self, tokens: Sequence[int], adapter: str | None) -> Sequence[float]:
+        return (await self._read((), (tuple(tokens),), adapter))[0]
 
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """See `Context.score`: the decoder scores `segments` as its output."""
-        return await self._score([token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)], adapter)
-
-    async def _score(self, ids: Sequence[int], adapter: str | None) -> list[float]:
+        ids = [token for segment in segments for token in encode_segment(segment, self._llm.tokenizer)]
         return [logprob for (logprob,) in await self._read(ids[:-1], [(token,) for token in ids], adapter)]
 
     async def _read(self, ids: Sequence[int], wanted: Sequence[tuple[int, ...]], adapter: str | None) -> list[list[float]]:

@@ -15,7 +15,7 @@ from typing import Any, Self, cast
 from refinery.contract.segments import Segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
-from refinery.llms.base import Counters, Generation, Need, Usage
+from refinery.llms.base import BaseContext, Counters, Generation, GenerationOptions, Need, Usage
 from refinery.llms.served.completions.capabilities import Capabilities
 from refinery.llms.served.completions.context_limit import ByteTokens
 from refinery.llms.served.endpoint import WITHHELD, EndpointConfig, RefusedRequest, Reply
@@ -123,7 +123,7 @@ class ChatLLM:
         await self._endpoint.close()
 
 
-class RemoteContext:
+class RemoteContext(BaseContext[ChatLLM]):
     """The messages of a chat so far. Immutable."""
 
     def __init__(self, llm: ChatLLM, messages: Messages, usage: Usage) -> None:
@@ -152,27 +152,20 @@ class RemoteContext:
         """See `Context.ask_next`."""
         return self.extend([Segment(text, "prompt")])
 
-    async def generate(
-        self,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        stop_texts: Sequence[str] = (),
-        temperature: float = 0.0,
-        adapter: str | None = None,
-    ) -> Generation:
+    async def _generate(self, options: GenerationOptions) -> Generation:
         """The endpoint's reply up to the first of the `stop_texts`, without ids or log-probabilities.
 
         Raises IncapableModelError for a `stop` token.
         """
-        if stop:
+        if options.stop:
             raise self._llm.lacks("control tokens")
-        assert adapter is None, "an endpoint serves no adapters by role"
+        assert options.adapter is None, "an endpoint serves no adapters by role"
+        request = GenerationRequest.of(self.messages, options.max_new_tokens, options.temperature, tuple(options.stop_texts))
         self._usage.calls += 1
-        reply = await self._llm.reply(GenerationRequest.of(self.messages, max_new_tokens, temperature, tuple(stop_texts)), self._usage)
+        reply = await self._llm.reply(request, self._usage)
         self._usage.prefill_tokens += reply.num_prompt_tokens
         self._usage.decode_tokens += reply.num_completion_tokens
-        text = _before(reply.text, stop_texts)
+        text = _before(reply.text, options.stop_texts)
         refused = reply.finish_reason in WITHHELD
         return Generation(
             text=text.strip(),

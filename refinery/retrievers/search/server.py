@@ -46,7 +46,7 @@ def retrieve_app(retriever: Retriever, *, topk: int, guard: Guard | None = None)
             metrics.count("searches", "", by=len(asked.queries))
             found = await searches.search(asked.queries, asked.topk or topk)
         except RefineryError as error:
-            metrics.count("failures", "", type(error).__name__)
+            metrics.count("failures", "", telemetry.kind_of(error))
             raise RequestFault(502, str(error)) from None
         finally:
             in_flight -= 1
@@ -79,7 +79,7 @@ def _observed(metrics: ServerMetrics) -> Middleware:
     @web.middleware
     async def observed(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
-        with telemetry.continuing(request.headers), metrics.request(resource.canonical if resource else OTHER) as answered:
+        with metrics.request(resource.canonical if resource else OTHER, request.headers) as answered:
             try:
                 response = await handler(request)
             except web.HTTPException as refused:

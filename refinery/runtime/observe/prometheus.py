@@ -5,17 +5,25 @@ each value is a time series for as long as the server runs.
 """
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from refinery.runtime.http_checks import RequestFault
+from refinery.runtime.observe import telemetry
 
 PATH = "/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"  # every path that is none of the server's
 # From a search in memory to a question that takes ten minutes.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_COUNTERS = {
+    "http_requests": ("Requests by route and status.", ["path", "status"]),
+    "questions": ("Questions that were answered.", ["model"]),
+    "searches": ("Searches.", ["model"]),
+    "tokens": ("Tokens read (prefill) and written (decode).", ["model", "kind"]),
+    "failures": ("Questions and searches that failed, by reason.", ["model", "reason"]),
+}
 
 
 @dataclass(slots=True)
@@ -36,40 +44,35 @@ class ServerMetrics:
             return
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self._requests = Counter("refinery_http_requests", "Requests by route and status.", ["path", "status"], registry=registry)
+        self._counters = {name: Counter(f"refinery_{name}", *about, registry=registry) for name, about in _COUNTERS.items()}
+        self._in_flight = Gauge("refinery_http_requests_in_flight", "Requests that have no whole reply yet.", registry=registry)
         self._seconds = Histogram(
             "refinery_http_request_duration_seconds", "Seconds until a reply was sent.", ["path"], buckets=_SECONDS, registry=registry
         )
-        self._in_flight = Gauge("refinery_http_requests_in_flight", "Requests that have no whole reply yet.", registry=registry)
-        self._counts = {
-            "questions": Counter("refinery_questions", "Questions that were answered.", ["model"], registry=registry),
-            "searches": Counter("refinery_searches", "Searches.", ["model"], registry=registry),
-            "tokens": Counter("refinery_tokens", "Tokens read (prefill) and written (decode).", ["model", "kind"], registry=registry),
-            "failures": Counter(
-                "refinery_failures", "Questions and searches that failed, by reason.", ["model", "reason"], registry=registry
-            ),
-        }
 
     @contextmanager
-    def request(self, path: str) -> Generator[Answered]:
-        """A block in which a request to a route is answered. Prometheus's own requests are not counted."""
+    def request(self, path: str, headers: Mapping[str, str]) -> Generator[Answered]:
+        """A block in which a request to a route is answered; its spans continue the trace that the request is part of.
+
+        Prometheus's own requests are not counted.
+        """
         answered = Answered()
-        if self._registry is None or path == PATH:
-            yield answered
-            return
-        started = time.perf_counter()
-        self._in_flight.inc()
-        try:
-            yield answered
-        finally:
-            self._in_flight.dec()
-            self._requests.labels(path, str(answered.status)).inc()
-            self._seconds.labels(path).observe(time.perf_counter() - started)
+        with telemetry.continuing(headers):
+            if self._registry is None or path == PATH:
+                yield answered
+                return
+            started = time.perf_counter()
+            with self._in_flight.track_inprogress():
+                try:
+                    yield answered
+                finally:
+                    self.count("http_requests", path, str(answered.status))
+                    self._seconds.labels(path).observe(time.perf_counter() - started)
 
     def count(self, name: str, *labels: str, by: int = 1) -> None:
-        """Add to `questions`, `searches`, `tokens` or `failures`. The first label is the served model, or empty on a retriever's server."""
+        """Add to one of the counters. A `model` is the served model, or empty on a retriever's server."""
         if self._registry is not None:
-            self._counts[name].labels(*labels).inc(by)
+            self._counters[name].labels(*labels).inc(by)
 
     def page(self) -> bytes:
         """The metrics in Prometheus's text format (`CONTENT_TYPE`). Raises RequestFault without prometheus-client."""

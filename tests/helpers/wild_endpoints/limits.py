@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from helpers.scripted_server import Answer, ScriptedServer
-from helpers.wild_endpoints.table import GOOD, LABEL, OK, WildEndpoint, at_question, in_turn, refuses
+from helpers.wild_endpoints.table import GOOD, LABEL, OK, WildEndpoint, at_question, in_turn, refuses, stops
 
 SLOW_DOWN = "Rate limit reached for requests"
 MESSAGE = {
@@ -92,60 +92,42 @@ LIMITS = [
         sent=4,
         says=("has moved to", "on the same server. Update base_url."),
     ),
-    WildEndpoint(
+    stops(
         "a server that has moved to another host",
         lambda body: (308, {}, {"Location": "https://user:word@elsewhere.test/v1/chat/completions?sig=1"}),
-        kept=0,
-        paid=0,
         sent=1,
-        code=2,
         says=("it redirects to https://elsewhere.test/v1/chat/completions. Redirects are not followed",),
     ),
-    WildEndpoint(
+    stops(
         "a host that is unknown",
         lambda body: OK,
         teacher={"base_url": "http://no-such-host.invalid/v1"},
-        kept=0,
-        paid=0,
-        code=2,
         says=("The host 'no-such-host.invalid' is unknown (DNS).",),
     ),
-    WildEndpoint(
+    stops(
         "a host where nobody listens",
         lambda body: OK,
         teacher={"base_url": "http://127.0.0.1:9/v1"},
-        kept=0,
-        paid=0,
-        code=2,
         says=("Connection refused. Is a server running there?",),
     ),
-    WildEndpoint(
+    stops(
         "a server that speaks no TLS",
         lambda body: OK,
         teacher={"base_url": "https://{host}/v1"},
-        kept=0,
-        paid=0,
-        code=2,
         says=("The TLS handshake failed", "write http:// in base_url"),
     ),
-    WildEndpoint(
+    stops(
         "a proxy that does not answer",
         lambda body: OK,
         teacher={"base_url": "http://teacher.test/v1"},
         env={"HTTP_PROXY": "http://user:word@127.0.0.1:9"},
-        kept=0,
-        paid=0,
-        code=2,
         says=("the proxy 127.0.0.1:9 (HTTP_PROXY) does not answer.",),
     ),
-    WildEndpoint(
+    stops(
         "a proxy of another kind",
         lambda body: OK,
         teacher={"base_url": "http://teacher.test/v1"},
         env={"ALL_PROXY": "socks5://user:word@127.0.0.1:9"},
-        kept=0,
-        paid=0,
-        code=2,
         says=("ALL_PROXY names no HTTP proxy.",),
     ),
     WildEndpoint("a proxy is not asked for this machine", lambda body: OK, env={"ALL_PROXY": "http://127.0.0.1:9"}),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from helpers.scripted_server import Answer, chat_reply
-from helpers.wild_endpoints.table import GOOD, LABEL, OK, WildEndpoint, always, at_question, message, refuses
+from helpers.wild_endpoints.table import GOOD, LABEL, OK, WildEndpoint, always, at_question, message, refuses, stops
 
 GPT5_TEMPERATURE = refuses(
     400,
@@ -87,21 +87,15 @@ PARAMETERS = [
         teacher={"calls_in_flight": 4},
         recipe={"rows_in_flight": 4},
     ),
-    WildEndpoint(
+    stops(
         "a temperature out of range is an error",
         lambda body: refuses(400, "temperature: Input should be less than or equal to 1"),
-        kept=0,
-        paid=0,
-        code=2,
         teacher={"temperature": 1.5},
         says=("temperature: Input should be less than or equal to 1",),
     ),
-    WildEndpoint(
+    stops(
         "a chosen top_p is not dropped",
         without(top_p=refuses(400, "Unsupported parameter: 'top_p' is not supported with this model.")),
-        kept=0,
-        paid=0,
-        code=2,
         teacher={"top_p": 0.9},
         says=("'top_p' is not supported with this model",),
     ),

@@ -36,6 +36,11 @@ class WildEndpoint:
     server_type: type[ScriptedServer] = ScriptedServer
 
 
+def stops(name: str, answer: Callable[[dict[str, Any]], Answer], **about: Any) -> WildEndpoint:
+    """A behavior that ends the run before anything is paid."""
+    return WildEndpoint(name, answer, kept=0, paid=0, code=2, **about)
+
+
 def always(content: Any, **values: Any) -> Callable[[dict[str, Any]], Answer]:
     """Answers every request with this content in a chat completion."""
     return lambda body: (200, chat_reply(content, **values))

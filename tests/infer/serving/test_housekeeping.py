@@ -28,6 +28,7 @@ LIBRECHAT = "Provide a concise, 5-word-or-less title for the conversation, in ti
 CHATBOX = "Based on the chat history, give this conversation a name.\n\n```\nWho made Elm?\n\n---------\n\nEve\n```\n\nThe name is:"
 NEXTCHAT = "Please generate a four to five word title summarizing our conversation without any lead-in, punctuation or quotation marks."
 SUMMARY = "Summarize the discussion briefly in 200 words or less to use as a prompt for future context."
+CEDAR_FALLS = '{"title": "Who made Cedar Falls, the film about a"}'
 DIALOGUE = [{"role": "user", "content": "Who made Elm?"}, {"role": "assistant", "content": "Eve Lark"}]
 TITLING = {"role": "system", "content": "You are a chat thread titling assistant.\nGoal: Produce a very short, descriptive title."}
 
@@ -63,8 +64,8 @@ def test_the_model_reads_the_conversation_that_comes_as_messages(chatty, served)
 @pytest.mark.parametrize(
     ("messages", "reply"),
     [
-        (user(TITLE), '{"title": "Who made Cedar Falls, the film about a"}'),
-        (user(NEW_TITLE), '{"title": "Who made Cedar Falls, the film about a"}'),
+        (user(TITLE), CEDAR_FALLS),
+        (user(NEW_TITLE), CEDAR_FALLS),
         (user(TAGS), '{"tags": ["General"]}'),
         (user(FOLLOW_UPS), '{"follow_ups": []}'),
         (user(NEW_FOLLOW_UPS), '{"follow_ups": []}'),
@@ -90,15 +91,16 @@ def test_an_extract_in_json_is_json_whatever_was_asked(pipeline, served):
     assert json.loads(ask(served(pipeline), messages=user(asked)).choices[0].message.content)["title"].startswith('Who "made" \\')
 
 
-def test_a_model_that_chats_but_says_nothing_gives_an_extract_too(chatty, served):
-    chatty.llm.script = lambda text: ""
-    assert ask(served(chatty), messages=user(LIBRECHAT)).choices[0].message.content == "Who made Elm?"
-
-
-@pytest.mark.parametrize("said", ['{"title":"..."}', "A Film Maker", '{"title": "A Film', "[1]"])
-def test_a_title_that_is_no_json_or_the_prompts_example_is_an_extract(chatty, served, said):
+@pytest.mark.parametrize(
+    ("asked", "said", "reply"),
+    [
+        (LIBRECHAT, "", "Who made Elm?"),
+        *((TITLE, said, CEDAR_FALLS) for said in ('{"title":"..."}', "A Film Maker", '{"title": "A Film', "[1]")),
+    ],
+)
+def test_a_reply_that_is_empty_or_no_json_or_the_prompts_example_is_an_extract(chatty, served, asked, said, reply):
     chatty.llm.script = lambda text: said
-    assert ask(served(chatty), messages=user(TITLE)).choices[0].message.content == '{"title": "Who made Cedar Falls, the film about a"}'
+    assert ask(served(chatty), messages=user(asked)).choices[0].message.content == reply
 
 
 def test_a_streamed_title_has_no_steps(chatty, served):

@@ -48,14 +48,6 @@ def test_a_long_silence_is_filled_so_that_the_stream_stays_open(pipeline, served
     assert lines[-1] == "data: [DONE]"
 
 
-def test_the_decoder_is_the_one_model(pipeline, served):
-    client = served(pipeline)
-    assert [model.id for model in client.models.list()] == ["rag"]
-    assert client.models.retrieve("rag").owned_by == "refinery"
-    with pytest.raises(openai.NotFoundError, match="no model 'gpt' here. Use 'rag'"):
-        client.models.retrieve("gpt")
-
-
 def test_what_has_no_effect_is_said(pipeline, served):
     messages = [
         {"role": "system", "content": "Be brief."},

@@ -28,8 +28,10 @@ def test_several_decoders_are_listed_and_the_model_chooses(pipeline, closed_book
     client = served(pipeline, closed_book)
     assert [model.id for model in client.models.list()] == ["rag", "memory"]
     assert [ask(client, model=name).choices[0].message.content for name in ("rag", "memory")] == ["Cleo Marn", "from memory"]
-    with pytest.raises(openai.NotFoundError, match="Use 'rag' or 'memory'"):
-        ask(client, model="gpt-4")
+    assert client.models.retrieve("memory").owned_by == "refinery"
+    for asked in (lambda: ask(client, model="gpt"), lambda: client.models.retrieve("gpt")):
+        with pytest.raises(openai.NotFoundError, match="no model 'gpt' here. Use 'rag' or 'memory'"):
+            asked()
 
 
 def test_health_needs_no_key_and_says_which_corpus_is_searched(pipeline, closed_book, served):

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from refinery.contract.chat_template import end_ids, has_template, next_turn, reply_text, user_turn
+from refinery.contract.chat_template import end_ids, user_turn
 from refinery.contract.plain_text import added_token_names
-from refinery.contract.segments import Segment, bos_ids, control_token_id, encode_segment, encode_text
+from refinery.contract.segments import Segment, bos_ids, control_token_id, encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
-from refinery.llms.base import Counters, Generation, Need, Usage
+from refinery.llms.base import Counters, Generation, GenerationOptions, Need, TokenContext, Usage
 from refinery.llms.served.completions.api import (
     CompletionReply,
     CompletionRequest,
@@ -32,7 +32,6 @@ from refinery.llms.served.completions.next_tokens import Branches, Branching
 from refinery.llms.served.endpoint import WITHHELD, RefusedRequest, ServedModelConfig
 from refinery.llms.served.paid.paid_replies import PaidReplies
 from refinery.llms.served.transport.client import EndpointClient
-from refinery.llms.softmax import label_softmax
 from refinery.llms.thinking import opened_by, read_written, split_thinking
 
 logger = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ class CompletionsLLM:
         await self._endpoint.close()
 
 
-class CompletionsContext:
+class CompletionsContext(TokenContext[CompletionsLLM]):
     """An immutable prefix of token ids. `text` is the prefix as given, or None once it contains tokens without an exact text."""
 
     def __init__(
@@ -129,45 +128,28 @@ class CompletionsContext:
         plain = self._text is not None and all(segment.kind != "control_token" and segment.token_ids is None for segment in segments)
         return self._continued(new_ids, "".join([self._text or "", *(segment.text for segment in segments)]) if plain else None)
 
-    @property
-    def ends_its_turns(self) -> bool:
-        """See `Context.ends_its_turns`."""
-        return has_template(self._llm.tokenizer)
-
-    def ask_next(self, text: str) -> "CompletionsContext":
-        """See `Context.ask_next`."""
-        return self.extend(next_turn(text, self._llm.tokenizer, after=self.token_ids))
-
-    async def generate(
-        self,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        stop_texts: Sequence[str] = (),
-        temperature: float = 0.0,
-        adapter: str | None = None,
-    ) -> Generation:
+    async def _generate(self, options: GenerationOptions) -> Generation:
         """See `Context.generate`. For a prompt that the server refuses, the generation is empty and `refused`, and a warning is logged.
 
         Raises CheckpointError when a stop token is not in the tokenizer.
         """
         config, tokenizer = self._llm.config, self._llm.tokenizer
-        stop_ids = sorted(end_ids(tokenizer).union(control_token_id(token, tokenizer) for token in stop))
+        stop_ids = sorted(end_ids(tokenizer).union(control_token_id(token, tokenizer) for token in options.stop))
         request = CompletionRequest(
-            self._model(adapter),
+            self._model(options.adapter),
             self._prompt(),
-            min(max_new_tokens, config.max_tokens),
-            temperature or config.temperature,
-            self._generation_values(stop_ids, stop_texts),
+            min(options.max_new_tokens, config.max_tokens),
+            options.temperature or config.temperature,
+            self._generation_values(stop_ids, options.stop_texts),
         )
         try:
-            reply = await self._written(request, adapter)
+            reply = await self._written(request, options.adapter)
         except RefusedRequest as error:
             if error.reason != "refused":  # the server was too busy, and may answer later
                 raise
             logger.warning("endpoint model '%s' withheld a reply: %s", config.model, error)
             return Generation(text="", token_ids=[], logprobs=[], stopped_by="refused", context=self)
-        return self._generation(reply, stop_ids, stop_texts)
+        return self._generation(reply, stop_ids, options.stop_texts)
 
     async def _written(self, request: CompletionRequest, adapter: str | None) -> CompletionReply:
         """The reply to a request from this context; after a single token, it may be written while that token is read."""
@@ -208,16 +190,6 @@ class CompletionsContext:
             reasoning=reasoning,
         )
 
-    async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
-        """See `Context.label_probs`. Reads only the labels' first tokens if these differ, else scores the whole labels."""
-        replies = [reply_text(label, self._llm.tokenizer) for label in labels]
-        encoded = [encode_text(reply, self._llm.tokenizer) for reply in replies]
-        if len({ids[0] for ids in encoded}) == len(labels):
-            scores = await self._read([ids[0] for ids in encoded], adapter)
-        else:
-            scores = [sum(s) for s in await asyncio.gather(*(self.score([Segment(x, "label")], adapter=adapter) for x in replies))]
-        return label_softmax(labels, scores)
-
     async def score(self, segments: Sequence[Segment], *, adapter: str | None = None) -> list[float]:
         """See `Context.score`. A single token is read as a label, because prefix caches speed that up but not prompt log-probabilities.
 
@@ -234,7 +206,7 @@ class CompletionsContext:
         reply = await self._llm.send(score_request(able.text_scores, self._model(adapter), child.token_ids), self._usage)
         return prompt_scores(able.text_scores, reply, child.token_ids)[-len(token_ids) :]
 
-    async def _read(self, tokens: Sequence[int], adapter: str | None) -> list[float]:
+    async def _next_logprobs(self, tokens: Sequence[int], adapter: str | None) -> list[float]:
         """The log-probability of each token as the next one."""
         dialect = self._llm.capabilities.label_logprobs
         if dialect is None:
@@ -250,7 +222,7 @@ class CompletionsContext:
             return await self._llm.send(request, self._usage)
 
         async def read(tokens: Sequence[int]) -> list[float]:
-            return await self._read(tokens, adapter)
+            return await self._next_logprobs(tokens, adapter)
 
         while_writing = (self._read_while_writing, self._logprobs_in) if self._begins_as_asked() else None
         return self._by_adapter.setdefault(adapter, Branches(Branching(send, read, while_writing)))

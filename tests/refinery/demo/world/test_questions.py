@@ -8,7 +8,8 @@ from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import CHAINS, COMPARISONS, QUESTION_TYPES, RELATIONS, compose, decompose, draw_questions, parse_question
 
 WORLDS = demo_worlds(0)
-QUESTIONS = {label: draw_questions(world, random.Random(0), dict.fromkeys(QUESTION_TYPES, 10_000)) for label, world in WORLDS.items()}
+COUNTS = dict.fromkeys(QUESTION_TYPES, 10_000) | {"comparison": 500}  # all of the others; comparisons are as many as there are pairs
+QUESTIONS = {label: draw_questions(world, random.Random(0), COUNTS) for label, world in WORLDS.items()}
 TEST = QUESTIONS["test"]
 TEXTS = {entity.id: entity.text for world in WORLDS.values() for entity in world.entities.values()}
 

@@ -16,10 +16,17 @@ from refinery.runtime.observe import telemetry
 from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
 
-def distill(recipe, **environment):
+def run(*arguments, **environment):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    command = [sys.executable, "-m", "distill", str(recipe)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**clean, **environment})
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=clean | environment)
+
+
+def distill(recipe, **environment):
+    return run("-m", "distill", str(recipe), **environment)
+
+
+def python(script, **environment):
+    return run("-c", script, **environment)
 
 
 @pytest.fixture
@@ -67,17 +74,18 @@ def test_spans_are_printed_where_the_console_is_named(mock_recipe, teacher):
     assert "Who directed" not in done.stdout
 
 
-@pytest.mark.parametrize("name", ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"])
-def test_an_exporter_that_is_not_installed_is_a_warning(mock_recipe, teacher, name):
-    done = distill(mock_recipe(teacher.address, count=2), **{name: "pigeon"})
-    assert (done.returncode, done.stderr.count("no traces and metrics are sent: no exporter 'pigeon'")) == (0, 1)
-    assert "Install the extra: pip install 'rag-refinery[observe]'" in done.stderr
+REFUSED = [
+    ({"OTEL_TRACES_EXPORTER": "pigeon"}, "no exporter 'pigeon' of traces. Install the extra: pip install 'rag-refinery[observe]'"),
+    ({"OTEL_METRICS_EXPORTER": "pigeon"}, "no exporter 'pigeon' of metrics. Install the extra: pip install 'rag-refinery[observe]'"),
+    ({"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "max_export_batch_size"),
+]
 
 
-def test_a_setting_that_the_sdk_refuses_is_a_warning_too(mock_recipe, teacher):
+@pytest.mark.parametrize(("environment", "reason"), REFUSED)
+def test_an_exporter_or_a_setting_that_is_refused_is_a_warning(environment, reason):
     pytest.importorskip("opentelemetry.sdk.trace")
-    done = distill(mock_recipe(teacher.address, count=2), OTEL_TRACES_EXPORTER="console", OTEL_BSP_MAX_QUEUE_SIZE="1")
-    assert (done.returncode, done.stderr.count("no traces and metrics are sent: max_export_batch_size")) == (0, 1)
+    done = python("from refinery.runtime.observe import telemetry; telemetry.configure()", **environment)
+    assert (done.returncode, done.stderr.count(f"no traces and metrics are sent: {reason}")) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -91,19 +99,18 @@ def test_a_setting_that_the_sdk_refuses_is_a_warning_too(mock_recipe, teacher):
 def test_nothing_is_imported_that_was_not_asked_for(environment):
     script = (
         "import asyncio, sys\n"
-        "from refinery.runtime.observe import telemetry as observe\n"
-        "observe.configure()\n"
+        "from refinery.runtime.observe import telemetry\n"
+        "telemetry.configure()\n"
         "async def work(): return 1\n"
-        "with observe.workflow('rag', question_id='q'), observe.continuing({}):\n"
-        "    asyncio.run(observe.call('chat', 'openai', 'm', work(), lambda result: (1, 1)))\n"
-        "    asyncio.run(observe.search('bm25', 3, work()))\n"
-        "observe.report_run('a run', dict)\n"
-        "observe.end_run('a run')\n"
+        "with telemetry.workflow('rag', question_id='q'), telemetry.continuing({}):\n"
+        "    asyncio.run(telemetry.call('chat', 'openai', 'm', work(), lambda result: (1, 1)))\n"
+        "    asyncio.run(telemetry.search('bm25', 3, work()))\n"
+        "telemetry.report_run('a run', dict)\n"
+        "telemetry.end_run('a run')\n"
         "print(*(name for name in sys.modules if name.startswith('opentelemetry')))"
     )
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=clean | environment)
-    assert found.stdout.split() == []
+    found = python(script, **environment)
+    assert (found.returncode, found.stdout.split()) == (0, [])
 
 
 @pytest.mark.parametrize("family", ["causal", "seq2seq", "classifier"])
