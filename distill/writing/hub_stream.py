@@ -18,8 +18,7 @@ from typing import Any
 
 from huggingface_hub.utils import disable_progress_bars
 
-from distill.hub_config import LabelHubConfig
-from distill.recipe import DistillRecipe
+from distill.recipe import DistillRecipe, LabelHubConfig
 from distill.writing.parquet import ColumnFile
 from refinery.contract.records import Record
 from refinery.errors import HubError
